@@ -106,12 +106,10 @@ class Vocabulary(NamedTuple):
     Attributes:
         tasks: Number of tasks; None if unknown.
         actions: Number of actions; None if unknown.
-        least: Whether there may be more that it has never met.
     """
 
     tasks: int | None
     actions: int | None
-    least: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -205,14 +205,13 @@ def open_run(
 
 def _check_fit(run: Run) -> None:
     """Refuse weights for another horizon or taxonomy than the run's records name."""
-    tasks, actions, least = run.planner.vocabulary
+    tasks, actions = run.planner.vocabulary
     for field, place, said, found in (
         ("horizon", RUN_FILE, run.horizon, run.planner.horizon),
         ("tasks", _TAXONOMY, len(run.taxonomy.tasks), tasks),
         ("actions", _TAXONOMY, len(run.taxonomy.actions), actions),
     ):
-        enough = least and field != "horizon" and found is not None and said >= found
-        if found not in (None, said) and not enough:
+        if found not in (None, said):
             raise RunError(
                 f"{run.folder / place}: {field}: {said}, but the planner's files are for {found}. "
                 "The files are of different runs. Copy the run again, or train it again."

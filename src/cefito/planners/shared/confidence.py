@@ -1,4 +1,4 @@
-"""How sure a planner may be of its best plan."""
+"""Calibration of the probability of the best plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["confident_temperature"]
 
-_SPREAD = 0.3  # standard deviation of the logarithm of the temperature around what it is shrunk to
+_SPREAD = 0.3  # standard deviation of the prior of the temperature's logarithm
 _SUREST = 1 - 1e-9
 
 
@@ -23,11 +23,11 @@ def confident_temperature(
     lowest: float = 0.25,
     highest: float = 8.0,
 ) -> float:
-    """The temperature under which the probability of the best plan says how often it is right.
+    """Fit the temperature under which the best plan's probability is how often it is right.
 
-    The log-likelihood of "the best plan is right" decides, of which every video is one observation,
-    for windows of a video are not independent. The logarithm of the temperature is shrunk towards
-    that of `centre`, so that few videos move it little.
+    Maximises the log-likelihood of "the best plan is right", with a video as one observation, since
+    windows of a video are not independent. The logarithm of the temperature is shrunk towards
+    log(centre), so that few videos move it little.
 
     Args:
         sure: Probabilities of the queries' best plans [N] at a temperature.

@@ -1,9 +1,9 @@
 """Descriptions of the states before and after each action, for methods that compare with them.
 
 Published are embeddings of sentences that a language model wrote (SCHEMA, ViterbiPlanNet). Few data
-sets have such sentences. What stands for them: sentences from templates through a text encoder;
-mean observations at the start and at the end of each action; vectors hashed from the actions'
-names, which tell actions apart but not which of them are alike; or vectors that a network learns.
+sets have such sentences. Substitutes are sentences from templates through a text encoder; mean
+observations at the start and at the end of each action; vectors hashed from the actions' names,
+which do not show which actions are alike; and vectors that a network learns.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def name_vectors(names: Sequence[str], width: int) -> NDArray[np.float32]:
     """Six vectors for each name, of independent coordinates that are nearly standard normal.
 
     A coordinate is the centred sum of twelve 16-bit numbers of the name's hash (SHAKE-256), divided
-    by its deviation: whole numbers until the last step, so the same to the bit everywhere. Where
-    several actions have one name, the hashed text also counts which of them it is: they belong to
-    different tasks, for which sentences would differ too.
+    by its deviation: whole numbers until the last step, so the same to the bit everywhere. Equal
+    names of different actions are hashed with a counter: these belong to different tasks, for which
+    sentences would differ too.
 
     Args:
         names: Names of the actions; K.
@@ -92,7 +92,7 @@ def template_sentences(action: str, goal: str = "") -> tuple[str, ...]:
 
     Args:
         action: Name of the action.
-        goal: What it is done for, the name of a task; empty where no task has the action.
+        goal: Name of its task; empty if no task has the action.
     """
     purpose = f" for the goal of {goal}" if goal else ""
     return tuple(
@@ -142,13 +142,13 @@ def template_vectors(taxonomy: Taxonomy, encoder: TextEncoder) -> NDArray[np.flo
 class EndMeans:
     """Mean observations at the start and at the end of each action, over training windows.
 
-    Windows show the start of their first action and the end of their last. As windows overlap, that
-    is nearly every step of a video of T steps and more. Training draws means without the videos of
+    Windows show the start of their first action and the end of their last; as they overlap, these
+    are nearly all steps of a video of T steps and more. Training draws means without the videos of
     the batch, as `ActionMeans` does; else a window would recognise itself in them.
 
     Args:
         windows: Training windows, of K actions.
-        prepared: Makes of observations […, E] what is averaged.
+        prepared: Applied to observations [..., E] before they are averaged.
         device: Where they are kept.
     """
 
@@ -164,7 +164,7 @@ class EndMeans:
         self._means = [ActionMeans(part, origin, prepared) for part in (starts, ends)]
 
     def all(self) -> Tensor:
-        """Means over all training windows [K, 2, E]; zero where no window shows one."""
+        """Means over all training windows [K, 2, E]; zero for actions that no window shows."""
         return torch.stack([means.all() for means in self._means], dim=1)
 
     def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:

@@ -19,17 +19,10 @@ _DECIMALS = 9
 
 
 def transition_counts(windows: Windows, action_count: int) -> NDArray[np.int64]:
-    """How often each action follows each other one within windows.
+    """How often each action (row) follows each other one within windows, [K, K].
 
     A transition that several overlapping windows of a video share counts once for each of them, as
     in ViterbiPlanNet (arXiv 2603.04265).
-
-    Args:
-        windows: Training windows.
-        action_count: K.
-
-    Returns:
-        Counts [K, K]; the row is the earlier action.
     """
     pairs = windows.actions[:, :-1] * action_count + windows.actions[:, 1:]
     return (
@@ -49,8 +42,7 @@ def transition_probabilities(
         smoothing: Added to every count.
 
     Returns:
-        Probabilities [K, K]; without smoothing, the row of an action that nothing follows is all
-        zero.
+        Probabilities [K, K]; without smoothing, zero after an action that nothing follows.
     """
     raised = counts + smoothing
     sums = raised.sum(axis=1, keepdims=True)
@@ -60,13 +52,13 @@ def transition_probabilities(
 def transition_costs(
     counts: NDArray[np.int64], *, horizon: int, smoothing: float = 0.0
 ) -> NDArray[np.float64]:
-    """What each transition costs a path: minus the logarithm of its probability, if it has one.
+    """Cost of each transition in a path: minus the logarithm of its probability, if positive.
 
     A transition of probability zero costs minus the logarithm of the share of all transitions that
-    lead to its second action (one added to each of these counts, so that none is zero), and on top
-    of that more than any path of T actions can cost without one. So paths are ordered by the number
-    of transitions that were never seen, and within a number by the product of their probabilities
-    and shares. All costs are finite: any two actions are connected.
+    lead to its second action (one added to each of these counts, so that every share is positive),
+    and in addition more than any path of T actions can cost without one. So paths are ordered by
+    the number of unseen transitions, then by the product of probabilities and shares. All costs are
+    finite: any two actions are connected.
 
     Args:
         counts: Transition counts [K, K].
@@ -95,27 +87,26 @@ def cheapest_paths(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Paths of T actions from one action to another, cheapest first.
 
-    Costs equal to nine decimals are ties, ordered by ids. Infinite costs forbid; paths that hold
-    one are last, if there are any others.
+    Costs equal to nine decimals are ties, ordered by ids. Infinite costs forbid; paths with an
+    infinite cost come last.
 
     Without `width` the paths are the `count` cheapest of all K^(T-2): prefixes are kept by their
-    cost plus the least cost of what must follow, which some path attains, so that no more than
+    cost plus the least cost of any continuation, which some path attains, so that no more than
     `count` prefixes of a length can begin one of the cheapest. With it, prefixes of up to T - 1
-    actions are kept by their own cost (beam search), and each of the last ones is then ended by the
-    last action.
+    actions are kept by their own cost (beam search), and then ended by the last action.
 
     Args:
         costs: Cost of each transition [K, K].
         first: First action of the paths.
         last: Last action of the paths.
         horizon: T ≥ 2.
-        count: Most paths to return; fewer where there are not so many, or the beam holds fewer.
+        count: Most paths to return; there may be fewer, or the beam may hold fewer.
         width: Prefixes that a beam search keeps; None for an exact search.
 
     Returns:
         Paths [k, T] and their costs [k], rounded to nine decimals.
     """
-    # the least cost of what follows an action, at the places T - 2, T - 3, …, 1, counted from 0
+    # least cost of a continuation after an action, at the places T - 2, T - 3, ..., 1 (from 0)
     ahead = [costs[:, last]]
     if width is None:
         for _ in range(horizon - 3):
@@ -138,20 +129,20 @@ def cheapest_paths(
 def likeliest_walks(
     probabilities: NDArray[np.float64], *, first: int, last: int, horizon: int, count: int
 ) -> NDArray[np.int64]:
-    """Walks of T actions from one to another along transitions that were seen, likeliest first.
+    """Walks of T actions from one to another along seen transitions, likeliest first.
 
-    A walk may come by an action more than once. Its score is the product of its transitions'
-    probabilities; scores equal to nine decimals of their logarithm are ties, ordered by ids.
+    A walk may repeat an action. Its score is the product of its transitions' probabilities; scores
+    equal to nine decimals of their logarithm are ties, ordered by ids.
 
     Args:
-        probabilities: Of each next action [K, K], zero where a transition was never seen.
+        probabilities: Of each next action [K, K], zero for unseen transitions.
         first: First action of the walks.
         last: Last action of the walks.
         horizon: T ≥ 2.
         count: Most walks to return.
 
     Returns:
-        Walks [k, T]; fewer than `count`, perhaps none, where there are not so many.
+        Walks [k, T]; there may be fewer, even zero.
     """
     costs = np.full(probabilities.shape, np.inf)
     np.log(probabilities, out=costs, where=probabilities > 0)

@@ -1,4 +1,4 @@
-"""What losses of whole plans share: windows on the device, and validation by the best plans."""
+"""Base of losses of whole plans: windows on the device, and validation by the best plans."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class TaskPredictor(TrainedNetwork[Network]):
 
     @classmethod
     def configs(cls, settings: Any) -> tuple[Any, ClassifierTrainingConfig]:
-        """The settings of the network and of its training, among those of a method."""
+        """The settings of the network and of its training, among the method's settings."""
         raise NotImplementedError
 
     @classmethod

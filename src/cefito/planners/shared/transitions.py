@@ -1,13 +1,11 @@
-"""Decoding over transitions: the exact best sequences under scores of steps and what follows what.
+"""Decoding over transitions: the exact best sequences under emissions and transitions (Viterbi).
 
-Emissions say how well each action fits each step, transitions how often one action follows another
-in training. The best sequences maximise the product of both (Viterbi), computed as a sum of
-logarithms, so that nothing underflows.
+Emissions score each action at each step, transitions each pair of neighbouring actions, by counts
+in training. The best sequences maximise the product of both, computed as a sum of logarithms.
 
-A row of transition counts can be empty: an action after which no training video goes on. Divided by
-its sum it would be 0/0, and in published code such a row spoils every score that it meets. Here it
-is uniform: nothing is known of what follows, so it prefers nothing. Some sequence is then always
-possible where emissions are positive, for every row allows a next action.
+A row of transition counts is empty if no training video goes on after its action. Divided by its
+sum it would be 0/0, which spoils scores in published code. Here it is uniform, so some sequence is
+always possible if emissions are positive.
 """
 
 from __future__ import annotations
@@ -36,18 +34,14 @@ _CHUNK_BYTES = 64 * 2**20
 def counted_transitions(
     windows: Windows, action_count: int, source: TransitionSource
 ) -> NDArray[np.int64]:
-    """How often each action follows each other one in training.
+    """How often each action (row) follows each other one in training, [K, K].
 
     Args:
         windows: Training windows.
         action_count: K.
-        source: "videos" counts each pair of neighbouring steps of a video once: of whole videos, as
-            far as windows show them, which leaves out only videos shorter than a window. "windows"
-            counts it once for every window that shows it, so that the middle of long videos weighs
-            more, the more so the longer the horizon.
-
-    Returns:
-        Counts [K, K]; the row is the earlier action.
+        source: "videos" counts each pair of neighbouring steps of a video once; only videos shorter
+            than a window are left out. "windows" counts it once for every window that shows it, so
+            that the middle of long videos weighs more, the more so the longer the horizon.
     """
     if source == "windows":
         return transition_counts(windows, action_count)
@@ -68,7 +62,7 @@ def log_guarded(counts: NDArray[np.int64] | Tensor, *, smoothing: float = 0.0) -
         smoothing: Added to every count before rows are divided by their sums; 1 is add-one.
 
     Returns:
-        float64 [K, K] on the device of the counts; −∞ where a row has counts, but not this one.
+        float64 [K, K] on the device of the counts; −∞ for unseen transitions of a row with counts.
     """
     known = counts.cpu().numpy() if isinstance(counts, Tensor) else counts
     device = counts.device if isinstance(counts, Tensor) else "cpu"
@@ -83,41 +77,32 @@ class Decoded:
 
     Attributes:
         sequences: int64 [B, k, T], best first, ties by action ids.
-        sums: Logarithms of what is maximised, float64 [B, k]; −∞ where there is no such sequence.
-        possible: Whether any sequence has a positive probability [B]. Where not, the first sequence
-            takes the likeliest action of each step, its sum counts substitutes for what is
-            impossible, and there is no second.
+        sums: Logarithms of the products, float64 [B, k]; −∞ if there is no such sequence.
+        possible: Whether any sequence has a positive probability [B]. If not, the first sequence
+            takes the likeliest action of each step, its sum counts substitutes for impossible
+            transitions, and there is no second.
     """
 
     sequences: Tensor
     sums: Tensor
     possible: Tensor
 
-    def plans(self, effort: SearchCost) -> list[Plans]:
+    def plans(self, cost: SearchCost) -> list[Plans]:
         """The plans of each query, without sequences of probability zero.
 
-        Energies and scores are minus the logarithms.
-
-        Args:
-            effort: What computing one query has taken.
+        Energies and scores are minus the logarithms; `cost` is the cost of one query.
         """
-        sequences, sums = self.sequences.cpu().numpy(), self.sums.cpu().numpy()
-        queries = zip(sequences, sums, self.possible.tolist(), strict=True)
-        return [_plans(*query, effort) for query in queries]
-
-
-def _plans(
-    sequences: NDArray[np.int64], sums: NDArray[np.float64], possible: bool, effort: SearchCost
-) -> Plans:
-    kept = sums > -np.inf
-    energies = -sums[kept]
-    return Plans(
-        actions=sequences[kept],
-        energies=energies,
-        scores=energies,
-        evaluated=effort,
-        exact=possible,
-    )
+        found = zip(
+            self.sequences.cpu().numpy(),
+            -self.sums.cpu().numpy(),
+            self.possible.tolist(),
+            strict=True,
+        )
+        return [
+            Plans(actions[kept], energies[kept], energies[kept], cost, exact=possible)
+            for actions, energies, possible in found
+            for kept in [energies < np.inf]
+        ]
 
 
 def decode(
@@ -133,11 +118,11 @@ def decode(
 
     Args:
         emissions: Logarithms [B, T, K]; −∞ forbids an action at a step.
-        transitions: Logarithms [K, K], as `log_guarded` gives them; −∞ forbids. None where steps do
+        transitions: Logarithms [K, K], as `log_guarded` gives them; −∞ forbids. None if steps do
             not depend on each other.
-        count: Sequences a query.
-        substitutes: What stands for the transitions in the sum of a query for which no sequence is
-            possible, finite logarithms [K, K]; by default the transitions raised to log(1e-10).
+        count: Sequences per query.
+        substitutes: Finite logarithms [K, K] that replace the transitions in the sum of a query
+            without a possible sequence; by default the transitions raised to log(1e-10).
     """
     sequences, sums = k_best(emissions, transitions, count)
     possible = sums[:, 0] > -torch.inf
@@ -162,13 +147,13 @@ def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[T
 
     Args:
         emissions: Logarithms [B, T, K]; −∞ forbids.
-        transitions: Logarithms [K, K]; −∞ forbids. None where steps do not depend on each other.
+        transitions: Logarithms [K, K]; −∞ forbids. None if steps do not depend on each other.
         count: k.
 
     Returns:
         Sequences, int64 [B, k, T], best first, ties by action ids, and their sums, float64 [B, k].
-        Where a query has fewer than k sequences, the last sums are −∞. Fewer columns come back
-        where there are fewer than k sequences over K actions.
+        The last sums are −∞ if a query has fewer than k sequences. There are fewer columns if there
+        are fewer than k sequences over K actions.
     """
     graph = None if transitions is None else _Graph(transitions.double())
     entries = max(len(graph.along) if graph else 1, emissions.shape[2] * count)
@@ -179,7 +164,7 @@ def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[T
 
 
 class _Graph:
-    """The possible transitions of [K, K]; few, where they come from training windows."""
+    """The possible transitions of [K, K]; few, if they come from training windows."""
 
     def __init__(self, transitions: Tensor) -> None:
         self.transitions = transitions

@@ -1,17 +1,15 @@
-"""The most frequent training windows of the task: what is known once the task is."""
+"""The most frequent training windows of the task: the best plans if only the task is known."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError, model_validator
 
 from cefito.data.windows import Windows
 from cefito.errors import RunError
@@ -30,28 +28,10 @@ from cefito.planners.shared.task_model import ClassifierSettings, TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
-from cefito.settings import Record
 
 __all__ = ["FrequentPlanner"]
 
 _FILE = "frequent.json"
-_REMEDY = "Fit the planner again."
-_Id = Annotated[int, Field(ge=0)]
-_Count = Annotated[int, Field(ge=1)]
-
-
-class _Kept(Record):
-    """What is kept: T, and for each task its sequences with their counts."""
-
-    horizon: int = Field(ge=1)
-    counts: dict[int, list[tuple[list[_Id], _Count]]]
-
-    @model_validator(mode="after")
-    def _fitting(self) -> Self:
-        rows = (actions for rows in self.counts.values() for actions, _ in rows)
-        if any(len(actions) != self.horizon for actions in rows):
-            raise ValueError(f"sequences of other than {self.horizon} actions")
-        return self
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,18 +39,16 @@ class FrequentPlanner(BasePlanner):
     """Plans the sequences that training windows of the task show most often.
 
     Ties are ordered by which came first. The energy of a plan is minus the logarithm of its share;
-    its probability is the share times the task's probability.
-    Tasks without training windows get no plan.
+    its probability is the share times the task's probability. Tasks without training windows get no
+    plan.
 
     Attributes:
         task_model: Predicts tasks.
         counts: For each task its sequences with their counts, most frequent first.
-        horizon: T.
     """
 
     task_model: TaskModel
-    counts: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]]
-    horizon: int
+    counts: Mapping[int, list[tuple[list[int], int]]]
     abilities: ClassVar[Abilities] = Abilities(probabilities=True)
     name = "most frequent window"
 
@@ -94,10 +72,10 @@ class FrequentPlanner(BasePlanner):
     def counted(cls, train: Windows, task_model: TaskModel) -> Self:
         """A planner that counts training windows and predicts tasks by a trained classifier."""
         counts = {}
-        for task in np.unique(train.tasks):
+        for task in np.unique(train.tasks).tolist():
             counter = Counter(tuple(row) for row in train.actions[train.tasks == task].tolist())
-            counts[int(task)] = tuple(counter.most_common())
-        return cls(task_model, counts, train.horizon)
+            counts[task] = [(list(actions), count) for actions, count in counter.most_common()]
+        return cls(task_model, counts)
 
     @classmethod
     def load(
@@ -113,33 +91,25 @@ class FrequentPlanner(BasePlanner):
             RunError: Missing or damaged files, or weights of another configuration.
         """
         folder = Path(folder)
-        value = read_json(folder / _FILE, _REMEDY, RunError)
+        kept = read_json(folder / _FILE, "Fit the planner again.", RunError)["counts"]
         task_model = TaskModel.load(folder, config=settings.classifier, device=context.device)
-        try:
-            kept = _Kept.model_validate_json(json.dumps(value), strict=True)
-            counts = {
-                task: tuple((tuple(actions), count) for actions, count in rows)
-                for task, rows in kept.counts.items()
-            }
-            return cls(task_model, counts, kept.horizon)
-        except ValidationError as problem:
-            first = problem.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the whole"
-            raise RunError(
-                f"{folder / _FILE}: holds no counts ({place}: {first['msg']}). {_REMEDY}"
-            ) from problem
+        return cls(task_model, {int(task): rows for task, rows in kept.items()})
 
     def save(self, folder: Path | str) -> None:
         """Write counts and task classifier."""
-        folder = Path(folder)
         counts = {str(task): rows for task, rows in self.counts.items()}
-        write_json(folder / _FILE, {"horizon": self.horizon, "counts": counts})
+        write_json(Path(folder) / _FILE, {"counts": counts})
         self.task_model.save(folder)
 
     @property
     def parameters(self) -> dict[str, int]:
         """Those of the task classifier."""
         return {TaskModel.title: self.task_model.parameters}
+
+    @property
+    def horizon(self) -> int:
+        """T, the actions of a plan."""
+        return self.task_model.horizon
 
     @property
     def observation_dim(self) -> int:
@@ -149,13 +119,10 @@ class FrequentPlanner(BasePlanner):
     @property
     def vocabulary(self) -> Vocabulary:
         """Numbers of tasks and actions that it was fitted for."""
-        rows = (actions for rows in self.counts.values() for actions, _ in rows)
-        actions = 1 + max((action for actions in rows for action in actions), default=-1)
-        tasks = max(self.task_model.task_count, 1 + max(self.counts, default=-1))
-        return Vocabulary(tasks, actions, least=True)
+        return Vocabulary(self.task_model.shape.tasks, self.task_model.shape.actions)
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The classifier's prediction [N], or the given tasks."""
+        """The given tasks, else the classifier's prediction [N]."""
         return self.task_model.predict(queries)
 
     def plan(
@@ -180,7 +147,7 @@ class FrequentPlanner(BasePlanner):
         ]
 
     def _best(self, task: int, probability: float, top_k: int) -> Plans:
-        counts = self.counts.get(task, ())
+        counts = self.counts.get(task, [])
         total, best = sum(count for _, count in counts), counts[:top_k]
         energies = -np.log([count / total for _, count in best])
         actions = np.array([actions for actions, _ in best], dtype=np.int64)

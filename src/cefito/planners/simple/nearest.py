@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,10 +19,12 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Shape,
     Vocabulary,
     check_queries,
 )
 from cefito.planners.context import TrainingContext
+from cefito.planners.network import data_shape
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
@@ -29,27 +32,28 @@ from cefito.search.problem import Plans, SearchCost
 __all__ = ["NearestPlanner"]
 
 _FILE = "windows.safetensors"
-_REMEDY = "Fit the planner again."
 _BLOCK = 512  # queries compared with all training windows at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NearestPlanner(BasePlanner):
-    """Plans what was done in the training windows whose two observations are nearest.
+    """Plans the actions of the training windows whose two observations are nearest.
 
     Nothing is learned. Each observation is scaled to unit length, so that nearest is by the sum of
     the two cosines; on real features this is the stronger baseline. The energy of a plan is the
-    Euclidean distance of the scaled pairs. With the task known, only its windows are looked at.
+    Euclidean distance of the scaled pairs. If the task is given, only its windows are compared.
 
     Attributes:
         pairs: Both observations of each training window, scaled, side by side, [M, 2 E].
         actions: Their actions [M, T].
         tasks: Their tasks [M].
+        shape: The sizes of the data.
     """
 
     pairs: NDArray[np.float32]
     actions: NDArray[np.int64]
     tasks: NDArray[np.int64]
+    shape: Shape
     name = "nearest window"
 
     @classmethod
@@ -62,8 +66,9 @@ class NearestPlanner(BasePlanner):
         seed: int = 0,  # noqa: ARG003
         context: TrainingContext = TrainingContext(),  # noqa: ARG003
     ) -> Fitted[Self]:
-        """Keep the training windows; nothing is chosen."""
-        return Fitted(cls(_scaled_pairs(train.initial, train.goal), train.actions, train.tasks))
+        """Keep the training windows."""
+        pairs = _scaled_pairs(train.initial, train.goal)
+        return Fitted(cls(pairs, train.actions, train.tasks, data_shape(train)))
 
     @classmethod
     def load(
@@ -78,57 +83,36 @@ class NearestPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged file.
         """
-        folder = Path(folder)
-        tensors, _ = load_tensors(folder / _FILE, "np", _REMEDY, RunError)
-        try:
-            pairs, actions, tasks = (tensors[name] for name in ("pairs", "actions", "tasks"))
-        except KeyError as problem:
-            raise RunError(f"{folder / _FILE}: holds no {problem}. {_REMEDY}") from problem
-        if (
-            pairs.dtype != np.float32
-            or pairs.ndim != 2
-            or not pairs.size
-            or pairs.shape[1] % 2
-            or not np.isfinite(pairs).all()
-            or actions.ndim != 2
-            or not actions.size
-            or any(part.dtype != np.int64 or part.min() < 0 for part in (actions, tasks))
-            or not len(pairs) == len(actions) == len(tasks)
-            or tasks.ndim != 1
-        ):
-            raise RunError(
-                f"{folder / _FILE}: its arrays hold no training windows: expected finite pairs "
-                f"[M, 2 E], actions [M, T] and tasks [M]. {_REMEDY}"
-            )
-        return cls(pairs, actions, tasks)
+        tensors, metadata = load_tensors(
+            Path(folder) / _FILE, "np", "Fit the planner again.", RunError
+        )
+        return cls(**tensors, shape=Shape(**json.loads(metadata["shape"])))
 
     def save(self, folder: Path | str) -> None:
         """Write the training windows."""
-        folder = Path(folder)
-        write_tensors(
-            folder / _FILE, {"pairs": self.pairs, "actions": self.actions, "tasks": self.tasks}
-        )
+        tensors = {"pairs": self.pairs, "actions": self.actions, "tasks": self.tasks}
+        write_tensors(Path(folder) / _FILE, tensors, {"shape": json.dumps(asdict(self.shape))})
 
     @property
     def horizon(self) -> int:
         """T, the actions of a plan."""
-        return int(self.actions.shape[1])
+        return self.shape.horizon
 
     @property
     def observation_dim(self) -> int:
         """E, the features of an observation."""
-        return int(self.pairs.shape[1]) // 2
+        return self.shape.observation_dim
 
     @property
     def vocabulary(self) -> Vocabulary:
         """Numbers of tasks and actions that it was fitted for."""
-        return Vocabulary(int(self.tasks.max()) + 1, int(self.actions.max()) + 1, least=True)
+        return Vocabulary(self.shape.tasks, self.shape.actions)
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The task of the nearest window [N]."""
+        """The given tasks, else the task of the nearest window [N]."""
         if queries.tasks is not None:
             return queries.tasks
-        nearest = [block.argmin(axis=1) for _, block in self._distances(queries)]
+        nearest = [block.argmin(axis=1) for block in self._distances(queries)]
         return np.asarray(self.tasks[np.concatenate(nearest)])
 
     def plan(
@@ -142,13 +126,13 @@ class NearestPlanner(BasePlanner):
     ) -> list[Plans]:
         """The sequences of the nearest windows, without repeats."""
         check_queries(self, queries, top_k, constraints)
-        plans = []
-        for first, block in self._distances(queries):
-            for row, distances in enumerate(block, start=first):
-                if queries.tasks is not None:
-                    distances = np.where(self.tasks == queries.tasks[row], distances, np.inf)
-                plans.append(self._best(distances, top_k))
-        return plans
+        rows = [row for block in self._distances(queries) for row in block]
+        if queries.tasks is not None:
+            rows = [
+                np.where(self.tasks == task, row, np.inf)
+                for task, row in zip(queries.tasks, rows, strict=True)
+            ]
+        return [self._best(row, top_k) for row in rows]
 
     def _best(self, distances: NDArray[np.float32], top_k: int) -> Plans:
         chosen: dict[tuple[int, ...], float] = {}
@@ -165,25 +149,23 @@ class NearestPlanner(BasePlanner):
             exact=True,
         )
 
-    def _distances(self, queries: Queries) -> list[tuple[int, NDArray[np.float32]]]:
-        """Distances to all training windows, a block of queries at a time, with its first row."""
-        pairs = _scaled_pairs(queries.initial, queries.goal)
+    def _distances(self, queries: Queries) -> list[NDArray[np.float32]]:
+        """Distances of queries to all training windows [N, M], a block of queries at a time."""
         squares = np.square(self.pairs).sum(axis=1)
         blocks = []
-        for first in range(0, len(pairs), _BLOCK):
-            part = pairs[first : first + _BLOCK]
+        for block in queries.blocks(_BLOCK):
+            part = _scaled_pairs(block.initial, block.goal)
+            # |a - b|² = |a|² + |b|² - 2 a·b
             squared = squares + np.square(part).sum(axis=1, keepdims=True) - 2 * part @ self.pairs.T
-            blocks.append((first, np.sqrt(np.maximum(squared, 0))))
+            blocks.append(np.sqrt(np.maximum(squared, 0)))
         return blocks
 
 
 def _scaled_pairs(initial: NDArray[np.float32], goal: NDArray[np.float32]) -> NDArray[np.float32]:
     """Both observations of each window at unit length, side by side, [N, 2 E]."""
     tiny = np.finfo(np.float32).tiny
+    norms = (np.linalg.norm(part, axis=1, keepdims=True) for part in (initial, goal))
     return np.concatenate(
-        [
-            part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), tiny)
-            for part in (initial, goal)
-        ],
+        [part / np.maximum(norm, tiny) for part, norm in zip((initial, goal), norms, strict=True)],
         axis=1,
     )

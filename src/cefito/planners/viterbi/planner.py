@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Abilities, Fitted, Queries, Shape, Vocabulary
+from cefito.planners.base import Abilities, Fitted, Queries, Shape
 from cefito.planners.context import TrainingContext
 from cefito.planners.network import (
     NetworkPlanner,
@@ -47,13 +47,13 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     `layer.decode`), and the list is exact. Tasks are predicted by an auxiliary head; neither
     predicted nor given ones change the plans. Descriptions are needed in training only.
 
-    Only sequences of positive probability are returned. If there is none, which no graph of
-    training windows of the same horizon leads to, the only plan takes the likeliest action of each
+    Only sequences of positive probability are returned. Without any, which a graph of training
+    windows of the same horizon never leads to, the only plan takes the likeliest action of each
     step, with its energy under clamped transitions.
 
     Attributes:
-        others: Networks trained from other seeds, whose emissions and task logits are averaged with
-            those of the first (not in the paper).
+        others: Networks trained from other seeds; emissions and task logits are averaged over all
+            members (not in the paper).
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False)
@@ -154,13 +154,8 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Those of all members, with the parts that are used in training only, as published."""
+        """Those of all members, with the parts that serve in training only, as published."""
         return {self.title: sum(map(count_parameters, self._members))}
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks, if it has a task head, and actions that it was fitted for."""
-        return Vocabulary(self.shape.tasks if self.network.task else None, self.shape.actions)
 
     @torch.inference_mode()
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
@@ -185,5 +180,5 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
 
 
 def _suffixes(config: ViterbiConfig) -> list[str]:
-    """What distinguishes the files and trainings of the members."""
+    """Suffixes of the files and trainings of the members."""
     return ["", *(f"-{member}" for member in range(1, config.members))]
