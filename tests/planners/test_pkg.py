@@ -3,7 +3,6 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-import torch
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
@@ -154,18 +153,6 @@ def test_training_lowers_the_loss_and_beats_chance(world, tmp_path):
     assert (accuracy > floor + 0.2).all()
 
 
-def test_same_seed_same_plans_also_when_resumed(world, planner, queries, tmp_path):
-    same(fit(world).planner.plan(queries, 2), planner.plan(queries, 2))
-    context = TrainingContext(folder=tmp_path, key="a")
-    first, resumed = fit(world, context=context), fit(world, context=context)
-    assert not first.trainings["step model"].resumed
-    assert resumed.trainings["step model"].resumed
-    same(resumed.planner.plan(queries, 2), planner.plan(queries, 2))
-    other = fit(world, seed=1).planner
-    weights = [made.network.linear.weight for made in (planner, other)]
-    assert not torch.equal(*weights)
-
-
 def test_a_training_of_another_horizon_is_not_taken_for_this_one(world, tmp_path):
     def kept(horizon, **context):
         context = TrainingContext(folder=tmp_path, key="a", **context)
@@ -189,17 +176,6 @@ def test_names_parameters_and_tasks(world, planner, queries):
     known = Queries.from_windows(world()[1], oracle_task=True)
     np.testing.assert_array_equal(planner.predict_tasks(known), world()[1].tasks)
     same(planner.plan(known, 2), planner.plan(queries, 2))
-
-
-def test_both_train_the_same_step_model(world, tmp_path):
-    """So one training serves both, where trainings are shared."""
-    context = TrainingContext(folder=tmp_path, key="a", shared=True)
-    results = [
-        kind.fit(*world(), settings=small(epochs=1), seed=0, context=context)
-        for kind in (PkgPlanner, PkgBeamPlanner)
-    ]
-    assert [result.trainings["step model"].resumed for result in results] == [False, True]
-    assert [type(result.planner) for result in results] == [PkgPlanner, PkgBeamPlanner]
 
 
 def test_a_graph_without_any_path_still_gives_plans(world, queries):

@@ -8,10 +8,9 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows, video_folds
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
-from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp import planner as planner_module
 from cefito.planners.kepp.networks import StepModel
@@ -260,36 +259,6 @@ def test_names_say_what_is_not_as_it_is_by_default(planner, graphless):
 # trainings
 
 
-def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path):
-    """In the second fold, and in the plan network."""
-
-    class KilledError(Exception):
-        pass
-
-    context = TrainingContext(folder=tmp_path, key="a")
-    validate, names = DiffusionLoss.validate, ["kepp_plan", "kepp_step"]
-    names += [f"kepp_step{fold}" for fold in FOLDS]
-    for killed in (6, 3):  # of two validations a training
-        calls = []
-
-        def die(self, group, calls=calls, killed=killed):
-            calls.append(None)
-            if len(calls) == killed:
-                raise KilledError
-            return validate(self, group)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(DiffusionLoss, "validate", die)
-            with pytest.raises(KilledError):
-                fit(world, context=context)
-    resumed = fit(world, context=context)
-    assert all(result.resumed for result in resumed.trainings.values())
-    assert same_weights(resumed.planner, planner)
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    with pytest.raises(RunError, match="other settings"):
-        fit(world, context=context, **{"kepp.plan.ends": 3.0})
-
-
 def test_equal_step_networks_are_trained_once(world, planner, tmp_path):
     context = TrainingContext(folder=tmp_path, shared=True, key="a")
     assert same_weights(fit(world, context=context).planner, planner)
@@ -308,14 +277,3 @@ def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):
 
 
 # files
-
-
-def test_what_is_saved_gives_the_same_plans(world, graphless, tmp_path):
-    """Without a step model there is one file."""
-    queries = Queries.from_windows(world[1])
-    graphless.save(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["kepp_plan.safetensors"]
-    loaded = KeppPlanner.load(tmp_path, settings=tiny(**{"kepp.knowledge": "none"}))
-    for one, other in zip(loaded.plan(queries, 2), graphless.plan(queries, 2), strict=True):
-        np.testing.assert_array_equal(one.actions, other.actions)
-    assert loaded.describe() == graphless.describe()

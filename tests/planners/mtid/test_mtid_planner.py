@@ -134,20 +134,6 @@ def test_loss_against_a_slow_loop(world, mask):
 # the training
 
 
-def test_validation_takes_the_predicted_tasks(world, training, monkeypatch):
-    seen = []
-
-    def look(train, val, config, known, val_known, **_):
-        seen.append(val_known)
-        return None, None, None
-
-    monkeypatch.setattr(MtidPlanner, "train", look)
-    fit(world)
-    expected = training.planner.task_model.predict(Queries.from_windows(world[1]))
-    np.testing.assert_array_equal(seen[0], expected)
-    assert (expected != world[1].tasks).any()
-
-
 def test_interpolation_changes_what_is_learned(world, training):
     row, other = find_rows(["mtid", "mtid-uninterpolated"])
     assert (row.settings, other.settings) == ({}, {"mtid.interpolation": False})

@@ -1,7 +1,5 @@
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cefito.field.predictor import Dropout
@@ -81,28 +79,6 @@ def test_everything_that_the_network_sees_while_sampling_is_projected(horizon):
     assert torch.equal(result[..., project.actions], predict(result, 4)[..., project.actions])
 
 
-@given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
-def test_projection(horizon, batch, seed):
-    given_parts = condition(batch, seed)
-    project = network(horizon=horizon, widths=(8,)).projection(*given_parts)
-    matrix = drawn(batch, horizon, TASKS + ACTIONS + DIM, seed=seed)
-    once = project(matrix)
-    check_projected(once, *given_parts)
-    assert torch.equal(once[..., TASKS : TASKS + ACTIONS], matrix[..., TASKS : TASKS + ACTIONS])
-    assert torch.equal(project(once), once)
-    assert torch.equal(project.filled(matrix[..., project.actions]), once)
-
-
-def test_gradients_pass_the_projection_through_the_actions_alone():
-    project = network().projection(*condition())
-    matrix = drawn(2, 3, TASKS + ACTIONS + DIM).requires_grad_()
-    project(matrix).sum().backward()
-    expected = torch.zeros_like(matrix)
-    expected[..., project.actions] = 1
-    assert torch.equal(matrix.grad, expected)
-
-
 def test_treatment_of_the_observations():
     tasks, initial, goal = condition()
     assert torch.equal(network().projection(tasks, initial, goal).given[:, 0, -DIM:], initial)
@@ -180,20 +156,6 @@ def test_each_step_sees_the_whole_plan():
     matrix = drawn(1, 3, TASKS + ACTIONS + DIM).requires_grad_()
     made(matrix, torch.tensor([3]))[0, 0].square().sum().backward()
     assert (matrix.grad.abs().sum(dim=2) > 0).all()
-
-
-def test_the_network_begins_by_predicting_nothing():
-    assert not network()(drawn(2, 3, TASKS + ACTIONS + DIM), torch.tensor([1, 7])).any()
-
-
-def test_reset_is_by_the_generator_alone():
-    one, same, other = (network(seed=seed).state_dict() for seed in (3, 3, 4))
-    assert all(torch.equal(tensor, same[name]) for name, tensor in one.items())
-    assert not torch.equal(one["noise"], other["noise"])
-    assert not torch.equal(
-        one["unet.end.0.convolution.weight"], other["unet.end.0.convolution.weight"]
-    )
-    assert one["noise"].shape == (3, ACTIONS)
 
 
 def test_scores_are_those_of_plain_sampling():

@@ -11,7 +11,7 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
@@ -71,10 +71,6 @@ def training(world) -> Fitted[PdppPlanner]:
 @pytest.fixture(scope="module")
 def planner(training) -> PdppPlanner:
     return training.planner
-
-
-def weights(planner: PdppPlanner) -> dict[str, torch.Tensor]:
-    return planner.network.state_dict()
 
 
 def pdpp_loss(world: tuple[Windows, Windows], **overrides: object) -> DiffusionLoss:
@@ -231,32 +227,6 @@ def test_training_learns_a_small_mapping(tiny_taxonomy, tmp_path, monkeypatch):
     assert (other[:, 1] == 3 - tasks).mean() > 0.9  # the task is taken as given
 
 
-def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path):
-    class KilledError(Exception):
-        pass
-
-    context = TrainingContext(folder=tmp_path, key="a")
-    validate, calls = DiffusionLoss.validate, []
-
-    def twice(self, group):
-        calls.append(None)
-        if len(calls) == 2:
-            raise KilledError
-        return validate(self, group)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DiffusionLoss, "validate", twice)
-        with pytest.raises(KilledError):
-            fit(world, context=context)
-    resumed = fit(world, context=context)
-    assert resumed.trainings["PDPP network"].resumed
-    same = weights(resumed.planner)
-    assert all(torch.equal(tensor, same[name]) for name, tensor in weights(planner).items())
-    assert {path.name for path in tmp_path.iterdir()} == {"classifier", "pdpp"}
-    with pytest.raises(RunError, match="other settings"):
-        fit(world, context=context, **{"pdpp.ends": 3.0})
-
-
 def test_validation_takes_the_predicted_tasks(world, monkeypatch):
     seen = []
 
@@ -324,15 +294,6 @@ def test_plans(world, training, planner):
     assert 100 * success == pytest.approx(trainings["PDPP network"].scores[0])
     assert set(planner.parameters) == set(trainings) == {"task classifier", "PDPP network"}
     assert planner.plan(queries.subset([]), 1) == []
-
-
-def test_blocks_of_queries_are_put_together(world, planner, monkeypatch):
-    queries = Queries.from_windows(world[1])
-    tasks = planner.predict_tasks(queries)
-    whole = sampled_scores(planner, queries, tasks)
-    monkeypatch.setattr("cefito.planners.diffusion.planner.BLOCK", 7)
-    parts = sampled_scores(planner, queries, tasks)
-    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-5)
 
 
 # saving, loading and errors

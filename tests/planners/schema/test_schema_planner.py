@@ -159,22 +159,6 @@ def test_losses_that_are_left_out(world):
     } == {(3, 1)}
 
 
-def test_losses_under_autocast(world):
-    loss = loss_of(world, descriptions="names")
-    plain = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        lower = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
-    for name, term in lower.items():
-        assert term.sum.dtype == torch.float32
-        torch.testing.assert_close(term.sum, plain[name].sum, rtol=0.1, atol=0)
-    sum(term.sum for term in lower.values()).backward()
-    assert all(
-        torch.isfinite(parameter.grad).all()
-        for parameter in loss.module.parameters()
-        if parameter.grad is not None
-    )
-
-
 def test_windows_do_not_recognise_themselves_in_the_means(world):
     """Mean observations are drawn without the videos of the batch, kept with all."""
     train, _ = world

@@ -139,13 +139,6 @@ def test_marginals_are_those_of_all_sequences(batch, horizon, size, seed):
         )
 
 
-def test_the_marginals_of_one_step_are_a_softmax():
-    emissions = random_emissions(2, 1, 5, 0)
-    torch.testing.assert_close(
-        log_marginals(emissions, torch.ones(5, 5)), emissions.log_softmax(dim=2)
-    )
-
-
 def test_marginals_do_not_depend_on_the_level_of_emissions():
     emissions, transitions = (
         random_emissions(3, 4, 5, 1),
@@ -178,14 +171,6 @@ def test_single_precision_neither_overflows_nor_vanishes():
     assert torch.isfinite(single.grad).all()
 
 
-def test_autocast_leaves_the_precision_as_it_is():
-    emissions = random_emissions(3, 4, 20, 5).float()
-    transitions = transition_probabilities(random_counts(20, 5), clamped=True).float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        result = log_marginals(emissions, transitions)
-    torch.testing.assert_close(result, log_marginals(emissions, transitions), rtol=0, atol=0)
-
-
 @settings(deadline=None, max_examples=40)
 @given(**SMALL, count=st.integers(1, 12))
 def test_the_best_sequences_are_those_of_all(batch, horizon, size, seed, count):
@@ -202,35 +187,6 @@ def test_the_best_sequences_are_those_of_all(batch, horizon, size, seed, count):
             sequence for _, sequence in expected
         ]
         assert sums[row][kept].tolist() == [value for value, _ in expected]
-
-
-def test_steps_that_do_not_depend_on_each_other():
-    emissions = torch.randint(-5, 1, (3, 3, 6), generator=generator(11)).double()
-    result, sums = k_best(emissions, None, 9)
-    for row in range(3):
-        expected = best_by_enumeration(emissions[row], torch.zeros(6, 6), 9)
-        assert [
-            (value, tuple(sequence))
-            for value, sequence in zip(sums[row].tolist(), result[row].tolist(), strict=True)
-        ] == expected
-
-
-@pytest.mark.parametrize(
-    ("horizon", "size", "count"), [(1, 5, 3), (2, 9, 20), (4, 12, 30), (6, 7, 5)]
-)
-def test_the_best_sequences_are_those_of_a_chain(horizon, size, count):
-    emissions = random_emissions(2, horizon, size, 6)
-    transitions = transition_probabilities(random_counts(size, 6), clamped=False).log()
-    result, sums = k_best(emissions, transitions, count)
-    for row in range(2):
-        costs = tuple(
-            -emissions[row, step].numpy() - (transitions.numpy() if step else 0)
-            for step in range(horizon)
-        )
-        expected = StepCosts(costs=costs).cheapest(count)
-        kept = sums[row] > -torch.inf
-        np.testing.assert_array_equal(result[row][kept].numpy(), expected.sequences)
-        np.testing.assert_allclose(-sums[row][kept].numpy(), expected.costs)
 
 
 def test_queries_are_worked_in_chunks(monkeypatch):

@@ -14,7 +14,6 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.context import TrainingContext
-from cefito.planners.network import data_shape
 from cefito.planners.settings import load_config
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.transitions import k_best
@@ -300,21 +299,6 @@ def test_losses_by_a_slow_loop():
     }
 
 
-def test_losses_under_autocast():
-    """Layers run in lower precision, the Viterbi layer and the losses do not."""
-    network, windows = network_of(text_dim=3), toy_windows()
-    descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
-    loss = ViterbiLoss(network, windows, windows, descriptions)
-    plain = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        lower = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
-    for name, term in lower.items():
-        assert term.sum.dtype == torch.float32
-        torch.testing.assert_close(term.sum, plain[name].sum, rtol=0.1, atol=0)
-    sum(term.sum for term in lower.values()).backward()
-    assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
-
-
 def test_alignment_with_free_vectors_by_hand():
     network, windows = network_of(descriptions="free"), toy_windows()
     assert network.free.shape == (5, 2, network.config.width)
@@ -377,15 +361,6 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     tasks = planner.predict_tasks(Queries.from_windows(val))
     assert tasks.dtype == np.int64
     assert (tasks == val.tasks).mean() > 0.5
-
-
-def test_validation_takes_a_fixed_sample(world):
-    train, val = world
-    config = ViterbiConfig(**SMALL, training={"stopping": {"windows": 10}})
-    network = ViterbiNetwork(config, data_shape(train))
-    seen = [ViterbiLoss(network, train, val).val for _ in range(2)]
-    assert [len(part) for part in seen[0]] == [10, 10, 10]
-    assert all(torch.equal(one, other) for one, other in zip(*seen, strict=True))
 
 
 @pytest.mark.parametrize("decoding", ["viterbi", "marginals"])
@@ -561,14 +536,6 @@ def test_kinds_of_descriptions(world, unaligned, descriptions, name, more, tmp_p
     loaded = load(tmp_path / "run", **settings)
     assert loaded.describe() == planner.describe()
     assert same_plans(planner, loaded, Queries.from_windows(world[1]))
-
-
-def test_another_kind_does_not_go_on_with_a_training(world, tmp_path):
-    context = TrainingContext(folder=tmp_path)
-    fitted(world, context=context, name_width=7)
-    for settings in ({"name_width": 8}, {"descriptions": "free"}, {"descriptions": "none"}):
-        with pytest.raises(RunError):
-            fitted(world, context=context, **settings)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Those of the task classifier and of the diffusion network."""
+        """The task classifier's and the diffusion network's."""
         return {self.task_model.title: self.task_model.parameters} | super().parameters
 
     @override

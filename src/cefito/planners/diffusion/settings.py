@@ -13,7 +13,7 @@ __all__ = ["DiffusionConfig"]
 
 
 class DiffusionConfig(Settings):
-    """Matrices over time, denoised by a temporal U-Net; the defaults are those of PDPP.
+    """Matrices over time, denoised by a temporal U-Net; the defaults are PDPP's.
 
     Attributes:
         widths: Channels of the U-Net's levels, multiples of 8; no more levels than the horizon has

@@ -67,7 +67,7 @@ class PlanNetwork(DiffusionNetwork):
     """Denoises plans, given the observations and walks between the predicted ends.
 
     Walks, int64 [B, R, T], fill two blocks: the block of the graph, and the block of plans by a
-    language model, which repeats the graph's if there are none, as published.
+    language model, which repeats the graph's without such plans, as published.
     """
 
     def __init__(self, config: KeppConfig, shape: Shape) -> None:

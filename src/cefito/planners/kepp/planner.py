@@ -187,8 +187,8 @@ def _out_of_fold_walks(
 ) -> tuple[NDArray[np.int64] | None, dict[str, TrainingResult]]:
     """Walks of training windows [N, R, T], each by a step network and a graph of other videos.
 
-    Every part of the videos has a training of its own. With a single video there are none, which a
-    warning says.
+    Every part of the videos has a training of its own. With a single video the result is None,
+    after a warning.
     """
     count = min(config.folds, len(np.unique(train.video)))
     if count < 2:

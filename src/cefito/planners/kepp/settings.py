@@ -12,10 +12,7 @@ from cefito.settings import Settings
 __all__ = ["KeppConfig", "KeppSettings", "Knowledge", "PlanConfig"]
 
 Knowledge = Literal["graph", "ends", "none"]
-"""What the plan network is told beside the observations.
-
-That is walks of the graph, the predicted first and last action alone, or nothing.
-"""
+"""Input of the plan network beside the observations."""
 
 
 class PlanConfig(DiffusionConfig):
@@ -29,21 +26,20 @@ class PlanConfig(DiffusionConfig):
 
 
 class KeppConfig(Settings):
-    """KEPP: a plan network denoises plans that have walks of a graph between predicted ends beside.
+    """KEPP: a plan network denoises plans, given walks of a graph between predicted ends.
 
     Attributes:
-        knowledge: What the plan network is told: walks of the "graph"; the "ends" alone, the first
-            half of the plan being the first action and the second half the last one, which is what
-            is told where no walk is found; or "none", without a step network.
-        walks: R, the likeliest walks that are told.
-        agreement: The value where several walks have the same action at the same step: that of the
-            "last" of them, so that with two walks 1/3 says that both agree (published), or the
-            "sum".
-        paths: What the walks of training windows come from: "out-of-fold", a step network and a
-            graph of other training videos, or "in-sample", those of all of them (published), which
-            tell far more of training windows than of any others.
-        folds: Parts of the training videos, at most one a video, each told of by a step network
-            that has seen the others. Out of fold only.
+        knowledge: Input of the plan network beside the observations: walks of the "graph"; the
+            "ends" alone, the first half of the plan being the first action and the second half the
+            last one, which also replaces a missing walk; or "none", without a step network.
+        walks: R, the number of likeliest walks.
+        agreement: The value if several walks have the same action at the same step: the "last"
+            walk's, so that with two walks 1/3 means that both agree (published), or the "sum".
+        paths: Source of the walks of training windows: "out-of-fold", a step network and a graph of
+            other training videos, or "in-sample", of all training videos (published), which is far
+            more accurate on training windows than on any others.
+        folds: Parts of the training videos, at most one per video; the walks of each come from a
+            step network that has seen the others. Out of fold only.
         step: The step network. Its loss has no part between the ends, so that `ends` only scales
             it.
         plan: The plan network.

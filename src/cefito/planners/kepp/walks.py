@@ -1,4 +1,4 @@
-"""Walks of the procedural knowledge graph between two actions, and how a network is told them."""
+"""Walks of the procedural knowledge graph between two actions, and their columns of a matrix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["WalkGraph", "walk_block"]
 
 @dataclass(frozen=True, eq=False)
 class WalkGraph:
-    """Transitions with their counts, asked for the likeliest walks between two actions.
+    """Counted transitions, with the likeliest walks between two actions.
 
     Attributes:
         counts: How often each action follows each other one, [K, K].
@@ -37,9 +37,8 @@ class WalkGraph:
     def between(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """The likeliest walks between each first and last action.
 
-        Where there is none, the first action fills the first half of the plan (the longer one at
-        odd T) and the last action the second; where there are fewer than R, the last one is
-        repeated.
+        Without any walk, the first action fills the first half of the plan (the longer one at odd
+        T) and the last action the second; with fewer than R, the last walk is repeated.
 
         Args:
             ends: First and last actions [N, 2].
@@ -70,8 +69,8 @@ def walk_block(walks: Tensor, action_count: int, *, summed: bool = False) -> Ten
     Args:
         walks: int64 [B, R, T], likeliest first; R may be 0, which gives zeros.
         action_count: K.
-        summed: Where walks agree, their weights are added up. Otherwise they are assigned one after
-            the other, so that the last of them stands.
+        summed: Whether the weights of agreeing walks are added up; otherwise the last walk's weight
+            is taken.
 
     Returns:
         float32 [B, T, K].

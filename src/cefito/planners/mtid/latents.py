@@ -15,19 +15,18 @@ class Interpolation(nn.Module):
     """A latent vector for each residual block, between the initial observation and the goal.
 
     Both observations are encoded by the same maps, mixed in a learned share for each latent, and
-    the latents of a query attend to each other. In the released code they attend to those of other
-    queries of the batch instead, so that a plan would depend on its neighbours.
+    the latents of a query attend to each other. In the released code they attend to latents of
+    other queries of the batch instead, so that a plan would depend on its neighbours.
 
-    The maps are convolutions of width 3 over a single position, of which only the middle tap acts,
-    and there are three of them, of which the middle one acts as often as more than two maps are
-    asked for. All are held, as published: sizes count them.
+    The maps are convolutions of width 3 over a single position, of which only the middle tap acts.
+    There are three, as published; the middle one is repeated, or skipped, for `encodings` maps.
 
     Args:
         dim: E.
         count: N, latents of a query.
         encodings: Maps that each observation passes, at least two.
         layers: Transformer layers.
-        heads: Heads of their attention; fewer where E cannot be divided by so many.
+        heads: Heads of their attention; fewer if E is not a multiple.
         feedforward: Width inside their MLPs.
         dropout: Their dropout.
     """
@@ -90,9 +89,9 @@ class Interpolation(nn.Module):
 class LatentAttention(nn.Module):
     """Features attend to a latent, inside a residual block.
 
-    There is a single key, so the weight of what it says is 1 in every head: attention comes to
-    adding one projected vector at every position. Its projections of queries and keys play no part
-    and are never learned; they are held because published sizes count them.
+    There is a single key, so its weight is 1 in every head: attention adds one projected vector at
+    every position. The projections of queries and keys have no effect and are never learned; they
+    are held because published sizes count them.
 
     Args:
         width: c, channels of the block.

@@ -23,15 +23,14 @@ __all__ = ["MtidClassifierConfig", "MtidConfig", "MtidSettings"]
 class MtidConfig(DiffusionConfig):
     """MTID: PDPP's matrices and U-Net, and a latent vector for each of its residual blocks.
 
-    The weight of the squared error falls in a straight line from `ends`, that of the first and the
-    last action, to 1 in the middle.
+    The weight of the squared error falls linearly from `ends`, at the first and the last action, to
+    1 in the middle.
 
     Attributes:
         interpolation: Whether there are latents; without them the U-Net is PDPP's.
         encodings: Maps that each observation passes before the interpolation.
         layers: Transformer layers over the latents.
-        heads: Heads of their attention; fewer where the features of an observation cannot be
-            divided by so many.
+        heads: Heads of their attention; fewer if the features of an observation are not a multiple.
         feedforward: Width inside their MLPs.
         latent_dropout: Their dropout.
         mask: Whether a plan keeps to the actions that its task has in the training windows, in

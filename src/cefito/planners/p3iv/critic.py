@@ -1,4 +1,4 @@
-"""P3IV's critic, which tells decoded actions from true ones."""
+"""P3IV's critic, which classifies plans as true or decoded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Critic"]
 class Critic(nn.Module):
     """Judges plans: an MLP on each step's state and action, the mean over steps, another MLP.
 
-    Generator and critic share an optimiser here. So that the critic learns at a rate of its own its
+    Generator and critic share an optimiser here. For a learning rate of its own, the critic's
     parameters are kept divided by that rate: steps of AdamW do not depend on the size of gradients,
-    so what is multiplied by the rate moves by so much less.
+    so parameters that are multiplied by the rate move by so much less.
 
     Args:
         states: Length of a state.
@@ -23,7 +23,7 @@ class Critic(nn.Module):
         rate: Its step size as a share of the optimiser's.
 
     Attributes:
-        seen: Windows that were trained on so far; whole passes over them tell whose turn it is.
+        seen: Number of windows trained on so far; whole passes over them decide whose turn it is.
     """
 
     seen: Tensor

@@ -16,14 +16,7 @@ __all__ = ["best_sequences", "greedy"]
 def best_sequences(
     emissions: Tensor, counts: Tensor, count: int, decoding: Literal["viterbi", "greedy"]
 ) -> Decoded:
-    """The best sequences of B queries.
-
-    Args:
-        emissions: Logarithms [B, T, K].
-        counts: How often each action is followed by each, [K, K].
-        count: Sequences a query.
-        decoding: "viterbi", exact, or "greedy".
-    """
+    """The best sequences of B queries, by exact "viterbi" or as `greedy`."""
     if decoding == "viterbi":
         return decode(emissions, log_guarded(counts), count)
     return greedy(emissions, counts, count)
@@ -32,16 +25,16 @@ def best_sequences(
 def greedy(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
     """Sequences from their last action backwards, as the released code chooses the best one.
 
-    The last action is the likeliest of its step; each before it has the highest product of its own
-    emission and of the transition to the one after it, whatever came before. Transitions are the
-    shares of what follows each action, exponentials of which are divided by their sums over the
-    earlier actions: so no two differ by more than a factor e. Further sequences begin with the next
-    likeliest last actions; all are ordered by these alone, and none is the best of anything.
+    The last action is the likeliest of its step; each action before it has the highest product of
+    its own emission and of the transition to its successor, regardless of its predecessors.
+    Transitions are the softmax, over the earlier actions, of transition probabilities: so no two
+    differ by more than a factor e. Further sequences begin with the next likeliest last actions;
+    all are ordered by these alone, and none is optimal.
 
     Args:
         emissions: Logarithms [B, T, K].
         counts: How often each action is followed by each, [K, K].
-        count: Sequences a query; there are K at most.
+        count: Sequences per query, at most K.
     """
     shares = torch.from_numpy(transition_probabilities(counts.cpu().numpy())).to(emissions.device)
     transitions = shares.log_softmax(dim=0)

@@ -32,9 +32,9 @@ class P3ivLoss(PlanLoss):
 
     With a critic, epochs alternate as published: the generator learns in the first, the third and
     so on, the critic in the others. Each leaves the other's parameters without a gradient, so that
-    one optimiser serves both and moves one at a time. Not stated where we read it, and chosen here:
-    the critic sees decoded states beside true actions as beside decoded ones; the temperature of
-    the Gumbel-softmax is 1; what diversity compares are the logits.
+    one optimiser serves both and moves one at a time. Not published, and chosen here: the critic
+    sees decoded states beside both true and decoded actions; the temperature of the Gumbel-softmax
+    is 1; diversity compares logits.
 
     Args:
         network: The network to train, with its counts of transitions.
@@ -93,7 +93,7 @@ class P3ivLoss(PlanLoss):
         return epoch % 2 == 1
 
     def _criticism(self, outputs: Outputs, actions: Tensor, generator: torch.Generator) -> Term:
-        """How badly the critic tells decoded actions from true ones."""
+        """Loss of the critic: true plans as true, decoded plans as decoded."""
         critic = self.module.critic
         assert critic is not None
         true = F.one_hot(actions, self.module.action_count).to(outputs.logits.dtype)
@@ -105,7 +105,7 @@ class P3ivLoss(PlanLoss):
         return Term(1.0, losses.sum(), torch.tensor(len(losses), device=losses.device))
 
     def _judgement(self, outputs: Outputs, generator: torch.Generator) -> Term:
-        """How badly decoded actions pass for true ones; the critic itself has no gradient."""
+        """Loss of decoded plans that the critic recognises; the critic itself has no gradient."""
         critic = self.module.critic
         assert critic is not None
         fixed = {name: tensor.detach() for name, tensor in critic.named_parameters()}
@@ -123,7 +123,7 @@ class P3ivLoss(PlanLoss):
 
 
 def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """How little outputs differ for different noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
+    """Penalty for like outputs of different noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
 
     Args:
         left: Outputs for the first noise [B, …].

@@ -9,10 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["Language", "P3ivConfig", "P3ivSettings"]
-
-Language = Literal["text", "names", "none"]
-"""What decoded states are drawn to: text vectors of the action names, hashes of these, nothing."""
+__all__ = ["P3ivConfig", "P3ivSettings"]
 
 
 class P3ivConfig(Settings):
@@ -28,9 +25,8 @@ class P3ivConfig(Settings):
         layers: Layers of the decoder.
         heads: Attention heads.
         feedforward: Width of the feed-forward layers.
-        memory: What a layer adds from its memory. "slots": attention over all learned slots, as the
-            paper describes; "released": one learned vector a layer, which is what the released code
-            comes to.
+        memory: Memory of a layer. "slots": attention over all learned slots, as the paper
+            describes; "released": one learned vector per layer, the effect of the released code.
         slots: Learned slots of memory, of "slots" only.
         token_dropout: Share of the tokens' features zeroed in training.
         dropout: Share of the decoder's hidden units and attention weights zeroed in training.
@@ -40,9 +36,9 @@ class P3ivConfig(Settings):
             deviation: two numbers.
         normalise: Layer-normalise the feature rows (published: no).
         centre: Subtract each feature's own mean (published: no).
-        language: What the decoded states are drawn to in training. "text": the data set's text
-            vectors of the action names, as published; "names": fixed vectors hashed from the names
-            in their place; "auto": text where there is any, else names.
+        language: Vectors that the decoded states are drawn to in training. "text": the data set's
+            text vectors of the action names, as published; "names": fixed vectors hashed from the
+            names in their place; "auto": text if there is any, else names.
         name_width: Length of the vectors that are hashed from names.
         contrastive: Weight of the loss that draws states to the names of their actions; 0 for none.
         adversarial: Weight of a critic's judgement in the loss; 0 for no critic.
@@ -51,7 +47,7 @@ class P3ivConfig(Settings):
         samples: Noises that a plan is decoded from, drawn once.
         validation_samples: The first so many of them choose the epoch.
         decoding: "viterbi": the likeliest sequences under samples and transitions; "greedy": from
-            the last action backwards, each by itself, which is what the released code comes to.
+            the last action backwards, each by itself, the effect of the released code.
         training: How it is trained.
     """
 

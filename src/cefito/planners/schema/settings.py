@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.shared.transitions import TransitionSource
 from cefito.settings import Settings, check_weights
@@ -29,7 +29,7 @@ class SchemaConfig(Settings):
         dropout: Share of the hidden units of decoders and heads zeroed in training.
         normalise: Layer-normalise the observations first (published: raw).
         centre: Subtract the training windows' mean observation first (published: no).
-        descriptions: What describes the states before and after each action. A .npy file with
+        descriptions: Descriptions of the states before and after each action. A .npy file with
             embeddings of sentences, [K, 6, W] (three before, then three after), as published; or,
             without such a file, "templates": sentences from fixed templates through a text encoder;
             "observations": the mean observations at the start and the end of each action over
@@ -38,8 +38,8 @@ class SchemaConfig(Settings):
             and nothing to align with.
         name_width: W of the vectors that are hashed from names.
         text_encoder: Of templates: "clip", "t5", a folder, or a name on the hub.
-        text_layer: What is read of the text encoder; empty for its kind's first layer.
-        state_task: Whether the decoder of states is told the logits of the tasks (published: yes,
+        text_layer: Layer that is read of the text encoder; empty for its kind's first layer.
+        state_task: Whether the decoder of states is given the logits of the tasks (published: yes,
             but not for NIV).
         alignment: Weight of the alignment's loss; 0 for none.
         task: Weight of the task's loss.
@@ -59,7 +59,7 @@ class SchemaConfig(Settings):
     dropout: float = Field(0.2, ge=0, lt=1)
     normalise: bool = False
     centre: bool = False
-    descriptions: str = "names"
+    descriptions: str = Field("names", min_length=1)
     name_width: PositiveInt = 768
     text_encoder: str = "openai/clip-vit-large-patch14-336"
     text_layer: str = "projected"
@@ -82,11 +82,6 @@ class SchemaConfig(Settings):
         stopping=StoppingConfig(every=1, patience=0, windows=0),
     )
 
-    @field_validator("descriptions")
-    @classmethod
-    def _not_empty(cls, value: str) -> str:
-        return value or "none"
-
     @model_validator(mode="after")
     def _usable(self) -> SchemaConfig:
         if self.width % self.heads:
@@ -100,7 +95,7 @@ class SchemaConfig(Settings):
 
     @property
     def described(self) -> Described:
-        """What describes the states, by kind."""
+        """Kind of the descriptions."""
         match self.descriptions:
             case "templates" | "observations" | "names" | "free" | "none" as kind:
                 return kind

@@ -1,10 +1,10 @@
 """The differentiable Viterbi layer of ViterbiPlanNet (arXiv 2603.04265), and exact decoding.
 
 A window of T actions is a chain: emissions of every action at every step, and transitions between
-the actions of neighbouring steps, as often as training windows show them. The layer gives the
-probability of every action at every step, given the whole chain. Published is a soft Viterbi
-recursion (logsumexp for max, softmax for argmax, soft back-pointers multiplied backwards). With
-temperature 1 its result is that of forward-backward, as which it is computed here.
+neighbouring steps, as counted in training windows. The layer gives the probability of every action
+at every step, given the whole chain. Published is a soft Viterbi recursion (logsumexp for max,
+softmax for argmax, soft back-pointers multiplied backwards). With temperature 1 it equals the
+forward-backward algorithm, which is used here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLOOR = 1e-10  # transitions are clamped there inside the layer (published)
 
 
 def transition_probabilities(counts: Tensor, *, clamped: bool) -> Tensor:
-    """Shares of the actions that follow each action.
+    """Probabilities of the action after each action.
 
     Args:
         counts: How often each action is followed by each, [K, K].

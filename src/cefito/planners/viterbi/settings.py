@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
@@ -26,11 +26,11 @@ class ViterbiConfig(Settings):
         dropout: Share of the emission network's hidden units zeroed in training.
         normalise: Layer-normalise the observations first (published: raw).
         centre: Subtract the training windows' mean observation first (published: no).
-        descriptions: What the observations are aligned with in training. A .npy file with
+        descriptions: Target of the observations' alignment in training. A .npy file with
             embeddings of descriptions of the state before and after each action, [K, 6, W] (three
             before, then three after), as published; or, without such a file, "names": fixed vectors
             hashed from the actions' names in their place; "free": a learned vector for before and
-            one for after each action; "none": no alignment. Empty is "none" too.
+            one for after each action; "none": no alignment.
         name_width: W of the vectors that are hashed from names.
         alignment: Weight of the alignment loss; 0 for no alignment.
         task: Weight of the task loss; 0 for no task head.
@@ -50,7 +50,7 @@ class ViterbiConfig(Settings):
     dropout: float = Field(0.2, ge=0, lt=1)
     normalise: bool = False
     centre: bool = False
-    descriptions: str = "names"
+    descriptions: str = Field("names", min_length=1)
     name_width: PositiveInt = 768
     alignment: float = Field(1.0, ge=0)
     task: float = Field(1.0, ge=0)
@@ -76,11 +76,6 @@ class ViterbiConfig(Settings):
         check_weights(self.members * count, "networks of these widths")
         return self
 
-    @field_validator("descriptions")
-    @classmethod
-    def _empty_is_none(cls, value: str) -> str:
-        return value or "none"  # as runs wrote it before there were other kinds
-
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ViterbiConfig:
         if self.width % self.heads:
@@ -89,7 +84,7 @@ class ViterbiConfig(Settings):
 
     @property
     def aligned_with(self) -> Alignment:
-        """What observations are aligned with, by kind; "none" where the alignment has no weight."""
+        """Kind of the alignment's target; "none" if the alignment has no weight."""
         if not self.alignment or self.descriptions == "none":
             return "none"
         if self.descriptions == "names":
