@@ -305,7 +305,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
     ("out", "how", "error", "message"),
     [
         ("plans.txt", {}, ConfigError, "expected a file that ends in .jsonl or .parquet"),
-        ("gone/plans.jsonl", {}, ConfigError, "its folder does not exist"),
+        ("gone/plans.jsonl", {}, ConfigError, "the folder does not exist"),
         ("folder.jsonl", {}, ConfigError, "is a folder"),
         ("plans.jsonl", {"shard": 100}, ConfigError, "100 queries a shard: expected a multiple"),
         ("plans.jsonl", {"shard": 0}, ConfigError, "0 queries a shard"),

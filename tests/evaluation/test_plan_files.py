@@ -213,10 +213,10 @@ def test_parquet_without_pyarrow(run, tmp_path, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr("cefito.evaluation.plan_files.import_module", absent)
+    monkeypatch.setattr("cefito.inference.plan_tables.import_module", absent)
     with pytest.raises(
         ConfigError,
-        match=r"needs pyarrow, which is not installed\. Run pip install cefito\[table\], or save",
+        match=r"needs pyarrow, which is not installed\. Run pip install cefito\[table\], or use",
     ):
         evaluate_run(run, plans_file=tmp_path / "plans.parquet")
     assert not (tmp_path / "plans.parquet").exists()

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, RunError
+from cefito.errors import RunError
 from cefito.evaluation.records import FileRecord
-from cefito.files import check_target, write_atomic, write_text
+from cefito.files import write_atomic, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
+from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
 from cefito.search.problem import Plans
 
 __all__ = [
-    "PLAN_FILES",
     "WindowPlans",
-    "check_plans_file",
     "read_plans",
     "save_plans",
     "window_plans",
 ]
-
-PLAN_FILES = (".jsonl", ".parquet")
-"""Endings of files that plans can be saved in."""
-_PARQUET = "Parquet needs pyarrow, which is not installed. Run pip install cefito[table], or save"
 
 
 class WindowPlans(FileRecord):
@@ -118,18 +112,6 @@ def window_plans(
     return found
 
 
-def check_plans_file(path: Path) -> None:
-    """Check that plans can be saved in a file.
-
-    Raises:
-        ConfigError: An unknown ending, a missing folder, a folder of this name, or Parquet without
-            pyarrow.
-    """
-    check_target(path, PLAN_FILES, "save_plans")
-    if path.suffix == ".parquet":
-        _pyarrow(path)
-
-
 def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
     """Write the plans of windows into a file.
 
@@ -139,18 +121,18 @@ def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
             An existing file is replaced.
 
     Raises:
-        ConfigError: As `check_plans_file`.
+        ConfigError: See `cefito.inference.plan_tables.check_plan_file`.
         RunError: The file cannot be written.
     """
     path = Path(path)
-    check_plans_file(path)
+    check_plan_file(path, "save_plans")
     rows = [window.to_dict() for window in found]
     if path.suffix == ".jsonl":
         lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
         write_text(path, "".join(f"{line}\n" for line in lines))
         return
-    pyarrow, parquet = _pyarrow(path)
-    table = pyarrow.Table.from_pylist(rows, schema=_schema(pyarrow))
+    pyarrow, parquet = import_pyarrow(path, "save_plans")
+    table = pyarrow.Table.from_pylist(rows, schema=arrow_schema(WindowPlans))
     write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
 
 
@@ -164,7 +146,7 @@ def read_plans(path: Path | str) -> list[WindowPlans]:
     path = Path(path)
     try:
         if path.suffix == ".parquet":
-            pyarrow, parquet = _pyarrow(path)
+            pyarrow, parquet = import_pyarrow(path, "save_plans")
             try:
                 rows = parquet.read_table(path).to_pylist()
             except pyarrow.ArrowException as problem:
@@ -181,44 +163,3 @@ def read_plans(path: Path | str) -> list[WindowPlans]:
         raise RunError(f"{path}: no such file. {WindowPlans.remedy}") from problem
     except (OSError, ValueError) as problem:
         raise RunError(f"{path}: cannot be read ({problem}). {WindowPlans.remedy}") from problem
-
-
-def _pyarrow(path: Path) -> tuple[Any, Any]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as problem:
-        raise ConfigError(
-            f"{path}: {_PARQUET} {path.stem}.jsonl.", setting="save_plans"
-        ) from problem
-
-
-def _schema(pyarrow: Any) -> Any:
-    """One column for each field of `WindowPlans`, also if all its values are None."""
-    whole, real, text = pyarrow.int64(), pyarrow.float64(), pyarrow.string()
-    plan = pyarrow.struct(
-        {
-            "actions": pyarrow.list_(whole),
-            "names": pyarrow.list_(text),
-            "energy": real,
-            "score": real,
-            "probability": real,
-            "task": whole,
-        }
-    )
-    kinds = {
-        "video": text,
-        "from_step": whole,
-        "start": real,
-        "end": real,
-        "true_task": whole,
-        "true_task_name": text,
-        "predicted_task": whole,
-        "predicted_task_name": text,
-        "true_actions": pyarrow.list_(whole),
-        "true_names": pyarrow.list_(text),
-        "plans": pyarrow.list_(plan),
-        "rank": whole,
-        "success": pyarrow.bool_(),
-        "exact": pyarrow.bool_(),
-    }
-    return pyarrow.schema([(name, kinds[name]) for name in WindowPlans.model_fields])

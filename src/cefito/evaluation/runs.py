@@ -12,9 +12,10 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.breakdown import task_scores, video_intervals
 from cefito.evaluation.calibration import answered, best_probabilities
-from cefito.evaluation.plan_files import check_plans_file, save_plans, window_plans
+from cefito.evaluation.plan_files import save_plans, window_plans
 from cefito.evaluation.records import Answered, RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import evaluate_planner, planned_tasks, successes
+from cefito.inference.plan_tables import check_plan_file
 from cefito.planners.base import Description, Queries, check_min_probability, check_task_given
 from cefito.progress import Progress, silent
 from cefito.runs.matching import match_dataset
@@ -79,7 +80,7 @@ def evaluate_run(
         check_task_given(run.planner)
     if plans_file is not None:
         plans_file = Path(plans_file)
-        check_plans_file(plans_file)
+        check_plan_file(plans_file, "save_plans")
     data = run.dataset(dataset)
     windows, other = match_dataset(run, data).windows(split)
     data = data.without_observations()  # frees memory: the windows have copies

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from cefito.errors import ConfigError
+from cefito.files import check_target
 
 __all__ = ["PLAN_FILES", "arrow_schema", "check_plan_file", "import_pyarrow"]
 
@@ -18,7 +19,7 @@ PLAN_FILES = (".jsonl", ".parquet")
 
 
 def check_plan_file(path: Path, setting: str) -> None:
-    """Refuse a file that plans cannot be written into, before any work.
+    """Check that plans can be written into a file, before any work.
 
     Args:
         path: The file.
@@ -28,29 +29,13 @@ def check_plan_file(path: Path, setting: str) -> None:
         ConfigError: An unknown ending, a missing folder, a folder of this name, or Parquet without
             pyarrow.
     """
-    if path.suffix not in PLAN_FILES:
-        reason = f"expected a file that ends in {' or '.join(PLAN_FILES)}."
-    elif not path.resolve().parent.is_dir():
-        reason = "its folder does not exist. Make it, or choose another one."
-    elif path.is_dir():
-        reason = "is a folder. Choose another name."
-    else:
-        if path.suffix == ".parquet":
-            import_pyarrow(path, setting)
-        return
-    raise ConfigError(f"{path}: {reason}", setting=setting)
+    check_target(path, PLAN_FILES, setting)
+    if path.suffix == ".parquet":
+        import_pyarrow(path, setting)
 
 
 def import_pyarrow(path: Path, setting: str) -> tuple[Any, Any]:
-    """Import pyarrow and its module for Parquet.
-
-    Args:
-        path: The Parquet file.
-        setting: The argument that names the file, for the message.
-
-    Raises:
-        ConfigError: pyarrow is not installed.
-    """
+    """Return pyarrow and its module for Parquet; arguments as in `check_plan_file`."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as problem:
