@@ -464,16 +464,12 @@ def interrupted(run, *argv, seconds, times):
 
 
 def test_an_interrupted_plan_is_the_best_so_far(trained):
-    code, out, err = interrupted(trained, "--json", seconds=0.5, times=1)
+    code, out, err = interrupted(trained, seconds=0.3, times=1)
     assert code == 0, err
-    value = json.loads(out)
-    assert value["plans"]
-    assert (value["exact"], value["search"]["interrupted"]) == (False, True)
-    assert len(value["plans"]) <= value["evaluated"]["leaves"] < 300
+    heads, *lines = out.splitlines()
+    assert heads.split() == ["energy", "(lower", "is", "better)", "plan"]
+    assert 1 <= len(lines) <= 5
     assert "stopping with the best plans so far" in err
-    code, out, err = interrupted(trained, seconds=0.5, times=1)
-    assert code == 0, err
-    assert out.splitlines()[0].split() == ["energy", "(lower", "is", "better)", "plan"]
     assert "interrupted, not exact: the best plans so far; " in err
 
 
