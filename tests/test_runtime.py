@@ -9,11 +9,16 @@ import pytest
 import torch
 
 from cefito.errors import ConfigError, RunError
+from cefito.planners.kepp.networks import StepModel
+from cefito.planners.mtid.tasks import MtidTaskModel
+from cefito.planners.registry import METHODS
+from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import (
     SimulationStream,
     Stream,
     check_seed,
     generator_for,
+    named_stream,
     pick_device,
     return_memory,
 )
@@ -80,7 +85,7 @@ def test_a_generator_gives_the_same_again_and_leaves_the_global_one_alone():
     ("parts", "seed"),
     [
         ((0,), 7896617691693857887),
-        ((0, Stream.FIELD), 3291213472928352369),
+        ((0, 3), 3291213472928352369),
         ((7, 12, Stream.DRAWS), 7107763118556285816),
     ],
 )
@@ -96,46 +101,27 @@ def test_streams_differ(streams):
         assert draws(0, one) != draws(0, other)
 
 
-def test_streams_of_a_training_meet_only_where_it_is_known():
-    """The order of the epoch whose number is that of a network's stream begins as that stream."""
-    keys = [
-        (seed, *rest)
-        for seed in range(4)
-        for rest in (
-            *((stream,) for stream in Stream if stream not in (Stream.ORDER, Stream.DRAWS)),
-            *((epoch, stream) for epoch in range(1, 40) for stream in (Stream.ORDER, Stream.DRAWS)),
-        )
-    ]
-    begun = {}
-    for key in keys:
-        begun.setdefault(draws(*key), []).append(key)
-    assert {tuple(same) for same in begun.values() if len(same) > 1} == {
-        ((seed, stream), (seed, int(stream), Stream.ORDER))
-        for seed in range(4)
-        for stream in Stream
-        if stream not in (Stream.ORDER, Stream.DRAWS)
-    }
-
-
-def test_numbers_of_the_streams_stay():
-    assert {stream.name: int(stream) for stream in Stream} == {
-        "ORDER": 0,
-        "DRAWS": 1,
-        "CLASSIFIER": 2,
-        "FIELD": 3,
-        "PROPOSALS": 5,
-        "VITERBI": 6,
-        "PDPP": 8,
-        "CHAIN": 9,
-        "FIELD_PARTS": 10,
-        "SCHEMA": 11,
-        "PLANLLM": 12,
+def test_numbers_of_streams_stay():
+    """Trained weights depend on them."""
+    kinds = [method.planner for method in METHODS.values()]
+    kinds += [TaskModel, MtidTaskModel, StepModel]
+    streams = {kind.title: kind.stream for kind in kinds if getattr(kind, "stream", None)}
+    assert streams == {
+        "task classifier": 2,
+        "step model": 5,
+        "ViterbiPlanNet": 6,
+        "PDPP network": 8,
+        "SCHEMA network": 11,
+        "PlanLLM network": 12,
+        "leaky PlanLLM network": 12,
         "P3IV": 15,
-        "KEPP_STEP": 20,
-        "KEPP_PLAN": 21,
-        "MTID": 22,
-        "MTID_TASKS": 23,
+        "KEPP step network": 20,
+        "KEPP plan network": 21,
+        "MTID network": 22,
+        "MTID task classifier": 23,
     }
+    assert (Stream.ORDER, Stream.DRAWS) == (0, 1)
+    assert named_stream("my network") == 3509553291
     assert {stream.name: int(stream) for stream in SimulationStream} == {
         "CAMERA": 1,
         "STYLES": 2,

@@ -33,30 +33,16 @@ _KINDS = ("cpu", "cuda", "mps", "xpu")
 
 @unique
 class Stream(IntEnum):
-    """What is drawn from a training's seed, each from a stream of its own: none shifts another.
+    """Streams that every training draws from, behind its seed and the number of an epoch.
 
-    A new network takes a number that is free. `ORDER` and `DRAWS` stand behind the number of an
-    epoch, the others directly behind the seed. Zeros at the end do not count in a seed sequence, so
-    that the order of epoch 2 begins with the state from which the classifier's weights are drawn,
-    and so on; to part them would change every result.
+    The weights of each network come from a stream directly behind the seed, whose number is
+    declared beside the network or follows from its name (`named_stream`): none shifts another.
+    Zeros at the end do not count in a seed sequence, so that the order of epoch 2 starts from the
+    same state as the weights of stream 2, and so on; separating them would change every result.
     """
 
     ORDER = 0
     DRAWS = 1
-    CLASSIFIER = 2
-    FIELD = 3
-    PROPOSALS = 5
-    VITERBI = 6
-    PDPP = 8
-    CHAIN = 9
-    FIELD_PARTS = 10
-    SCHEMA = 11
-    PLANLLM = 12
-    KEPP_STEP = 20
-    KEPP_PLAN = 21
-    MTID = 22
-    MTID_TASKS = 23
-    P3IV = 15
 
 
 @unique

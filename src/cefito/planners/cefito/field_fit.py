@@ -27,7 +27,7 @@ from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems, warn_guided
 from cefito.planners.context import TrainingContext
 from cefito.planners.network import copy_learned
-from cefito.runtime import Stream, derived_seed, generator_for
+from cefito.runtime import derived_seed, generator_for
 from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import TrainingResult
@@ -35,6 +35,7 @@ from cefito.training.trainer import TrainingResult
 __all__ = ["FIELD", "component_seed", "field_size", "fit_field", "further_vectors"]
 
 FIELD = "energy field"
+_STREAM, _COMPONENTS = 3, 10  # streams of the seed: weights, and seeds of further components
 
 
 def fit_field(
@@ -90,7 +91,7 @@ def fit_field(
     results = {}
     for name, part in named_components(field):
         own = component_seed(seed, name)
-        part.reset(generator_for("cpu", own, Stream.FIELD), mean=observed)
+        part.reset(generator_for("cpu", own, _STREAM), mean=observed)
         if learned:
             apart = () if part.predictor.learned_actions else ("predictor.action_vectors",)
             copy_learned(part, learned[name], apart=apart)
@@ -131,7 +132,7 @@ def component_seed(seed: int, name: ComponentName) -> int:
     """The seed of a part of the field; that of the first part is the run's."""
     if name == ComponentName():
         return seed
-    return derived_seed(seed, Stream.FIELD_PARTS, name.member, int(name.backward))
+    return derived_seed(seed, _COMPONENTS, name.member, int(name.backward))
 
 
 def _fit_part(

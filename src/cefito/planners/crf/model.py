@@ -25,12 +25,14 @@ from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
 from cefito.planners.crf.states import TaskStates, smoothed_transitions
 from cefito.planners.network import finite_outputs, train_network
-from cefito.runtime import Stream, derived_seed
+from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
 from cefito.training.checkpoint import load_weights
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["ChainEvidence", "ChainModel", "task_costs"]
+
+_STREAM = 9  # of the seed, for weights
 
 _BLOCK = 512  # queries scored at once
 
@@ -92,8 +94,8 @@ class ChainModel:
                 partial(_loss, train=train, val=val, training=training),
                 name=cls.title + suffix,
                 training=training,
-                stream=Stream.CHAIN,
-                seed=derived_seed(seed, Stream.CHAIN, member) if member else seed,
+                stream=_STREAM,
+                seed=derived_seed(seed, _STREAM, member) if member else seed,
                 settings=[
                     train.horizon,
                     config.model_dump(exclude={"members"}),

@@ -26,7 +26,6 @@ from cefito.planners.kepp.settings import KeppConfig
 from cefito.planners.kepp.walks import WalkGraph, walk_block
 from cefito.planners.network import TrainedNetwork
 from cefito.planners.shared.transitions import counted_transitions
-from cefito.runtime import Stream
 from cefito.training.settings import TrainingConfig
 
 __all__ = ["PlanNetwork", "StepModel", "StepNetwork"]
@@ -88,7 +87,7 @@ class StepModel(TrainedNetwork[StepNetwork]):
 
     title: ClassVar[str] = "KEPP step network"
     part: ClassVar[str] = "kepp_step"
-    stream: ClassVar[int] = Stream.KEPP_STEP
+    stream: ClassVar[int] = 20
     ignored = frozenset({"plan", "paths", "folds", "agreement", "walks", "knowledge"})
     build = StepNetwork
     loss = DiffusionLoss

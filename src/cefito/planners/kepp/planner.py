@@ -32,7 +32,6 @@ from cefito.planners.diffusion.planner import best_plans, sampled_scores
 from cefito.planners.kepp.networks import PlanNetwork, StepModel
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.network import NetworkPlanner, named_departures
-from cefito.runtime import Stream
 from cefito.search.problem import Plans
 from cefito.training.settings import TrainingConfig
 from cefito.training.trainer import TrainingResult
@@ -57,7 +56,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     title = "KEPP plan network"
     part = "kepp_plan"
     section = "kepp"
-    stream = Stream.KEPP_PLAN
+    stream = 21
     ignored = frozenset({"step", "paths", "folds", "walks", "knowledge"})
     build = PlanNetwork
     loss = DiffusionLoss

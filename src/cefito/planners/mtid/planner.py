@@ -17,7 +17,6 @@ from cefito.planners.mtid.network import MtidNetwork
 from cefito.planners.mtid.settings import MtidSettings
 from cefito.planners.mtid.tasks import MtidTaskModel
 from cefito.planners.shared.task_model import TaskModel, TaskPredictor
-from cefito.runtime import Stream
 
 __all__ = ["MtidPlanner"]
 
@@ -32,7 +31,7 @@ class MtidPlanner(TaskDiffusionPlanner[MtidNetwork]):
     name = "MTID"
     title = "MTID network"
     part = "mtid"
-    stream = Stream.MTID
+    stream = 22
     build = MtidNetwork
 
     @override

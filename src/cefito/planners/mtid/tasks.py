@@ -16,7 +16,6 @@ from cefito.planners.base import Shape
 from cefito.planners.mtid.settings import MtidClassifierConfig, MtidSettings
 from cefito.planners.shared.layers import PostNormLayer, draw_layers, keep
 from cefito.planners.shared.task_model import TaskPredictor
-from cefito.runtime import Stream
 from cefito.training.settings import ClassifierTrainingConfig
 
 __all__ = ["MtidTaskModel", "MtidTaskNetwork"]
@@ -60,7 +59,7 @@ class MtidTaskModel(TaskPredictor[MtidTaskNetwork]):
 
     title: ClassVar[str] = "MTID task classifier"
     part: ClassVar[str] = "mtid_classifier"
-    stream: ClassVar[int] = Stream.MTID_TASKS
+    stream: ClassVar[int] = 23
     build = MtidTaskNetwork
 
     @override

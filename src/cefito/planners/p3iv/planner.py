@@ -25,7 +25,6 @@ from cefito.planners.p3iv.loss import P3ivLoss
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.settings import P3ivConfig, P3ivSettings
 from cefito.planners.shared.descriptions import name_vectors
-from cefito.runtime import Stream
 from cefito.search.problem import Plans, SearchCost
 
 __all__ = ["P3ivPlanner"]
@@ -44,7 +43,7 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
     abilities: ClassVar[Abilities] = Abilities(true_task=False)
     title = "P3IV"
     part = "p3iv"
-    stream = Stream.P3IV
+    stream = 15
     own_mean = True
     build = P3ivNetwork
     loss = P3ivLoss

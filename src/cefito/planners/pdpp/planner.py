@@ -14,7 +14,6 @@ from cefito.planners.diffusion.matrix import task_layout
 from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.planner import TaskDiffusionPlanner
 from cefito.planners.pdpp.settings import PdppConfig
-from cefito.runtime import Stream
 
 __all__ = ["PdppNetwork", "PdppPlanner"]
 
@@ -33,5 +32,5 @@ class PdppPlanner(TaskDiffusionPlanner[PdppNetwork]):
     name = "PDPP"
     title = "PDPP network"
     part = "pdpp"
-    stream = Stream.PDPP
+    stream = 8
     build = PdppNetwork

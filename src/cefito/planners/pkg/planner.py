@@ -20,7 +20,6 @@ from cefito.planners.context import TrainingContext
 from cefito.planners.network import NetworkPlanner, finite_outputs
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
-from cefito.runtime import Stream
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.proposal_loss import ProposalLoss
 
@@ -70,7 +69,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     title = "step model"
     part = "step_model"
     section = "pkg"
-    stream = Stream.PROPOSALS
+    stream = 5
     ignored = frozenset({"smoothing", "width"})
     build = StepNetwork
     config: PkgConfig

@@ -25,7 +25,6 @@ from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import Encoded
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.runtime import Stream
 from cefito.training.distributed import Processes
 
 __all__ = ["LeakyLoss", "LeakyPlanner", "PlanLlmLoss", "PlanLlmPlanner"]
@@ -54,7 +53,7 @@ class PlanLlmPlanner(SchemaPlanner):
     title = "PlanLLM network"
     part = "planllm"
     section = "planllm"
-    stream = Stream.PLANLLM
+    stream = 12
     build = PlanLlmNetwork
     loss: ClassVar[Any] = PlanLlmLoss
     network: PlanLlmNetwork

@@ -31,7 +31,6 @@ from cefito.planners.shared.descriptions import (
     template_vectors,
 )
 from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
-from cefito.runtime import Stream
 from cefito.search.problem import Plans, SearchCost
 
 __all__ = ["KINDS", "SchemaPlanner"]
@@ -62,7 +61,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     title = "SCHEMA network"
     part = "schema"
     section = "schema_model"
-    stream = Stream.SCHEMA
+    stream = 11
     own_mean = True
     ignored = frozenset({"descriptions", "name_width", "text_encoder", "text_layer"})
     build: ClassVar[Any] = SchemaNetwork

@@ -23,7 +23,6 @@ from cefito.planners.network import (
     finite_outputs,
     train_network,
 )
-from cefito.runtime import Stream
 from cefito.settings import Settings
 from cefito.training.classifier_loss import ClassifierLoss
 from cefito.training.settings import ClassifierTrainingConfig
@@ -113,7 +112,7 @@ class TaskModel(TaskPredictor[TaskClassifier]):
 
     title: ClassVar[str] = "task classifier"
     part: ClassVar[str] = "classifier"
-    stream: ClassVar[int] = Stream.CLASSIFIER
+    stream: ClassVar[int] = 2
 
     @override
     @classmethod

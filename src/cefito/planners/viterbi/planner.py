@@ -26,7 +26,7 @@ from cefito.planners.viterbi.layer import decode
 from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import Outputs, ViterbiNetwork
 from cefito.planners.viterbi.settings import Alignment, ViterbiConfig, ViterbiSettings
-from cefito.runtime import Stream, derived_seed
+from cefito.runtime import derived_seed
 from cefito.search.problem import Plans, SearchCost
 
 __all__ = ["ViterbiPlanner"]
@@ -59,7 +59,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     abilities: ClassVar[Abilities] = Abilities(true_task=False)
     title = "ViterbiPlanNet"
     part = "viterbi"
-    stream = Stream.VITERBI
+    stream: ClassVar[int] = 6
     build = ViterbiNetwork
     loss = ViterbiLoss
     ignored = frozenset({"name_width", "members"})
@@ -108,7 +108,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
         text = cls.text_vectors(config, train)
         networks, trainings = [], {}
         for member, suffix in enumerate(_suffixes(config)):
-            own = derived_seed(seed, Stream.VITERBI, member) if member else seed
+            own = derived_seed(seed, cls.stream, member) if member else seed
             given = () if text is None else (text,)
             network, shape, trainings[cls.title + suffix] = cls.train(
                 train, val, config, *given, seed=own, context=context, text=text, suffix=suffix
