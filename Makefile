@@ -1,7 +1,8 @@
 # make quickstart   install into .venv and run the tour on simulated data
 # make test         install what tests need and run them
+# make test-portable  run the tests of numbers as on other processors
 # make test-ray     also install Ray (250 MB), and run the tests that need it
-# make check        format, lint, types, import order
+# make check        format, lint, types, import order, measures of the source
 # make clean        remove .venv, caches and build products
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: quickstart test test-ray check clean
+.PHONY: quickstart test test-portable test-ray check clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -18,6 +19,17 @@ quickstart: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Instruction sets of other processors, as far as PyTorch, oneDNN and MKL follow these variables; arrays
+# that begin anywhere in memory; two threads.
+NUMBERS := tests/test_arrays.py tests/field tests/search tests/training tests/data/simulation \
+  tests/planners/test_contract.py tests/planners/cefito tests/planners/crf tests/batch
+PORTABLE := $(BIN)/python -m pytest -q -n 2 -p no:cacheprovider
+
+test-portable: $(VENV)/.installed-test
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
+	  OMP_NUM_THREADS=1 $(PORTABLE) $(NUMBERS)
+	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(PORTABLE) --move-arrays $(NUMBERS)
 
 test-ray: $(VENV)/.installed-test
 	$(PIP) --editable '.[test,ray]'
@@ -29,6 +41,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_imports.py
+	$(BIN)/python tests/structure.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
