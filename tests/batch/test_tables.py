@@ -174,16 +174,18 @@ def test_parquet_without_its_library(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["q.jsonl", "q.csv", "q.parquet"])
 def test_a_table_that_changes_while_it_is_read(name, tmp_path, parquet):
     if name == "q.parquet":
-        parquet({"id": ["a"] * 100})
+        parquet({"id": ["a"] * 150})
     else:
         head = "id,features\n" if name == "q.csv" else ""
-        (tmp_path / name).write_text(head + ("1,2\n" if head else "{}\n") * 100)
+        (tmp_path / name).write_text(head + ("1,2\n" if head else "{}\n") * 150)
     path = tmp_path / name
-    shards = iter(ShardRows(open_table(path), 64, [0, 1]))
-    assert len(next(shards)[1]) == 64
+    shards = ShardRows(open_table(path), 64, [0, 1, 2])
+    assert len(shards[0][1]) == 64
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(DataError, match="has changed while it was read"):
-        next(shards)
+        shards[1]
+    with pytest.raises(DataError, match="could not all be read"):
+        shards[2]
 
 
 def test_memory_of_parquet_is_bounded(parquet):

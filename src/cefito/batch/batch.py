@@ -1,7 +1,7 @@
 """Plans of any number of queries into one file, by any executor; resumed after an interruption.
 
 PLANS                one row a plan, in the order of the queries: JSONL or Parquet
-PLANS.bad.jsonl      queries that could not be planned, with the reason; absent if there are none
+PLANS.bad.jsonl      queries that could not be planned, with the reason; absent if all could
 PLANS.batch.json     `BatchRecord`: what the plans depend on, counts and digests
 PLANS.parts/         shards and batch.json during the work; removed at the end
 
@@ -56,7 +56,7 @@ class BatchRecord(Record):
         depends_on: All that the plans depend on.
         counts: Numbers of queries and plans.
         plans_sha256: Digest of the file of plans.
-        bad_sha256: Digest of the file of queries that could not be planned; None if there are none.
+        bad_sha256: Digest of the file of queries that could not be planned; None if all could.
     """
 
     depends_on: dict[str, Any]
@@ -71,7 +71,7 @@ class BatchResult:
 
     Attributes:
         plans: File of the plans.
-        bad: File of the queries that could not be planned; None if there are none.
+        bad: File of the queries that could not be planned; None if all could.
         counts: Numbers of queries and plans.
         done_before: Queries that were already done at the start.
         problems: Failures of shards, a line each; if there are any, no file was written.
@@ -121,7 +121,7 @@ def plan_batch(
 
     Raises:
         ConfigError: Settings that the run cannot follow, or an unknown executor, split or ending.
-        DataError: The queries cannot be read, or there are none.
+        DataError: The queries cannot be read, or there is no query.
         RunError: Another batch has the same output, or the output cannot be written.
     """
     queries, out = Path(queries), Path(out)
@@ -216,14 +216,7 @@ def _results(shards: Shards, outcomes: dict[int, Outcome[None]]) -> tuple[Counts
 
 
 class _Files:
-    """Files of a batch.
-
-    Attributes:
-        out: File of the plans.
-        bad: File of the queries that could not be planned.
-        record: File of the record.
-        parts: Folder of the shards.
-    """
+    """Files of a batch, see the top of this module."""
 
     def __init__(self, out: Path) -> None:
         self.out = out

@@ -85,13 +85,7 @@ class BadRow(_FileRow):
 
 @dataclass
 class PlannedRows:
-    """Result of planning some rows.
-
-    Attributes:
-        plans: Plans of all queries, in their order.
-        bad: Rows without a plan.
-        files: Files that observations were read from.
-    """
+    """Plans of some rows, rows without a plan, and the files that observations were read from."""
 
     plans: list[PlanRow] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
@@ -99,17 +93,13 @@ class PlannedRows:
 
 
 def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
-    """Plan the queries of some rows; a bad row does not affect the others.
+    """Plan the queries of a piece; files that rows name are found relative to `folder`.
 
-    Args:
-        run: The run.
-        rows: The rows, a piece at most.
-        folder: Files that they name are found relative to it.
-        settings: Settings of all queries.
+    A bad row does not affect the others.
     """
     found = PlannedRows()
     rows = [row.parsed() for row in rows]
-    parsed: list[QueryRow | str] = []  # a query, or the reason why there is none
+    parsed: list[QueryRow | str] = []  # a query, or why there is no query
     for row in rows:
         try:
             query = query_from_row(run, row, folder, settings)
@@ -133,7 +123,7 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
 
 
 def _plan(run: Run, queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer | str]:
-    """Return the answer to each query, or the reason why there is none.
+    """Return the answer to each query, or why there is no answer.
 
     Queries with equal constraints are planned together.
     """

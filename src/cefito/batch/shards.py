@@ -1,7 +1,7 @@
 """Shards: files with the plans of a part of a batch, each written as a whole.
 
-The first line of a shard is a `ShardHeader`; then come the rows of all plans, then those of the
-queries that could not be planned.
+The first line of a shard is a `ShardHeader`; then come the rows of all plans, then the bad
+rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from cefito.batch.planning import PIECE, plan_rows
 from cefito.batch.query_rows import QuerySettings
 from cefito.batch.sources import Row, Source
+from cefito.errors import DataError
 from cefito.files import write_bytes
 from cefito.runs.run import Run, open_run
 from cefito.search.settings import SearchConfig
@@ -31,11 +32,7 @@ class Counts(Record):
     bad: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            queries=self.queries + other.queries,
-            plans=self.plans + other.plans,
-            bad=self.bad + other.bad,
-        )
+        return Counts(**{name: count + getattr(other, name) for name, count in self})
 
 
 class ShardHeader(Record):
@@ -54,13 +51,7 @@ class ShardHeader(Record):
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of a batch.
-
-    Attributes:
-        folder: Their folder.
-        size: Queries of each but the last, a multiple of `PIECE`.
-        queries: Queries of all.
-    """
+    """The shards of a batch: `queries` queries, `size` (a multiple of `PIECE`) in each."""
 
     folder: Path
     size: int
@@ -109,7 +100,7 @@ class ShardRows(Sequence[tuple[int, list[Row]]]):
     """
 
     def __init__(self, source: Source, size: int, numbers: Sequence[int]) -> None:
-        self.size, self.numbers = size, numbers
+        self.source, self.size, self.numbers = source, size, numbers
         self._rows, self._next = source.rows(), 0  # number of the next row
 
     def __len__(self) -> int:
@@ -121,20 +112,19 @@ class ShardRows(Sequence[tuple[int, list[Row]]]):
         assert first >= self._next, "shards are read in their order, each once"
         skipped = first - self._next
         self._next = first + self.size
-        return number, list(islice(self._rows, skipped, skipped + self.size))
+        rows = list(islice(self._rows, skipped, skipped + self.size))
+        if len(rows) < min(self.size, self.source.count - first):  # also after an earlier error
+            raise DataError(
+                f"{self.source.folder}: the queries could not all be read. Repeat the command."
+            )
+        return number, rows
 
 
 @dataclass(frozen=True)
 class ShardPlanner:
     """Plans the rows of a shard and writes it; in another process it opens the run anew, once.
 
-    Attributes:
-        run: The run.
-        device: Device of the run in other processes.
-        folder: Files that rows name are found relative to it.
-        settings: Settings of all queries.
-        shards: The shards.
-        threads: Threads to compute with.
+    Attributes are arguments of `plan_batch` or of `plan_rows`.
     """
 
     run: Run
@@ -154,22 +144,19 @@ class ShardPlanner:
         """Plan a shard, given as its number and its rows, and write it."""
         import torch
 
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        try:
-            self._plan(*shard)
-        finally:
-            torch.set_num_threads(before)
-
-    def _plan(self, number: int, rows: list[Row]) -> None:
+        (number, rows), before = shard, torch.get_num_threads()
         plans: list[str] = []
         bad: list[str] = []
         files: set[Path] = set()
-        for first in range(0, len(rows), PIECE):
-            found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
-            plans += [row.to_line() for row in found.plans]
-            bad += [row.to_line() for row in found.bad]
-            files.update(found.files)
+        torch.set_num_threads(self.threads)
+        try:
+            for first in range(0, len(rows), PIECE):
+                found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
+                plans += [row.to_line() for row in found.plans]
+                bad += [row.to_line() for row in found.bad]
+                files.update(found.files)
+        finally:
+            torch.set_num_threads(before)
         text = "".join([*plans, *bad]).encode()
         header = ShardHeader(
             counts=Counts(queries=len(rows), plans=len(plans), bad=len(bad)),

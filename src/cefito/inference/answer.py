@@ -63,7 +63,7 @@ class PlannedSequence(Record):
         energy: Its energy.
         score: Criterion that plans are ordered by, lower is better.
         probability: Of plan and task, given the observations; None if the planner has none.
-        task: Id of the task that it was found for; None if there is none.
+        task: Id of the task that it was found for, if any.
     """
 
     actions: list[int]
@@ -133,7 +133,7 @@ class Answer(Record):
         search: The search.
         weights: Weights of the objective's terms; None if the planner has none.
         truth: The annotated actions, if known.
-        dataset: Data set of the query, if it is not that of the run.
+        dataset: Data set of the query, if it is not the run's.
         reply: How the language model answered, if the planner uses one.
     """
 
@@ -179,7 +179,7 @@ def answer(
         min_probability: Probability from which the best plan makes the answer sure; all plans are
             listed anyway.
         truth: Annotated actions [T], repeated in the answer.
-        dataset: Data set of the query, if it is not that of the run; repeated in the answer.
+        dataset: Data set of the query, if it is not the run's; repeated in the answer.
         stop: Called now and then; if it returns true, the answer holds the best plans so far,
             perhaps none.
         progress: Shows progress.
@@ -219,7 +219,7 @@ def prepare_query(
 ) -> tuple[Queries, Constraints]:
     """Return a query with its task, and constraints by ids, as the run's planner takes them.
 
-    Arguments and errors are those of `answer`.
+    Arguments and errors are as in `answer`.
     """
     taxonomy = run.taxonomy
     check_width(run, query.initial.shape[-1], "observations have")
@@ -335,7 +335,7 @@ def _first(values: NDArray[np.float64] | None) -> float | None:
 
 
 def _check_actions(constraints: Constraints, taxonomy: Taxonomy) -> None:
-    """Refuse actions that no task has; the search refuses those of other tasks."""
+    """Refuse actions that no task has; the search refuses actions of other tasks."""
     named = [
         *(action for _, action in constraints.pinned),
         *constraints.required,

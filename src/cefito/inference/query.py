@@ -30,7 +30,7 @@ def query_from_video(
         run: The run; its horizon is the length of the window.
         video_id: A video of the data set.
         from_step: Number of the window's first step, counted from 0.
-        dataset: A data set with the same kind of observations, by default that of the run.
+        dataset: A data set with the same kind of observations, by default the run's.
 
     Raises:
         ConfigError: No such video, or too few steps after `from_step`.
@@ -97,7 +97,7 @@ def query_from_files(initial: Path | str, goal: Path | str, run: Run | None = No
 
     Raises:
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
-        RunError: Another width than that of the run.
+        RunError: Another width than the run's.
     """
     initial, goal = Path(initial), Path(goal)
     first, second = _observation(initial), _observation(goal)
