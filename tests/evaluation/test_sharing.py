@@ -256,12 +256,6 @@ def test_no_network(run, hub, tmp_path, monkeypatch):
             call()
 
 
-def test_without_the_library(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ConfigError, match=r"pip install 'cefito\[hub\]'"):
-        open_run("hub:me/run")
-
-
 @pytest.mark.parametrize("place", ["hub:", "hub:run", "hub:me/run/more", "hub:../run", "me/run"])
 def test_names_that_are_none(run, place):
     with pytest.raises(ConfigError, match="expected hub:USER/NAME, or"):

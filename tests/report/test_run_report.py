@@ -288,15 +288,6 @@ def test_a_page_of_300_queries_is_small(made, steps, letters):
     assert len(rendered(report).encode()) < 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [({"sample": 0}, "sample of 0 windows"), ({"queries": -1}, "gallery of -1 queries")],
-)
-def test_what_cannot_be_asked(trained, asked, message):
-    with pytest.raises(ConfigError, match=message):
-        report_run(trained, **asked)
-
-
 def test_where_a_report_cannot_be_written(made, tmp_path):
     for name, message in (("report.pdf", "ends in .html"), ("nowhere/report.html", "folder does")):
         with pytest.raises(ConfigError, match=message):

@@ -41,14 +41,6 @@ def test_training(epochs, every, tmp_path):
     check_png(tmp_path / "training.png")
 
 
-def test_training_with_a_line_cut_short(tmp_path):
-    run = write_metrics(tmp_path, 3)
-    with (run / "field" / "metrics.jsonl").open("a") as file:
-        file.write('{"epoch": 4, "lo')
-    draw_training(run, tmp_path / "training.svg")  # the ending says the format
-    assert b"<svg" in (tmp_path / "training.svg").read_bytes()
-
-
 def test_energies(tmp_path):
     curves = [
         EnergyCurve("Brew tea", np.sort(np.random.default_rng(0).random(100)), 3),

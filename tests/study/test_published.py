@@ -75,27 +75,6 @@ def test_how_many_rows_there_are():
     assert {horizon for table, _, horizon in counts if table != "reproduction"} == {3, 4}
 
 
-def test_what_the_text_of_the_paper_says_of_the_differences():
-    """Sec. 4.2: CEFITO's gains over ViterbiPlanNet, and over SCHEMA."""
-    gains = {
-        (dataset, horizon): rows["CEFITO"].success_rate.value
-        - rows["ViterbiPlanNet"].success_rate.value
-        for dataset in ("crosstask", "coin")
-        for horizon in (3, 4)
-        for rows in [by_method(dataset, horizon)]
-    }
-    assert gains == {
-        ("crosstask", 3): pytest.approx(1.17),
-        ("crosstask", 4): pytest.approx(0.12),
-        ("coin", 3): pytest.approx(0.12),
-        ("coin", 4): pytest.approx(0.33),
-    }
-    rows = by_method("crosstask", 3)
-    assert rows["CEFITO"].success_rate.value - rows["SCHEMA"].success_rate.value == pytest.approx(
-        2.38
-    )
-
-
 def test_numbers_that_stand_in_several_tables_agree():
     for dataset in ("crosstask", "coin"):
         for horizon in (3, 4):
@@ -139,23 +118,6 @@ def test_every_row_is_complete():
             assert row.success_rate.value < row.mean_accuracy.value
     keys = [(row.table, row.dataset, row.horizon, row.method) for row in all_rows()]
     assert len(set(keys)) == len(keys)
-
-
-def test_rows_of_other_protocols_are_marked():
-    other = {row.method for row in all_rows() if not row.unified}
-    assert other == {"WLTDO", "UAAA", "UPN", "DDN", "PlaTe", "Ext-GAIL", "P3IV", "EGPP"}
-    with_width = {
-        row.method for row in published_rows("coin", 3) if row.success_rate.width is not None
-    }
-    assert with_width == {
-        "PKG beam search",
-        "PDPP",
-        "KEPP",
-        "PlanLLM",
-        "SCHEMA",
-        "ViterbiPlanNet",
-        "CEFITO",
-    }
 
 
 def test_what_must_be_known_to_read_the_rows():

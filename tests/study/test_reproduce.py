@@ -61,7 +61,7 @@ def named(study, name):
 # Experiments
 
 
-@pytest.mark.parametrize("preset", ["paper", "released", "small"])
+@pytest.mark.parametrize("preset", ["paper", "small"])
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path):
     ours = experiment_study(name, study(tiny_dataset, tmp_path, preset=preset, settings={}))
@@ -130,12 +130,6 @@ def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
         "cefito-guided-true-task",
     ]
     assert [row.true_task for row in rows("oracle").values()] == [False, True, False, True]
-
-
-def test_other_horizons(tiny_dataset, tmp_path):
-    ours = study(tiny_dataset, tmp_path)
-    assert experiment_study("negatives", ours).horizons == (3,)
-    assert experiment_study("negatives", ours, horizons=(2, 4)).horizons == (2, 4)
 
 
 def test_what_there_is_not(tiny_dataset, tmp_path):
@@ -264,12 +258,6 @@ def test_qualitative(world, tmp_path, drawn):
                 plan.score for plan in panel.plans
             )
     assert len(set(titles)) == 4  # of as many tasks as there are
-
-
-def test_no_figure(tiny_dataset, tmp_path):
-    ours = experiment_study("ablation", study(tiny_dataset, tmp_path))
-    assert draw_experiment("ablation", ours, gather(ours)) == []
-    assert list(tmp_path.glob("*.png")) == []
 
 
 def test_a_tiny_ablation_from_end_to_end(world, tmp_path):

@@ -140,7 +140,6 @@ def test_trials_without_scores_say_why(study, world, tmp_path):
     [
         (None, "no such file"),
         ("{", "not valid JSON"),
-        ("[]", "not a results file of this version"),
         ('{"format_version": 2, "trials": []}', "not a results file"),
         ('{"format_version": 1}', r"not a results file of this version \(dataset: Field required"),
     ],
@@ -155,11 +154,8 @@ def test_files_that_are_no_results(content, message, tmp_path):
         Results.read(path)
 
 
-# Files that are there already
-
-
 @pytest.mark.parametrize("path", COMPARED, ids=lambda path: path.stem)
-def test_results_of_earlier_comparisons_still_read(path):
+def test_published_comparisons_can_be_read(path):
     results = Results.read(path)
     kept = json.loads(path.read_text())
     for cell in kept["trials"]:
@@ -172,23 +168,16 @@ def test_results_of_earlier_comparisons_still_read(path):
     assert len(to_csv(results).splitlines()) == 1 + len(results.rows) * len(results.horizons)
 
 
-def test_there_are_earlier_comparisons():
-    assert len(COMPARED) >= 3
-
-
 @pytest.mark.parametrize(
     ("change", "place"),
     [
         (lambda value: value.pop("seeds"), "seeds: Field required"),
         (lambda value: value.update(colour="red"), "colour: Extra inputs"),
         (lambda value: value["trials"][0].pop("success"), r"trials\.0\.scored\.success: Field req"),
-        (lambda value: value["trials"][0].update(seed="a"), r"trials\.0\.scored\.seed: "),
         (
             lambda value: value["trials"][0].update(error="x"),
             r"trials\.0\.failed\..*: Extra inputs",
         ),
-        (lambda value: value["windows"]["2"].pop("video") and value.update(windows=3), "windows"),
-        (lambda value: value["rows"][0].pop("title"), r"rows\.0\.title: Field required"),
     ],
 )
 def test_unknown_and_missing_fields_are_refused(change, place, study, tmp_path):

@@ -23,8 +23,7 @@ from cefito.planners.simple.nearest import NearestPlanner
 from cefito.runs.run import open_run
 from cefito.study import study
 from cefito.study.results import gather
-from cefito.study.study import Study, check_study, missing_trials, run_study
-from cefito.study.tables import result_tables
+from cefito.study.study import Study, missing_trials, run_study
 from cefito.study.trials import TrialFile, read_trial
 from cefito.study.variants import ROWS, PlannerVariant, check_variant, find_rows, needs_server
 from cefito.training import trainer
@@ -304,30 +303,6 @@ def test_another_data_set_is_trained_beside_the_others(out, tmp_path):
     assert missing_trials(ours) == []
 
 
-def test_what_is_chosen_on_test_says_so(world, tmp_path):
-    ours = made(world, tmp_path / "out", ("nearest", "frequent"), selection="published")
-    assert run_study(ours) == []
-    for one in ours.trials:
-        assert read_trial(one).selection == "published"
-        assert json.loads((one.run_folder / "run.json").read_text())["selection"] == "published"
-        assert open_run(one.run_folder).info.windows["val"] == len(
-            cut_windows(world, horizon=2, split="test")
-        )
-    results = gather(ours)
-    assert results.selection == "published"
-    tables = result_tables(results)
-    assert len(tables) == 2
-    assert all("chosen on TEST" in table.title for table in tables)
-
-
-def test_true_tasks_are_given(out, world):
-    ours = made(world, out, ("frequent", "frequent-true-task"))
-    assert run_study(ours) == []
-    plain, given = (scores(ours, row.name) for row in ours.rows)
-    assert given.percent("task_accuracy") == 100 > plain.percent("task_accuracy")
-    assert (given.oracle_task, plain.oracle_task) == (True, False)
-
-
 def stopping_at(name):
     """A progress that interrupts the work once something of this name begins."""
 
@@ -464,8 +439,6 @@ def test_a_damaged_trial_is_scored_again(content, out, world, work):
     ("name", "file", "damage"),
     [
         ("frequent", "run.json", b'{"form'),
-        ("frequent", "run.json", b"[]"),
-        ("frequent", "classifier.safetensors", b"\x00\x01"),
         ("nearest", "windows.safetensors", None),
         ("cefito-guided", "field.safetensors", b""),
     ],
@@ -487,19 +460,6 @@ def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, worl
     assert run_study(ours) == []
     assert work == {"scored": 1}  # its checkpoint is still there, too
     assert open_run(folder).info.finished is True
-
-
-def test_a_damaged_checkpoint_says_which_file_to_remove(out, world):
-    ours = made(world, out, ("frequent",))
-    shutil.rmtree(cell(ours, "frequent").run_folder)
-    cell(ours, "frequent").path.unlink()
-    (checkpoint,) = (out / "T2" / "seed0" / "trainings").glob("classifier-*/checkpoint.safetensors")
-    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
-    (problem,) = run_study(ours)
-    assert f"{checkpoint}: truncated" in problem
-    assert problem.endswith("Remove it to train from the beginning.")
-    checkpoint.unlink()
-    assert run_study(ours) == []
 
 
 ENDS = """
@@ -627,15 +587,12 @@ def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
             ConfigError,
             "planners nearest, nearest: expected one or more, each once",
         ),
-        ({"horizons": ()}, 1, ConfigError, "horizons none"),
         ({"horizons": (3, 3)}, 1, ConfigError, "horizons 3, 3"),
-        ({"seeds": ()}, 1, ConfigError, "seeds none"),
         ({"seeds": (0, 1, 0)}, 1, ConfigError, "seeds 0, 1, 0"),
         ({"seeds": (-1,)}, 1, ConfigError, "seed -1"),
         ({}, 0, ConfigError, "workers 0: expected at least 1"),
         ({"sample": 0}, 1, ConfigError, "sample 0"),
         ({"costly_sample": 0}, 1, ConfigError, "costly sample 0"),
-        ({"preset": "huge"}, 1, ConfigError, "no preset 'huge'"),
         ({"settings": {"field.wide": 3}}, 1, ConfigError, r"field\.wide"),
         (
             {"rows": (PlannerVariant(name="x", title="x", method="x"),)},
@@ -667,11 +624,6 @@ def test_a_folder_that_cannot_be_made(world, tmp_path):
         with pytest.raises(RunError, match=f"{place}: cannot be made .*Choose another folder"):
             run_study(made(world, tmp_path / place))
     assert (tmp_path / "file").read_text() == "keep"
-
-
-def test_a_check_makes_the_folder(world, tmp_path):
-    check_study(made(world, tmp_path / "out"))
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_study_travels_by_the_folder_of_its_data_set(world, tmp_path):

@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 
-from cefito.evaluation import metrics
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.statistics import bootstrap_width, paired_difference
 from cefito.study import tables
@@ -386,17 +385,6 @@ def test_rows_without_a_common_seed_or_window(results):
     assert "broken" not in column(difference_table(results, 2, against="sampled"), "difference")
 
 
-def test_a_metric_that_is_registered_has_a_column(results, monkeypatch):
-    monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(lambda _: None, "first"))
-    for seed, entry in enumerate(results["trials"][:2]):
-        entry["metrics"]["first_step"] = 30.0 + seed
-    table = score_table(results, 2)
-    assert column(table, "first")["method A"].text.startswith("30.50 ± ")
-    assert column(table, "first")["half"].text == "–"
-    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
-    assert [line["first_step"] for line in lines] == ["30.5", "", "", "", ""]
-
-
 # Published rows
 
 
@@ -501,13 +489,6 @@ One.
 Two.
 """
     )
-
-
-def test_markdown_has_as_many_columns_everywhere(crosstask):
-    for table in result_tables(crosstask):
-        lines = [line for line in markdown(table).splitlines() if line.startswith("|")]
-        assert len(lines) == 2 + len(table.lines) + bool(table.below)
-        assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.heads) + 1}
 
 
 def test_latex():
