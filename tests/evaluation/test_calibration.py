@@ -56,7 +56,7 @@ def test_by_hand():
     assert curve.min_probability[-1] == 0.01
 
 
-def test_equal_probabilities_are_not_told_apart():
+def test_equal_probabilities_are_averaged():
     """The order of windows does not matter, however many are alike."""
     probabilities = [0.5] * 10 + [0.2] * 10
     right = np.array([1] * 5 + [0] * 5 + [1, 1] + [0] * 8)
@@ -77,7 +77,7 @@ def test_answering_only_when_sure():
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
-def test_what_always_holds(windows):
+def test_bounds_and_order(windows):
     probabilities, right = map(np.array, zip(*windows, strict=True))
     found = calibration(probabilities, right)
     assert 0 <= found.expected_calibration_error <= 100 + 1e-9

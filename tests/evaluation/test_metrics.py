@@ -213,7 +213,7 @@ def test_sums_look_at_no_more_than_k_plans():
         (np.empty((0, 3), int), np.empty((0, 3), int)),
     ],
 )
-def test_what_is_no_pair_of_sequences(metric, predicted, actual):
+def test_invalid_sequences(metric, predicted, actual):
     with pytest.raises(ValueError, match=r"expected integers|equal in shape"):
         metric(predicted, actual)
 
@@ -227,7 +227,7 @@ def test_what_is_no_pair_of_sequences(metric, predicted, actual):
         ([[[1.0, 2.0]]], [[1, 2]]),
     ],
 )
-def test_what_are_no_k_plans(predicted, actual):
+def test_invalid_plans(predicted, actual):
     with pytest.raises(ValueError, match=r"expected|equal in shape"):
         top_k_success_rate(predicted, actual)
 

@@ -118,7 +118,7 @@ def test_scores_of_given_plans(world):
     assert evaluation.to_dict()["metrics"] == evaluation.metrics
 
 
-def test_an_oracle_is_told_the_task_and_a_planner_may_have_none(world):
+def test_oracle_task_and_planners_without_tasks(world):
     windows = cut_windows(world, horizon=3, split="test").subset(range(3))
     plans = [row[None] for row in windows.actions]
     evaluation, _ = evaluate_planner(Says(plans, exact=False), windows)
@@ -195,7 +195,7 @@ def test_another_search_is_kept_in_a_file_of_its_own(run):
     assert path.name == "evaluation-test-sample-6-search-auto-budget-2.json"
 
 
-def test_what_is_no_evaluation(run):
+def test_damaged_evaluations(run):
     _, path = evaluate_run(run)
     kept = json.loads(path.read_text())
     for change, place in (
@@ -297,7 +297,7 @@ def test_tasks_without_training_windows_are_counted(make_source, tiny_videos, tm
     assert evaluate_run(run, oracle_task=True)[0].without_plan == 0
 
 
-def test_where_the_data_set_lies(run, world, tmp_path):
+def test_moved_and_other_data_sets(run, world, tmp_path):
     moved = shutil.copytree(world.folder, tmp_path / "moved")
     place = run.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
     gone = replace(run, info=run.info.model_copy(update={"dataset": place}))

@@ -228,7 +228,7 @@ def test_a_run_goes_onto_a_hub_and_comes_back(run, world, hub, tmp_path, capsys)
         pull_run("hub:me/frequent", tmp_path / "again")
 
 
-def test_what_a_hub_refuses_is_said_in_a_line(run, hub, tmp_path):
+def test_refusals_of_a_hub(run, hub, tmp_path):
     for place, message in (
         ("hub:me/nothing", "there is no such repository, or it is private"),
         ("hub:me/empty", "holds no run of cefito there"),
@@ -257,6 +257,6 @@ def test_no_network(run, hub, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("place", ["hub:", "hub:run", "hub:me/run/more", "hub:../run", "me/run"])
-def test_names_that_are_none(run, place):
+def test_invalid_names(run, place):
     with pytest.raises(ConfigError, match="expected hub:USER/NAME, or"):
         push_run(run.folder, place)

@@ -75,7 +75,7 @@ def test_how_many_rows_there_are():
     assert {horizon for table, _, horizon in counts if table != "reproduction"} == {3, 4}
 
 
-def test_numbers_that_stand_in_several_tables_agree():
+def test_numbers_in_several_tables_agree():
     for dataset in ("crosstask", "coin"):
         for horizon in (3, 4):
             full = by_method(dataset, horizon)["CEFITO"]
@@ -120,7 +120,7 @@ def test_every_row_is_complete():
     assert len(set(keys)) == len(keys)
 
 
-def test_what_must_be_known_to_read_the_rows():
+def test_footnotes():
     crosstask, coin, niv = (by_method(dataset, 3) for dataset in DATASETS)
     for rows in (crosstask, coin, niv):
         assert "attends to the true observations between the steps" in rows["PlanLLM"].notes[0]

@@ -7,8 +7,10 @@ import pytest
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, RunError
+from cefito.evaluation.plan_files import WindowPlans
+from cefito.inference.answer import PlannedSequence
 from cefito.study import reproduce
-from cefito.study.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
+from cefito.study.figures import Curve, draw_curves, draw_plans
 from cefito.study.published import published_rows
 from cefito.study.reproduce import EXPERIMENTS, draw_experiment, experiment_study, find_experiment
 from cefito.study.results import gather
@@ -132,7 +134,7 @@ def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
     assert [row.true_task for row in rows("oracle").values()] == [False, True, False, True]
 
 
-def test_what_there_is_not(tiny_dataset, tmp_path):
+def test_unknown_tables(tiny_dataset, tmp_path):
     ours = study(tiny_dataset, tmp_path)
     for call in (lambda: find_experiment("table-9"), lambda: experiment_study("table-9", ours)):
         with pytest.raises(
@@ -245,18 +247,9 @@ def test_qualitative(world, tmp_path, drawn):
     for (panels, _, more), right in zip(drawn, (True, False), strict=True):
         assert 1 <= len(panels) <= 4
         assert more["title"] == f"{world.name}, T = 2: {'successes' if right else 'failures'}"
-        titles = [panel.title.split(" (")[0] for panel in panels]
+        titles = [window.true_task_name for window in panels]
         assert set(titles) <= names
-        for panel in panels:
-            assert all(
-                plan.right
-                == [name == true for name, true in zip(plan.actions, panel.truth, strict=True)]
-                for plan in panel.plans
-            )
-            assert all(panel.plans[0].right) is right
-            assert [plan.score for plan in panel.plans] == sorted(
-                plan.score for plan in panel.plans
-            )
+        assert all(window.success is right for window in panels)
     assert len(set(titles)) == 4  # of as many tasks as there are
 
 
@@ -297,11 +290,31 @@ def test_curves_of_one_and_of_several_seeds(tmp_path):
 
 
 def test_plans_of_names_that_are_hard_to_print(tmp_path):
-    plans = [Line(score=-0.5, actions=["pay $5 and $6_", "x" * 200], right=[True, False])]
-    panels = [
-        PlanPanel(title="Save $5_ or $6", truth=["pay $5 and $6_", "stir"], plans=plans),
-        PlanPanel(title="no plan", truth=["pour", "stir"], plans=[]),
-    ]
-    draw_plans(panels, tmp_path / "two.png", title="$x_")
-    draw_plans(panels[1:], tmp_path / "one.png", title="")
+    plan = PlannedSequence(
+        actions=[0, 1],
+        names=["pay $5 and $6_", "x" * 200],
+        energy=1.0,
+        score=-0.5,
+        probability=None,
+        task=None,
+    )
+    first = WindowPlans(
+        video="a",
+        from_step=0,
+        start=0.0,
+        end=1.0,
+        true_task=0,
+        true_task_name="Save $5_ or $6",
+        predicted_task=None,
+        predicted_task_name=None,
+        true_actions=[0, 2],
+        true_names=["pay $5 and $6_", "stir"],
+        plans=[plan],
+        rank=None,
+        success=False,
+        exact=True,
+    )
+    second = first.model_copy(update={"plans": []})
+    draw_plans([first, second], tmp_path / "two.png", title="$x_")
+    draw_plans([second], tmp_path / "one.png", title="")
     assert size(tmp_path / "two.png")[1] > size(tmp_path / "one.png")[1]

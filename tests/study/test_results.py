@@ -53,7 +53,7 @@ def windows_of(results, entry):
     return everything if entry.scored is None else [everything[place] for place in entry.scored]
 
 
-def test_what_results_hold(study, world):
+def test_content_of_results(study, world):
     results = gather(study)
     assert results.dataset.model_dump() == {"name": world.name, "fingerprint": world.fingerprint}
     assert (results.selection, results.preset, results.sample) == ("held-out", "paper", None)

@@ -272,7 +272,7 @@ def test_a_second_call_does_nothing(out, world, work):
         ({"device": "auto", "preset": "paper"}, ()),
     ],
 )
-def test_what_is_scored_again(change, names, finished, world):
+def test_changes_that_need_new_scores(change, names, finished, world):
     assert [each.row.name for each in missing_trials(made(world, finished, **change))] == list(
         names
     )
@@ -610,9 +610,7 @@ def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
         ({"device": "abacus"}, 1, RunError, "unknown device 'abacus'"),
     ],
 )
-def test_what_cannot_be_is_refused_before_any_work(
-    change, workers, error, message, world, tmp_path
-):
+def test_refusals_before_any_work(change, workers, error, message, world, tmp_path):
     with pytest.raises(error, match=message):
         run_study(made(world, tmp_path / "out", **change), workers=workers)
     assert list(tmp_path.iterdir()) == []

@@ -276,7 +276,7 @@ def test_best_and_second_best(results):
     ]
 
 
-def test_what_was_sampled_and_chosen_stands_in_the_title(results):
+def test_titles_name_sample_and_selection(results):
     for entry in results["trials"]:
         if "error" not in entry:
             entry["sampled_from"] = 4531
@@ -399,7 +399,7 @@ def crosstask(results):
     return results
 
 
-def test_published_rows_stand_below_the_rule(crosstask):
+def test_published_rows_are_below_the_rule(crosstask):
     rows, table = published_rows("crosstask", 3), score_table(crosstask, 3)
     assert table.below == len(rows) == 20
     assert len(table.lines) == 5 + 20

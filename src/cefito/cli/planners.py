@@ -17,9 +17,8 @@ __all__ = ["planners"]
 def planners(*, json: Flag = False) -> None:
     """List every method: its paper, what it needs and can do, parameters at the published size.
 
-    Below, the rows that cefito compare can be asked for, by method. Parameters are those of the
-    preset paper on CrossTask (133 actions, 18 tasks) at T = 3, as the networks of this program
-    count them.
+    A second table lists the rows of cefito compare by method. Parameters are counted with preset
+    paper on CrossTask (133 actions, 18 tasks) at T = 3.
 
     Args:
         json: Print JSON instead of tables.

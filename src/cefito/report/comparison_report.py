@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from cefito.evaluation.statistics import video_interval
 from cefito.report.breakdowns import loss_curves
-from cefito.report.schema import ComparisonReport, Group, RowResults
+from cefito.report.schema import ComparisonReport, Group, RowResults, command
 from cefito.study.results import RESULTS, Results
 from cefito.study.tables import metric_interval, result_tables
 from cefito.study.trials import ScoredTrial
@@ -46,7 +45,21 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
     return ComparisonReport(
         title=f"{results.dataset.name}: {len(results.rows)} planners",
         simulated="simulated" in results.dataset.name.lower(),
-        commands=[_command(results), _report_command(folder)],
+        commands=[
+            command(
+                "compare",
+                "DATASET",
+                planners=",".join(_with_seeds(results, row) for row in results.rows),
+                horizons=",".join(map(str, results.horizons)),
+                seeds=len(results.seeds),
+                preset=results.preset,
+                selection=None if results.selection == "held-out" else results.selection,
+                sample=results.sample,
+                set=tuple(f"{name}={value}" for name, value in results.settings.items()),
+                out="COMPARISON",
+            ),
+            command("report", folder.name or "COMPARISON", out="report.html"),
+        ],
         versions=dict(sorted(results.versions.items())),
         curves=loss_curves(files),
         notes=notes,
@@ -115,21 +128,6 @@ def _row(
     )
 
 
-def _command(results: Results) -> str:
-    """The command that makes the comparison again, with any path of its data set."""
-    parts = ["cefito", "compare", "DATASET", "--planners"]
-    parts.append(",".join(_with_seeds(results, row) for row in results.rows))
-    parts += ["--horizons", ",".join(map(str, results.horizons))]
-    parts += ["--seeds", str(len(results.seeds)), "--preset", results.preset]
-    if results.selection != "held-out":
-        parts += ["--selection", results.selection]
-    if results.sample is not None:
-        parts += ["--sample", str(results.sample)]
-    for name, value in results.settings.items():
-        parts += ["--set", f"{name}={value}"]
-    return shlex.join([*parts, "--out", "COMPARISON"])
-
-
 def _with_seeds(results: Results, row: PlannerVariant) -> str:
     """A row as --planners takes it, with its number of seeds if it has fewer."""
     scored = {
@@ -139,7 +137,3 @@ def _with_seeds(results: Results, row: PlannerVariant) -> str:
     }
     count = max(scored, default=-1) + 1
     return f"{row.name}:{count}" if 0 < count < len(results.seeds) else row.name
-
-
-def _report_command(folder: Path) -> str:
-    return shlex.join(["cefito", "report", folder.name or "COMPARISON", "--out", "report.html"])

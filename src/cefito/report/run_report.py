@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
+from contextlib import suppress
 from pathlib import Path
 
-from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, fitting_windows
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.plan_files import WindowPlans, read_plans
@@ -21,8 +20,8 @@ from cefito.report.breakdowns import (
     gallery,
     loss_curves,
 )
-from cefito.report.frames import VideoFiles, find_video_files, with_frames
-from cefito.report.schema import GalleryQuery, RunReport
+from cefito.report.frames import find_video_files, with_frames
+from cefito.report.schema import RunReport, command
 from cefito.runs.matching import DatasetName, match_dataset
 from cefito.runs.run import Run
 from cefito.runs.settings_export import Difference, compare_settings
@@ -100,15 +99,30 @@ def report_run(
         notes.append("Plans of this method have no energies: no gap is shown.")
     shown = gallery(windows, queries)
     if files is not None:
-        shown, note = _with_frames(shown, files, asked=videos is not None, progress=progress)
+        try:
+            shown, note = with_frames(shown, files, progress=progress)
+        except ConfigError as problem:  # a library is missing
+            if videos is not None:
+                raise
+            note = f"Frames are not shown: {problem}"
         notes += [note] if note else []
     changes = _changes(run)
     return RunReport(
         title=f"{scores.planner} on {scores.dataset}, T = {scores.horizon}",
-        simulated=_simulated(scores.dataset, run),
+        simulated="simulated" in scores.dataset.lower() or run.info.dataset.simulation is not None,
         commands=[
             *_training_command(run, changes),
-            _report_command(run, split, sample, dataset, queries, videos, frames),
+            command(
+                "report",
+                run.folder.name or "RUN",
+                split=split,
+                sample=sample,
+                dataset=dataset,
+                queries=None if queries == GALLERY else queries,
+                videos=videos,
+                without_frames=not frames,
+                out="report.html",
+            ),
         ],
         versions=dict(sorted(run.info.versions.items())),
         curves=curves,
@@ -133,7 +147,7 @@ def report_run(
 def _scored(
     run: Run, split: str, sample: int | None, dataset: Path | None, progress: Progress
 ) -> tuple[RunEvaluation, list[WindowPlans]]:
-    """Scores and plans that the run folder holds, or new ones."""
+    """Scores and plans from the run folder, or new ones."""
     opened = run.dataset(dataset)
     windows, other = match_dataset(run, opened).windows(split)
     name = scores_name(
@@ -143,38 +157,16 @@ def _scored(
         other=None if other is None else opened.fingerprint,
     )
     plans = run.folder / name.replace("evaluation", "plans", 1).replace(".json", ".jsonl")
-    if plans.exists() and (run.folder / name).exists():
-        try:
-            scores, found = RunEvaluation.read(run.folder / name), read_plans(plans)
-        except RunError:
-            pass  # of another version: made again
-        else:
-            if _belong(scores, found, opened):
-                return scores, found
+    with suppress(RunError):  # missing, or of another version
+        scores, found = RunEvaluation.read(run.folder / name), read_plans(plans)
+        right = 100 * sum(window.success for window in found) / max(len(found), 1)
+        belong = scores.fingerprint == opened.fingerprint and scores.windows == len(found)
+        if belong and abs(right - scores.success_rate) < 1e-6 and scores.per_task is not None:
+            return scores, found
     scores, _ = evaluate_run(
         run, split=split, sample=sample, dataset=dataset, plans_file=plans, progress=progress
     )
     return scores, read_plans(plans)
-
-
-def _belong(scores: RunEvaluation, windows: list[WindowPlans], dataset: PreparedDataset) -> bool:
-    """Whether scores and plans are from the same evaluation, on this data set."""
-    if scores.fingerprint != dataset.fingerprint or scores.windows != len(windows):
-        return False
-    right = 100 * sum(window.success for window in windows) / max(len(windows), 1)
-    return abs(right - scores.success_rate) < 1e-6 and scores.per_task is not None
-
-
-def _with_frames(
-    queries: list[GalleryQuery], files: VideoFiles, *, asked: bool, progress: Progress
-) -> tuple[list[GalleryQuery], str]:
-    """Queries with frames, and a note if not all have frames."""
-    try:
-        return with_frames(queries, files, progress=progress)
-    except ConfigError as problem:  # a library is missing
-        if asked:
-            raise
-        return queries, f"Frames are not shown: {problem}"
 
 
 def _training(run: Run) -> Windows | None:
@@ -185,10 +177,6 @@ def _training(run: Run) -> Windows | None:
         return fitting_windows(run.dataset(), horizon=run.horizon, selection=run.info.selection)[0]
     except CefitoError:
         return None
-
-
-def _simulated(name: str, run: Run) -> bool:
-    return "simulated" in name.lower() or run.info.dataset.simulation is not None
 
 
 def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
@@ -233,37 +221,20 @@ def _training_command(run: Run, changes: list[Difference] | None) -> list[str]:
     info = run.info
     if info.imported or info.started_from or info.seed is None or changes is None:
         return []
-    parts = ["cefito", "train", info.dataset.path or "DATASET", "--horizon", str(info.horizon)]
-    parts += ["--method", info.method, "--preset", info.preset, "--seed", str(info.seed)]
-    if info.selection == "published":
-        parts += ["--selection", "published"]
-    for change in changes:
-        value = change.ours
-        parts += [
-            "--set",
-            f"{change.setting}={str(value).lower() if isinstance(value, bool) else value}",
-        ]
-    return [shlex.join([*parts, "--out", "RUN"])]
-
-
-def _report_command(
-    run: Run,
-    split: str,
-    sample: int | None,
-    dataset: Path | None,
-    queries: int,
-    videos: Path | str | None,
-    frames: bool,
-) -> str:
-    parts = ["cefito", "report", run.folder.name or "RUN", "--split", split]
-    if sample is not None:
-        parts += ["--sample", str(sample)]
-    if dataset is not None:
-        parts += ["--dataset", str(dataset)]
-    if queries != GALLERY:
-        parts += ["--queries", str(queries)]
-    if videos is not None:
-        parts += ["--videos", str(videos)]
-    if not frames:
-        parts += ["--without-frames"]
-    return shlex.join([*parts, "--out", "report.html"])
+    values = {
+        change.setting: str(change.ours).lower() if isinstance(change.ours, bool) else change.ours
+        for change in changes
+    }
+    return [
+        command(
+            "train",
+            info.dataset.path or "DATASET",
+            horizon=info.horizon,
+            method=info.method,
+            preset=info.preset,
+            seed=info.seed,
+            selection="published" if info.selection == "published" else None,
+            set=tuple(f"{name}={value}" for name, value in values.items()),
+            out="RUN",
+        )
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -21,6 +22,7 @@ __all__ = [
     "LossCurve",
     "RowResults",
     "RunReport",
+    "command",
 ]
 
 
@@ -217,3 +219,16 @@ class ComparisonReport(_Report):
     kind: Literal["comparison"] = "comparison"
     tables: list[Table]
     rows: dict[int, list[RowResults]]
+
+
+def command(*words: str, **options: Any) -> str:
+    """A shell command of cefito, without options that are None or False; tuples repeat theirs."""
+    parts = ["cefito", *words]
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            parts.append(option)
+        elif value is not None and value is not False:
+            for one in value if isinstance(value, tuple) else (value,):
+                parts += [option, str(one)]
+    return shlex.join(parts)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.records import Calibration
 from cefito.evaluation.statistics import seed_interval
 from cefito.training.log import read_metrics
@@ -18,8 +19,6 @@ __all__ = [
     "COLORS",
     "Curve",
     "EnergyCurve",
-    "Line",
-    "PlanPanel",
     "draw_curves",
     "draw_energies",
     "draw_plans",
@@ -71,36 +70,6 @@ class Curve:
 
     label: str
     points: list[tuple[float, list[float]]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A plan as text.
-
-    Attributes:
-        score: Its score; lower is better.
-        actions: Names of its actions.
-        right: Whether each is the annotated one (different actions may have the same name).
-    """
-
-    score: float
-    actions: list[str]
-    right: list[bool]
-
-
-@dataclass(frozen=True)
-class PlanPanel:
-    """The best plans of one query.
-
-    Attributes:
-        title: Name of the query.
-        truth: Names of the annotated actions.
-        plans: The plans, best first.
-    """
-
-    title: str
-    truth: list[str]
-    plans: list[Line]
 
 
 def _figure(rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
@@ -280,34 +249,32 @@ def draw_curves(
     _save(figure, target)
 
 
-def draw_plans(panels: Sequence[PlanPanel], target: Path, *, title: str) -> None:
-    """Draw the annotated sequence and the best plans of some queries as text.
+def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> None:
+    """Draw the annotated sequence and the best plans of some windows as text.
 
     Right steps are blue, wrong ones red.
 
     Args:
-        panels: The queries, from top to bottom.
+        windows: The windows, from top to bottom.
         target: Picture to write, in the format of its suffix.
         title: Title of the figure.
     """
-    heights = [len(panel.plans) + 2.2 for panel in panels]
-    width = max(_LEAD + len(panel.truth) for panel in panels)
+    heights = [len(window.plans) + 2.2 for window in windows]
+    width = max(_LEAD + len(window.true_names) for window in windows)
     figure, axes = _figure(
-        len(panels), 1, 2.6 * width, 0.27 * sum(heights) + 0.4, height_ratios=heights
+        len(windows), 1, 2.6 * width, 0.27 * sum(heights) + 0.4, height_ratios=heights
     )
-    for (axis,), panel, height in zip(axes, panels, heights, strict=True):
+    for (axis,), window, height in zip(axes, windows, heights, strict=True):
         axis.set(xlim=(0, width), ylim=(height, 0))
         axis.axis("off")
-        axis.text(0, 0.5, literal(panel.title), fontsize=9, weight="bold", va="center")
-        lines = [("annotated", panel.truth, ["black"] * len(panel.truth))]
-        lines += [
-            (
-                f"{rank}. score {plan.score:.3f}" + (" ✓" if all(plan.right) else ""),
-                plan.actions,
-                [_BLUE if right else _RED for right in plan.right],
-            )
-            for rank, plan in enumerate(panel.plans, start=1)
-        ]
+        name = literal(f"{window.true_task_name} ({window.video})")
+        axis.text(0, 0.5, name, fontsize=9, weight="bold", va="center")
+        lines = [("annotated", window.true_names, ["black"] * len(window.true_names))]
+        for rank, plan in enumerate(window.plans, start=1):
+            pairs = zip(plan.actions, window.true_actions, strict=True)
+            colors = [_BLUE if action == true else _RED for action, true in pairs]
+            check = " ✓" if rank == window.rank else ""
+            lines.append((f"{rank}. score {plan.score:.3f}{check}", plan.names, colors))
         for y, (lead, names, colors) in enumerate(lines, start=1):
             if y == 2:
                 axis.axhspan(y, y + 1, color="#fbe7a3", linewidth=0)

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import Windows
 from cefito.errors import ConfigError
+from cefito.evaluation.plan_files import window_plans
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.runs.run import open_run
 from cefito.runtime import pick_device
-from cefito.search.problem import Plans
-from cefito.study.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
+from cefito.study.figures import Curve, draw_curves, draw_plans
 from cefito.study.results import Results
 from cefito.study.study import Study
 from cefito.study.variants import ROWS, PlannerVariant, find_rows
@@ -247,33 +246,17 @@ def _draw_qualitative(study: Study, results: Results, out: Path) -> list[Path]:
             ("failures", np.flatnonzero(~right)),
         ):
             _, first = np.unique(windows.tasks[rows], return_index=True)
-            by_task = [*rows[np.sort(first)], *np.delete(rows, first)]  # first of each task, rest
-            panels = [
-                _panel(study, windows, int(index), plans[index]) for index in by_task[:_SHOWN]
-            ]
-            if panels:
+            by_task = [
+                *rows[np.sort(first)].tolist(),
+                *np.delete(rows, first).tolist(),
+            ]  # first of each task, rest
+            if chosen := by_task[:_SHOWN]:
+                best = [plans[index] for index in chosen]
+                shown = window_plans(study.dataset, windows.subset(chosen), best)
                 target = out / f"qualitative-T{horizon}-{name}.png"
-                draw_plans(panels, target, title=f"{_title(results)}, T = {horizon}: {name}")
+                draw_plans(shown, target, title=f"{_title(results)}, T = {horizon}: {name}")
                 written.append(target)
     return written
-
-
-def _panel(study: Study, windows: Windows, index: int, plans: Plans) -> PlanPanel:
-    taxonomy, actual = study.dataset.taxonomy, windows.actions[index]
-    task = taxonomy.tasks[windows.tasks[index]].name
-    video = study.dataset.videos[windows.video[index]].video_id
-    return PlanPanel(
-        title=f"{task} ({video})",
-        truth=taxonomy.names(actual),
-        plans=[
-            Line(
-                score=float(score),
-                actions=taxonomy.names(actions),
-                right=(actions == actual).tolist(),
-            )
-            for score, actions in zip(plans.scores, plans.actions, strict=True)
-        ],
-    )
 
 
 def _title(results: Results) -> str:
