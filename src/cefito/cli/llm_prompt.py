@@ -67,7 +67,7 @@ def llm_prompt(
         print_json(found.model_dump(mode="json"))
     else:
         for message in found.messages:
-            lines = [f"{message.role}:", *message.content.split("\n"), ""]
+            lines = [f"{message['role']}:", *message["content"].split("\n"), ""]
             sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     talk(
         f"{found.queries:,} windows: {found.different:,} different requests, {found.known:,} of "

@@ -60,12 +60,7 @@ class CachedText:
         return self.encoder.describe()
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of texts, [N, W].
-
-        Raises:
-            ConfigError: The folder cannot be made, or as the encoder.
-            RunError: The file cannot be written.
-        """
+        """Return the vectors of texts, [N, W]."""
         if not texts:
             return self.encoder.encode(texts)
         try:

@@ -62,8 +62,7 @@ def extract_videos(
         progress: Shows progress in videos.
 
     Raises:
-        ConfigError: Two videos of one name, features of another encoder in `target`; as
-            `extract_features`.
+        ConfigError: Two videos of one name, or features of another encoder in `target`.
         DataError: No videos at all.
         RunError: `target` cannot be written.
     """

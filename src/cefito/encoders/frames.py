@@ -157,9 +157,7 @@ def probe(path: Path) -> VideoInfo:
 def glance(path: Path) -> VideoInfo:
     """Return what a video's header says, or `probe` it if that lacks the duration.
 
-    Raises:
-        ConfigError: PyAV is not installed.
-        DataError: The file is missing, not a video, or without pictures.
+    For errors see `probe`.
     """
     with _opened(path) as (container, stream):
         if container.duration:

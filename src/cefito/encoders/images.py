@@ -123,12 +123,7 @@ class PretrainedImages:
         }
 
     def encode(self, images: Tensor) -> NDArray[np.float32]:
-        """Return vectors [B, D] of pictures [B, 3, H, W], RGB from 0 to 1, of any size.
-
-        Raises:
-            ConfigError: Transformers is missing, or the folder does not hold the whole model.
-            DataError: Values outside 0 to 1, or vectors that are not finite.
-        """
+        """Return vectors [B, D] of pictures [B, 3, H, W], RGB from 0 to 1, of any size."""
         import torch
 
         if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
@@ -203,11 +198,7 @@ def load_image(path: Path | str) -> Tensor:
 
 
 def encode_pictures(paths: Sequence[Path | str], encoder: ImageEncoder) -> NDArray[np.float32]:
-    """Return the vectors [N, D] of picture files, which may differ in size.
-
-    Raises:
-        DataError: A picture cannot be read; the message names it.
-    """
+    """Return the vectors [N, D] of picture files, which may differ in size."""
     return np.concatenate([encoder.encode(load_image(path).unsqueeze(0)) for path in paths])
 
 

@@ -42,11 +42,7 @@ class Preparation:
 
     @classmethod
     def read(cls, folder: Path) -> Preparation:
-        """Read the description in a model's folder (`PREPARATION_FILES`).
-
-        Raises:
-            ConfigError: Missing, malformed, or with unsupported steps.
-        """
+        """Read the description in a model's folder (`PREPARATION_FILES`)."""
         paths = [folder / name for name in PREPARATION_FILES]
         path = next((path for path in paths if path.exists()), paths[0])
         value = read_json(path, "Copy this file of the model there too.", ConfigError)

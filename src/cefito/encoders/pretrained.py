@@ -175,12 +175,7 @@ def _fetch(name: str, revision: str | None, note: str) -> Path:
 
 
 def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> Any:
-    """Load a model of transformers in single precision, in evaluation mode.
-
-    Args:
-        architecture: Name of its class.
-        pretrained: Its files.
-        device: A torch device.
+    """Load a model of transformers, by the name of its class, in single precision for evaluation.
 
     Raises:
         ConfigError: Transformers is not installed; weights are missing, of other shapes, truncated,

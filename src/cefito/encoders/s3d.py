@@ -167,12 +167,8 @@ class S3DEncoder:
 
     Args:
         weights: As for `load_s3d`.
-        sampling: How clips are made; an even number of frames and of pixels.
+        sampling: How clips are made, with even numbers of frames and pixels (else ConfigError).
         device: A torch device.
-
-    Raises:
-        ConfigError: Odd numbers.
-        RunError: As `load_s3d`.
     """
 
     def __init__(
@@ -226,9 +222,8 @@ def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
 def load_s3d(path: Path) -> S3D:
     """Load the network with the released weights, in evaluation mode on the CPU.
 
-    Args:
-        path: `s3d_howto100m.pth`, or any checkpoint of the same names and shapes; the text network
-            in it is ignored.
+    The file is `s3d_howto100m.pth`, or any checkpoint of the same names and shapes; the text
+    network in it is ignored.
 
     Raises:
         RunError: No such file, not a checkpoint, or names or shapes differ; nothing pickled in it
@@ -261,18 +256,22 @@ def _read(path: Path) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickle protocols
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as problem:
-        raise RunError(f"{path}: no such file. {_REMEDY}") from problem
-    except pickle.UnpicklingError as problem:
-        raise RunError(
-            f"{path}: holds other objects than tensors, which are never loaded, or is not a "
-            f"PyTorch checkpoint. {_REMEDY}"
-        ) from problem
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as problem:
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        pickle.UnpicklingError,
+    ) as problem:
         reason = str(problem).split("\n")[0]
-        raise RunError(
-            f"{path}: cannot be read as a PyTorch checkpoint ({reason}). {_REMEDY}"
-        ) from problem
+        if isinstance(problem, FileNotFoundError):
+            reason = "no such file"
+        elif isinstance(problem, pickle.UnpicklingError):  # anything but tensors is never loaded
+            reason = "is not a PyTorch checkpoint of tensors alone"
+        else:
+            reason = f"cannot be read as a PyTorch checkpoint ({reason})"
+        raise RunError(f"{path}: {reason}. {_REMEDY}") from problem
     if not isinstance(state, dict):
         raise RunError(
             f"{path}: holds a {type(state).__name__}; expected tensors by name. {_REMEDY}"

@@ -116,7 +116,7 @@ class PretrainedText:
         """Return the vectors of N texts, [N, W].
 
         Raises:
-            ConfigError: Transformers is missing, or the folder does not hold the whole model.
+            ConfigError: The model or its tokenizer cannot be loaded.
             DataError: A text has more tokens than the model reads, or its vector is not finite.
         """
         import torch
@@ -231,8 +231,7 @@ def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
     """Read embeddings of actions from a file, row = action id.
 
     Args:
-        path: A .npy file, or a .safetensors file with the tensor `action_text` (or one tensor of
-            any name).
+        path: A .npy file, or a .safetensors file with the tensor `action_text` (or a single one).
         actions: K, the required number of rows.
 
     Returns:

@@ -104,9 +104,9 @@ def open_encoder(
         device: A torch device.
 
     Raises:
-        ConfigError: No such encoder, s3d without weights, a setting of another encoder, numbers out
-            of range; as `PretrainedImages`.
-        RunError: As `load_s3d`.
+        ConfigError: No such encoder, s3d without weights, a setting of another encoder, or numbers
+            out of range.
+        RunError: The weights cannot be loaded.
     """
     if not (
         name == "s3d" or name in IMAGE_MODELS or "/" in name or Path(name).expanduser().exists()
@@ -181,10 +181,8 @@ def extract_features(
         float32 [len(at), seconds, D].
 
     Raises:
-        ConfigError: A time outside the video, a batch below 1, an even number of seconds, PyAV not
-            installed.
-        DataError: The video is missing, truncated, damaged, or has no pictures; the encoder gives
-            no finite vectors.
+        ConfigError: Numbers out of range, or PyAV is not installed.
+        DataError: The video cannot be read, or vectors are not finite.
     """
     if seconds < 1 or seconds % 2 == 0:
         raise ConfigError(f"{seconds} seconds around a time: expected an odd number, such as 3.")
@@ -229,12 +227,7 @@ def observations_from_video(
         progress: Shows progress in seconds of the video.
 
     Returns:
-        `initial` and `goal`, float32 [E].
-
-    Raises:
-        ConfigError: As `extract_features`; `end` is not after `start`; the planner was trained with
-            another encoder.
-        DataError: As `extract_features`.
+        `initial` and `goal`, float32 [E]. Errors are as for `extract_features`.
     """
     given = record(encoder)
     trained = given if made_with is None else made_with
@@ -259,12 +252,7 @@ def observations_from_video(
 def encode_rows(
     info: VideoInfo, rows: Sequence[int], encoder: VideoEncoder, batch: int, advance: Advance
 ) -> NDArray[np.float32]:
-    """Return the vectors of some seconds of a video, ascending, float32 [len(rows), D].
-
-    Raises:
-        ConfigError: A batch below 1.
-        DataError: The video cannot be decoded, or its vectors are not finite.
-    """
+    """Return the vectors of some seconds of a video, ascending, float32 [len(rows), D]."""
     if batch < 1:
         raise ConfigError(f"a batch of {batch} clips: expected at least 1.")
     vectors: list[NDArray[np.float32]] = []

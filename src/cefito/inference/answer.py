@@ -96,7 +96,7 @@ class SearchAnswer(Record):
 
 
 class ReplyAnswer(Record):
-    """How a language model answered, see `cefito.planners.language_model.reply.Reply`.
+    """How a language model answered, see `cefito.planners.language_model.planner.Reply`.
 
     Attributes:
         outcome: "kept", "repaired", "replaced" (the plans are not by the model) or "unasked".

@@ -219,7 +219,7 @@ def test_settings_are_checked_before_training(world, monkeypatch):
 
 
 def test_unknown_tasks_and_ends(ends, queries):
-    with pytest.raises(DataError, match=r"'tasks', row 0 .*: is 99"):
+    with pytest.raises(DataError, match=r"'tasks', row 0 .*: 99"):
         ends.plan(queries.with_task(99), 1)
     many = np.full((8, 2), 9999)
     for planner in (ends, ends.pkg):

@@ -24,13 +24,13 @@ from cefito.planners.language_model.settings import LlmConfig
 from cefito.progress import Progress, silent
 from cefito.settings import Record
 
-__all__ = ["Completion", "Message", "Preview", "ask_all", "preview"]
+__all__ = ["Completion", "Preview", "ask_all", "preview"]
 
 logger = logging.getLogger(__name__)
 _WORTH_A_WARNING = 20  # requests from which their number is logged as a warning
 
 Respond = Callable[[Request], Response | None]
-"""Returns the response to a request, or None if there is none."""
+"""Returns the response to a request, or None if it is missing."""
 
 
 @dataclass(frozen=True)
@@ -50,31 +50,16 @@ class Completion:
     responses: tuple[Response, ...]
 
 
-class Message(Record):
-    """One message of a request."""
-
-    role: str
-    content: str
-
-
 class Preview(Record):
-    """One query's request, and the number of requests for all queries.
+    """One query's request with its cache key, and the number of requests for all queries.
 
     Attributes:
-        key: Cache key of the request.
-        messages: Its messages.
-        body: All other request fields.
-        model: Name of the model.
-        server: Address of the server.
-        queries: Number of queries.
-        different: Number of different requests for them.
-        known: Number of these whose responses are cached.
-        most: Maximum requests to the server.
-        budget: Maximum allowed requests.
+        different: Number of different requests, of which `known` have cached responses.
+        most: Maximum requests to the server; `budget` are allowed.
     """
 
     key: str
-    messages: list[Message]
+    messages: list[dict[str, str]]
     body: dict[str, Any]
     model: str
     server: str
@@ -88,8 +73,7 @@ class Preview(Record):
 class _Dialogue:
     """The different requests of some queries, and their completions as far as cached.
 
-    Attributes:
-        most: Maximum requests to the server, if every missing response needs all repairs.
+    `most` is the number of requests to the server if every missing one needs all repairs.
     """
 
     def __init__(
@@ -110,8 +94,7 @@ class _Dialogue:
     def converse(self, first: Request, respond: Respond) -> tuple[int, Completion | None]:
         """Ask, ask again after invalid answers, and finally parse them leniently.
 
-        Returns:
-            The number of responses, and the completion; None if a response is missing.
+        Return the number of responses, and the completion; None if a response is missing.
         """
         key, request, responses = first.key(self.host), first, list[Response]()
         for attempt in range(1 + self.config.repairs):
@@ -136,19 +119,10 @@ def ask_all(
     stop: Callable[[], bool] | None = None,
     progress: Progress = silent,
 ) -> list[Completion | None]:
-    """Ask for all queries.
+    """Return the completion of each query's request; None if `stop` returned True before.
 
     Equal requests are made once. Responses are cached as they come, so that repeating an
     interrupted or failed call continues it.
-
-    Args:
-        requests: One per query.
-        config: The model, its server and the limits.
-        stop: Called before every request; nothing more is asked once it returns True.
-        progress: Shows progress.
-
-    Returns:
-        One completion per query; None if it was stopped before.
 
     Raises:
         ConfigError: More requests than the budget allows, or the server rejects them.
@@ -178,7 +152,7 @@ def preview(requests: Sequence[Request], config: LlmConfig, number: int = 0) -> 
     request, found = requests[number], dialogue.found.values()
     return Preview(
         key=request.key(dialogue.host),
-        messages=[Message(role=role, content=text) for role, text in request.messages],
+        messages=[{"role": role, "content": text} for role, text in request.messages],
         body=request.body,
         model=config.model,
         server=dialogue.server.place,

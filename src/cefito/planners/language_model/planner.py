@@ -34,7 +34,6 @@ from cefito.planners.language_model.prompt_context import (
     most_probable,
     probable_successors,
 )
-from cefito.planners.language_model.reply import Reply
 from cefito.planners.language_model.server import Server, check_settings
 from cefito.planners.language_model.settings import LlmConfig, LlmSettings
 from cefito.planners.pkg.planner import PkgPlanner
@@ -45,9 +44,37 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
 
-__all__ = ["LlmEndsPlanner", "LlmPlanner", "LlmRankedPlanner"]
+__all__ = ["LlmEndsPlanner", "LlmPlanner", "LlmRankedPlanner", "Reply"]
 
 _FILE = "llm.json"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The origin of a query's plans.
+
+    Attributes:
+        outcome: "kept": the first answer was valid; "repaired": another answer was, or an invalid
+            one contained plans; "replaced": the plans are PKG's; "unasked": so too, after a stop.
+        model: Name of the requested model.
+        host: Server that was asked.
+        key: Cache key of the request.
+        served: The model that answered, as the server calls it.
+        asked: Time of the response, UTC, ISO 8601.
+        requests: Requests including repairs.
+        prompt_tokens: Tokens read in these.
+        completion_tokens: Tokens written.
+    """
+
+    outcome: Literal["kept", "repaired", "replaced", "unasked"]
+    model: str
+    host: str
+    key: str = ""
+    served: str = ""
+    asked: str = ""
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,11 +121,7 @@ class LlmPlanner(BasePlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """Train the step model and the task classifier, count transitions; ask nothing.
-
-        Raises:
-            ConfigError: As `check_settings`, or windows of a single action.
-        """
+        """Train the step model and the task classifier, count transitions; ask nothing."""
         check_settings(settings.llm)
         pkg = PkgPlanner.fit(train, val, settings=settings, seed=seed, context=context)
         task_model, result = TaskModel.fit(
@@ -187,12 +210,7 @@ class LlmPlanner(BasePlanner):
         return self.task_model.predict(queries)
 
     def requests(self, queries: Queries) -> list[Request]:
-        """Return the request for each query, without asking.
-
-        Raises:
-            DataError: Given tasks or ends outside the vocabulary.
-            RunError: Observations of another dimension.
-        """
+        """Return the request for each query, without asking."""
         queries.check_tasks(len(self.names.tasks))
         queries.check_ends(len(self.names.actions))
         transitions = transition_probabilities(self.pkg.counts) if self.config.graph else None
@@ -213,12 +231,7 @@ class LlmPlanner(BasePlanner):
         """Return the plans that the language model names, at most `llm.plans` per query.
 
         The budget is checked before the first request. Queries left unasked by `stop` get PKG's
-        plans.
-
-        Raises:
-            ConfigError: `top_k` below 1, constraints, or as `ask_all`.
-            DataError: As `requests`.
-            RunError: As `requests` and `ask_all`.
+        plans. For errors see `ask_all`.
         """
         check_queries(self, queries, top_k, constraints)
         if not len(queries):

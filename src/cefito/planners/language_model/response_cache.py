@@ -33,10 +33,10 @@ class Response(Record):
     Attributes:
         asked: Time of the response, UTC, ISO 8601.
         served: The model that answered, as the server calls it.
-        content: The answer; empty if the model refused.
-        refusal: The reason for a refusal; empty if it answered.
+        content: The answer; empty after a refusal.
+        refusal: The reason for a refusal.
         finish: The reason for the end: "stop", "length", …
-        prompt_tokens: Tokens read, as the server counts.
+        prompt_tokens: Tokens read.
         completion_tokens: Tokens written.
     """
 

@@ -42,11 +42,7 @@ _SHOWN = 300  # characters of a server's message that are repeated
 
 
 def check_settings(config: LlmConfig) -> None:
-    """Refuse settings with which nothing could be asked, before anything is trained.
-
-    Raises:
-        ConfigError: No model is named, the address is invalid, or openai is not installed.
-    """
+    """Refuse settings with which nothing could be asked, before anything is trained."""
     if not config.model.strip():
         raise ConfigError(
             "llm.model: no language model is named. Name one as its server calls it, and the "
@@ -67,11 +63,7 @@ def _check_installed() -> None:
 
 
 def budget(config: LlmConfig) -> int:
-    """Return the maximum requests of one planning.
-
-    Raises:
-        ConfigError: The environment's value is not a whole number.
-    """
+    """Return the maximum requests of one planning."""
     value = os.environ.get(_BUDGET, "")
     if value and not re.fullmatch(r"[0-9]{1,9}", value):
         raise ConfigError(f"{_BUDGET}={value[:40]}: expected a whole number of requests.")
@@ -98,11 +90,7 @@ class Server:
 
     @classmethod
     def of(cls, config: LlmConfig) -> Server:
-        """Return the server that the settings and the environment name.
-
-        Raises:
-            ConfigError: The address is invalid.
-        """
+        """Return the server that the settings and the environment name."""
         trusted = os.environ.get(_URL) or _OPENAI
         url = os.environ.get(_OWN_URL) or config.base_url or trusted
         try:
@@ -133,11 +121,7 @@ class Server:
         return urlunsplit((parts.scheme, f"{parts.hostname}{port}", parts.path, "", ""))
 
     def client(self, config: LlmConfig) -> openai.OpenAI:
-        """Return a client, to be closed.
-
-        Raises:
-            ConfigError: openai is not installed.
-        """
+        """Return a client, to be closed."""
         _check_installed()
         import openai
 
@@ -186,15 +170,22 @@ class Server:
         """Return the error of a failed request, in one line and without the key."""
         import openai
 
-        again = "Received responses are cached: repeat the command to continue."
-        tries = f"in {retries + 1} tries" if retries else "in one try"
-        if isinstance(problem, openai.APITimeoutError):
-            return RunError(f"{self.place}: no answer in time, {tries} (llm.timeout). {again}")
-        if isinstance(problem, openai.APIConnectionError):
-            reason = self._reason(problem.__cause__ or problem)
-            return RunError(f"{self.place}: cannot be reached ({reason}). {again}")
-        reason = self._reason(problem)
         status = problem.status_code if isinstance(problem, openai.APIStatusError) else 500
+        reason = str(problem)
+        if isinstance(problem, openai.APITimeoutError):
+            reason = "no answer in time (llm.timeout)"
+        elif isinstance(problem, openai.APIConnectionError):  # says only "Connection error."
+            reason = str(problem.__cause__ or problem)
+        reason = " ".join(reason.split()).rstrip(".")
+        if self.key:
+            reason = reason.replace(self.key, "…")
+        reason = reason[:_SHOWN] or type(problem).__name__
+        if status == 429 or status >= 500:
+            tries = f"{retries + 1} tries" if retries else "one try"
+            return RunError(
+                f"{self.place}: {reason}, in {tries}. Received responses are cached: repeat the "
+                "command to continue."
+            )
         if status in (401, 403):
             sent = (
                 f"the key in {KEY} was sent"
@@ -208,17 +199,9 @@ class Server:
                 "llm.model or llm.base_url.",
                 setting="llm.model",
             )
-        if status == 429 or status >= 500:
-            return RunError(f"{self.place}: {reason}, {tries}. {again}")
         return ConfigError(
             f"{self.place}: does not take the request ({reason}). If the reason is the answer "
             "format, set llm.answer_format to object or text; -1 leaves temperature and seed to "
             "the server.",
             setting="llm.answer_format",
         )
-
-    def _reason(self, problem: BaseException) -> str:
-        text = " ".join(str(problem).split()).rstrip(".")
-        if self.key:
-            text = text.replace(self.key, "…")
-        return text[:_SHOWN] or type(problem).__name__
