@@ -1,4 +1,4 @@
-"""A language model that is none: a server on this machine that answers from the prompt alone."""
+"""A stand-in for a language model: a local server that answers from the prompt alone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from zlib import crc32
 
 MODEL = "stand-in"
 SETTINGS = {"llm.model": MODEL, "llm.plans": 5, "llm.retries": 0}
-"""What settings need so that the stand-in is asked; with as many plans as tests look at."""
+"""Settings to ask the stand-in for five plans."""
 
 
 class ParsedPrompt:
-    """What a prompt says, read back from its words."""
+    """The facts in a prompt, read back from its words."""
 
     def __init__(self, text: str) -> None:
         lines = text.splitlines()
@@ -52,7 +52,7 @@ class ParsedPrompt:
             yield [self.first[0], *middle, self.last[0]][: self.horizon]
 
     def likeliest(self) -> list[int]:
-        """The likeliest path on the transitions that are told, by their printed probabilities."""
+        """The most probable path by the transitions in the prompt."""
         best = {self.first[0]: (1.0, [self.first[0]])}
         for _ in range(self.horizon - 1):
             reached: dict[int, tuple[float, list[int]]] = {}
@@ -65,7 +65,7 @@ class ParsedPrompt:
 
 
 def answered(body: dict[str, Any]) -> str:
-    """The answer to a request: as valid as can be."""
+    """A valid answer to a request."""
     told = ParsedPrompt(body["messages"][1]["content"])
     wanted = len(re.findall(r'"plan_\d+"', body["messages"][0]["content"]))
     plans, seen = [], set()
@@ -145,7 +145,7 @@ def stand() -> Iterator[Stand]:
         daemon_threads = True
 
         def handle_error(self, *_: Any) -> None:
-            """Whoever asked is gone."""
+            """Ignore clients that are gone."""
 
     server = Server(("127.0.0.1", 0), Handler)
     served = Stand(f"http://127.0.0.1:{server.server_address[1]}/v1")

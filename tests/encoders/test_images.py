@@ -28,63 +28,34 @@ def models(tmp_path_factory):
     transformers = pytest.importorskip("transformers")
     root = tmp_path_factory.mktemp("models")
     torch.manual_seed(1)  # the models' own initialisation knows no generators
-    shape = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
+    shape = {"hidden_size": 16, "intermediate_size": 32}
+    shape |= {"num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {**shape, "vocab_size": 20, "projection_dim": 6, "bos_token_id": 1, "eos_token_id": 2}
+    vision = {**shape, "image_size": 24, "patch_size": 8, "projection_dim": 6}
+    models = {
+        "clip": transformers.CLIPModel(
+            transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=6)
+        ),
+        "dinov2": transformers.Dinov2Model(
+            transformers.Dinov2Config(**shape, image_size=28, patch_size=14)
+        ),
     }
-    clip = transformers.CLIPModel(
-        transformers.CLIPConfig(
-            text_config={
-                **shape,
-                "vocab_size": 20,
-                "projection_dim": 6,
-                "bos_token_id": 1,
-                "eos_token_id": 2,
-            },
-            vision_config={**shape, "image_size": 24, "patch_size": 8, "projection_dim": 6},
-            projection_dim=6,
-        )
-    )
-    dinov2 = transformers.Dinov2Model(
-        transformers.Dinov2Config(**shape, image_size=28, patch_size=14)
-    )
     preparations = {
-        "clip": {
-            "size": {"shortest_edge": 24},
-            "crop_size": {"height": 24, "width": 24},
-            "image_mean": CLIP_MEAN,
-            "image_std": CLIP_STD,
-            "image_processor_type": "CLIPImageProcessor",
-        },
-        "dinov2": {
-            "size": {"shortest_edge": 32},
-            "crop_size": {"height": 28, "width": 28},
-            "image_mean": [0.485, 0.456, 0.406],
-            "image_std": [0.229, 0.224, 0.225],
-            "image_processor_type": "BitImageProcessor",
-        },
+        "clip": ("CLIPImageProcessor", 24, 24, CLIP_MEAN, CLIP_STD),
+        "dinov2": ("BitImageProcessor", 32, 28, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
     }
-    for name, model in (("clip", clip), ("dinov2", dinov2)):
+    steps = ("resize", "center_crop", "normalize", "rescale", "convert_rgb")
+    for name, model in models.items():
         for parameter in model.parameters():
             # as initialised, vectors are nearly equal
             parameter.data += 0.2 * torch.randn_like(parameter)
         model.save_pretrained(root / name)
-        (root / name / "preprocessor_config.json").write_text(
-            json.dumps(
-                {
-                    **preparations[name],
-                    "do_resize": True,
-                    "do_center_crop": True,
-                    "do_normalize": True,
-                    "do_rescale": True,
-                    "do_convert_rgb": True,
-                    "resample": 3,
-                    "rescale_factor": 1 / 255,
-                }
-            )
-        )
+        kind, size, crop, mean, std = preparations[name]
+        value = {f"do_{step}": True for step in steps}
+        value |= {"image_processor_type": kind, "size": {"shortest_edge": size}}
+        value |= {"crop_size": {"height": crop, "width": crop}, "image_mean": mean}
+        value |= {"image_std": std, "resample": 3, "rescale_factor": 1 / 255}
+        (root / name / "preprocessor_config.json").write_text(json.dumps(value))
     return root
 
 
