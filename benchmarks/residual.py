@@ -224,7 +224,7 @@ def main() -> None:
     field = planner.field
     assert isinstance(field, CompositeField)
     mean = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
-    for number, part in enumerate(field.parts.values()):
+    for number, part in enumerate(field.components.values()):
         part.reset(torch.Generator().manual_seed(given.seed + 1000 * number), mean=mean)
     field.requires_grad_(True).train()
     curve = fit(field, train, val, given, planner)

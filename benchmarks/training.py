@@ -42,7 +42,9 @@ from cefito.runtime import generator_for, pick_device
 from cefito.training.distributed import Processes
 from cefito.training.field_loss import FieldLoss
 from cefito.training.losses import adaptive_margins, triplet
-from cefito.training.reference import SlowNegativeSampler
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
+from reference import SlowNegativeSampler
 
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
 SIZES = (

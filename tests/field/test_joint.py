@@ -72,10 +72,10 @@ def test_energy_is_the_mean_over_members_of_both_directions(directions, members)
     frozen = incremental_field(made)
     assert isinstance(frozen, IncrementalComposite)
     torch.testing.assert_close(frozen.energy(initial, goal, actions), expected)
-    assert sum(part.weight for part in frozen.parts()) == pytest.approx(
+    assert sum(part.weight for part in frozen.components()) == pytest.approx(
         2 if directions == "both" else 1
     )
-    reversed_ = [part.reversed for part in frozen.parts()]
+    reversed_ = [part.reversed for part in frozen.components()]
     assert reversed_ == sorted(reversed_, reverse=True)
 
 

@@ -204,8 +204,8 @@ def test_training_begins_with_the_learned_chain(chain, old, new, monkeypatch):
 def test_training_begins_with_the_learned_field(whole, new, monkeypatch):
     begun = untrained(whole, new, SMALL, monkeypatch)
     count = len(whole.taxonomy.actions)
-    for name, part in begun.field.parts.items():
-        learned = whole.planner.field.parts[name]
+    for name, part in begun.field.components.items():
+        learned = whole.planner.field.components[name]
         ours, theirs = part.state_dict(), learned.state_dict()
         for key, tensor in theirs.items():
             if key != "predictor.action_vectors":

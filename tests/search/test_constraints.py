@@ -215,7 +215,7 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
         ),
         (
             Constraints(pinned=((1, 3), (2, 5)), required=(2, 8)),
-            r"no sequence of 3 of the 5 allowed actions satisfies all that is asked for "
+            r"no sequence of 3 of the 5 allowed actions satisfies all constraints "
             r"\(action 3 at step 1; action 5 at step 2; action 2 required; action 8 required\); "
             r"drop or change some of it",
         ),

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cefito.errors import ConfigError
 from cefito.files import load_tensors, write_tensors
 from cefito.search.prior import NGramPrior
 from cefito.search.smoothing import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID
@@ -149,7 +148,7 @@ def test_every_distribution_sums_to_one_and_is_the_reference(
     corpus, task, chosen, order, strengths
 ):
     prior = corpus.fit(order=order, strengths=strengths)
-    ids = prior.actions_of(task, chosen)
+    ids = prior.actions[task] if chosen is None else chosen
     chain = prior.costs(task, 4, chosen)
     assert [cost.ndim for cost in chain.costs] == [min(step + 1, order) for step in range(4)]
     for length in range(4):
@@ -291,7 +290,7 @@ def test_the_start_of_a_window_is_a_context():
 @example(corpus=SMALL, task=0, extra=1, order=3, chosen=None)
 def test_pruned_keeps_what_was_seen_and_the_likeliest_others(corpus, task, extra, order, chosen):
     prior = corpus.fit(order=order)
-    ids = prior.actions_of(task, chosen)
+    ids = prior.actions[task] if chosen is None else chosen
     own = [row for row, owner in zip(corpus.rows, corpus.owners, strict=True) if owner == task]
     seen = {(before, after) for row in own for before, after in itertools.pairwise([START, *row])}
     pruned = prior.pruned(task, 3, extra, chosen)
@@ -351,24 +350,6 @@ def test_arrays_and_back(through_file, tmp_path):
         for one, two in zip(prior.costs(task, 3).costs, again.costs(task, 3).costs, strict=True):
             np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(prior.pruned(0, 2, 1).costs[1], again.pruned(0, 2, 1).costs[1])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda arrays: arrays.pop("counts"), "'counts' is missing"),
-        (lambda arrays: arrays.update(counts=arrays["counts"][1:]), "do not fit"),
-        (lambda arrays: arrays.update(actions=arrays["actions"][1:]), "do not fit"),
-        (lambda arrays: arrays.update(events=arrays["events"] + 4), "do not fit"),
-        (lambda arrays: arrays.update(events=arrays["events"].astype(np.float64)), "do not fit"),
-        (lambda arrays: arrays.update(settings=np.array([7, 6])), "order is 7"),
-    ],
-)
-def test_arrays_of_no_prior(change, message):
-    arrays = SMALL.fit().to_arrays()
-    change(arrays)
-    with pytest.raises(ConfigError, match=message):
-        NGramPrior.from_arrays(arrays)
 
 
 def walks(seed: int, count: int, horizon: int, span: int) -> Corpus:
@@ -475,75 +456,3 @@ def test_tables_are_kept():
     assert (
         prior.costs(0, 3, (2, 1, 0)).costs[0].tolist() == prior.costs(0, 3).costs[0][::-1].tolist()
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"sequences": np.array([0, 1, 2])}, "shape"),
-        ({"sequences": np.zeros((7, 0), dtype=np.int64)}, "shape"),
-        ({"tasks": np.zeros(3, dtype=np.int64)}, "shape"),
-        ({"sequences": SMALL.sequences + 0.5}, "actions of type float64"),
-        ({"sequences": SMALL.sequences + 1}, "actions of type int64"),
-        ({"sequences": SMALL.sequences - 1}, "actions of type int64"),
-        ({"tasks": SMALL.tasks + 2}, "tasks of type int64"),
-        (
-            {"sequences": np.zeros((0, 3), dtype=np.int64), "tasks": np.zeros(0, dtype=np.int64)},
-            "no training windows",
-        ),
-        ({"actions": ((0, 1), (), (4,))}, "the actions of task 1"),
-        ({"actions": ((0, 1), (2, 2), (4,))}, "the actions of task 1"),
-        ({"actions": ((0, 1), (2, 6), (4,))}, "the actions of task 1"),
-        ({"order": 0}, "order is 0"),
-        ({"order": 4}, "order is 4"),
-        ({"strengths": (1.0, 1.0)}, "strengths"),
-        ({"strengths": (1.0, 0.0, 1.0)}, "strengths"),
-        ({"strengths": (1.0, np.nan, 1.0)}, "strengths"),
-    ],
-)
-def test_what_cannot_be_fitted(arguments, message):
-    given = {
-        "sequences": SMALL.sequences,
-        "tasks": SMALL.tasks,
-        "action_count": ACTION_COUNT,
-        "actions": ACTIONS,
-    }
-    NGramPrior.fit(**given)
-    with pytest.raises(ConfigError, match=message):
-        NGramPrior.fit(**{**given, **arguments})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"orders": ()}, "cannot choose"),
-        ({"orders": (0, 1)}, "cannot choose"),
-        ({"grid": ()}, "cannot choose"),
-        ({"grid": (1.0, -1.0)}, "cannot choose"),
-    ],
-)
-def test_what_cannot_be_tuned(settings, message):
-    tune(SMALL, SMALL)
-    with pytest.raises(ConfigError, match=message):
-        tune(SMALL, SMALL, **settings)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda prior: prior.costs(4, 3), "no task 4"),
-        (lambda prior: prior.costs(-1, 3), "no task -1"),
-        (lambda prior: prior.costs(0, 0), "horizon is 0"),
-        (lambda prior: prior.costs(0, 3, ()), "to plan with"),
-        (lambda prior: prior.costs(0, 3, (1, 1)), "to plan with"),
-        (lambda prior: prior.costs(0, 3, (1, 6)), "to plan with"),
-        (lambda prior: prior.pruned(0, 3, -1), "extra is -1"),
-        (lambda prior: prior.pruned(0, 0, 1), "horizon is 0"),
-        (lambda prior: prior.log_probability(np.array([0, 1]), np.array([0, 0])), "shape"),
-        (lambda prior: prior.log_probability(np.array([[0, 6]]), np.array([0])), "actions of type"),
-        (lambda prior: prior.log_probability(np.array([[0, 1]]), np.array([4])), "tasks of type"),
-    ],
-)
-def test_what_cannot_be_asked(call, message):
-    with pytest.raises(ConfigError, match=message):
-        call(SMALL.fit())

@@ -1,6 +1,3 @@
-import errno
-import json
-import os
 import resource
 from pathlib import Path
 
@@ -117,29 +114,6 @@ def test_files_that_are_no_checkpoint(tmp_path, metadata):
         load_checkpoint(path, "k", *fresh(0))
 
 
-def test_unknown_parts_are_refused(tmp_path):
-    path = tmp_path / "file.safetensors"
-    for name in ("strange.x", "x"):
-        write_tensors(path, {name: torch.zeros(1)}, {"state": '{"key": "k"}'})
-        with pytest.raises(RunError, match="not a checkpoint of this version"):
-            load_checkpoint(path, "k", *fresh(0))
-
-
-def test_a_full_disk_leaves_the_previous_checkpoint(saved, monkeypatch):
-    path, module, optimiser = saved
-    before = path.read_bytes()
-    step(module, optimiser)
-
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match=r"No space left on device.*Free some disk space"):
-        save_checkpoint(path, state_of(module), module, optimiser)
-    assert path.read_bytes() == before
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
 def test_a_bound_on_the_size_of_files_leaves_the_previous_checkpoint(saved):
     """A real refusal in the middle of a write."""
     path, module, optimiser = saved
@@ -166,7 +140,7 @@ def test_weights_that_do_not_fit():
         )
     with pytest.raises(RunError, match="here: tensor 'more' is unknown"):
         load_weights(module, {**weights, "more": torch.zeros(1)}, "here")
-    with pytest.raises(RunError, match=r"tensor 'mean' has shape \[4\]; expected \[3\]"):
+    with pytest.raises(RunError, match=r"tensor 'mean' has shape \[4\] .* expected \[3\]"):
         load_weights(module, {**weights, "mean": torch.zeros(4)}, "here")
 
 
@@ -196,22 +170,6 @@ def test_nothing_is_pickled(saved):
     assert {name.split(".")[0] for name in tensors} == {"model", "average", "best", "optimiser"}
 
 
-def rewritten(path, change, *, counters=None):
-    """The checkpoint with other tensors or counters, as of earlier versions: without a digest."""
-    tensors, metadata = load_tensors(path, "pt", "")
-    state = json.loads(metadata["state"])
-    del state["digest"]
-    write_tensors(path, change(tensors), {"state": json.dumps(state | (counters or {}))})
-
-
-def test_a_checkpoint_of_an_earlier_version_without_digest_is_taken(saved):
-    path, module, _ = saved
-    rewritten(path, lambda tensors: tensors)
-    other, optimiser = fresh(1)
-    load_checkpoint(path, "k", other, optimiser)
-    assert_equal(other.state_dict(), module.state_dict())
-
-
 @pytest.mark.parametrize("name", ["model.mean", "average.0.bias", "optimiser.1.exp_avg"])
 def test_a_changed_checkpoint_is_refused(saved, name):
     path, *_ = saved
@@ -219,46 +177,6 @@ def test_a_changed_checkpoint_is_refused(saved, name):
     tensors[name] = tensors[name] + 1
     write_tensors(path, tensors, metadata)
     with pytest.raises(RunError, match=r"checkpoint\.safetensors: has changed since it"):
-        load_checkpoint(path, "k", *fresh(1))
-
-
-@pytest.mark.parametrize(
-    ("name", "tensor", "message"),
-    [
-        ("model.mean", torch.full((3,), torch.nan), "'mean' holds NaN or infinity"),
-        ("model.mean", torch.zeros(3).double(), "'mean' is of type torch.float64"),
-        ("best.mean", torch.zeros(4), "'mean' has shape"),
-        ("average.other", torch.zeros(4), "'other' is unknown"),
-        ("nonsense", torch.zeros(1), "'nonsense' is unknown"),
-        ("optimiser.0.exp_avg", torch.zeros(1), "'optimiser.0.exp_avg' does not fit"),
-        ("optimiser.9.exp_avg", torch.zeros(1), "'optimiser.9.exp_avg' does not fit"),
-        ("optimiser.x", torch.zeros(1), "'optimiser.x' does not fit"),
-        ("optimiser.0.step", torch.tensor(torch.inf), "'optimiser.0.step' does not fit"),
-    ],
-)
-def test_tensors_that_do_not_fit_are_refused_by_name(saved, name, tensor, message):
-    path, *_ = saved
-    rewritten(path, lambda tensors: tensors | {name: tensor})
-    with pytest.raises(RunError, match=rf"checkpoint\.safetensors: .*{message}"):
-        load_checkpoint(path, "k", *fresh(1))
-
-
-def test_moments_that_are_missing_are_refused(saved):
-    path, *_ = saved
-    rewritten(path, lambda tensors: {k: v for k, v in tensors.items() if k != "optimiser.0.step"})
-    with pytest.raises(RunError, match="lacks moments of parameter 0"):
-        load_checkpoint(path, "k", *fresh(1))
-
-
-@pytest.mark.parametrize(
-    "counters", [{"epoch": "3"}, {"epoch": -1}, {"best": [None]}, {"finished": 1}, {"colour": 1}]
-)
-def test_counters_that_do_not_fit_are_refused_by_name(saved, counters):
-    path, *_ = saved
-    rewritten(path, lambda tensors: tensors, counters=counters)
-    with pytest.raises(
-        RunError, match=rf"not a checkpoint of this version \({next(iter(counters))}"
-    ):
         load_checkpoint(path, "k", *fresh(1))
 
 

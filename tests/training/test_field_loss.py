@@ -6,7 +6,6 @@ from cefito.field import EnergyField, FieldConfig
 from cefito.training.distributed import Processes
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
-from cefito.training.reference import margin
 from cefito.training.settings import (
     AugmentationConfig,
     AuxiliaryConfig,
@@ -16,6 +15,7 @@ from cefito.training.settings import (
 )
 
 from .made import ACTIONS, ONE, ROWS, E, K, T, generator, windows
+from .reference import margin
 
 
 def field_loss(

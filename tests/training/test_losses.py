@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
-from cefito.training.reference import margin
 from cefito.training.settings import MarginConfig
+
+from .reference import margin
 
 sequences = st.integers(1, 6).flatmap(
     lambda horizon: st.lists(

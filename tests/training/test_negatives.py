@@ -17,7 +17,8 @@ from cefito.training.negatives import (
     NegativesConfig,
     check_negatives,
 )
-from cefito.training.reference import SlowNegativeSampler, SlowStreamSampler
+
+from .reference import SlowNegativeSampler, SlowStreamSampler
 
 K = 10
 Actions = Mapping[int, Sequence[int]]
@@ -266,7 +267,7 @@ LARGE = {0: tuple(range(7)), 1: tuple(range(5, 10))}  # 468 - 8 sequences of thr
 def test_more_than_there_are_is_refused():
     """Both by the sampler and before anything is trained."""
     for count in (460, 10_000):
-        message = f"{count} negatives were asked for, but all tasks together have only 460 seq"
+        message = f"{count} negatives are configured, but all tasks together have only 460 seq"
         for attempt in (
             lambda config: sampler(config, LARGE, 3),
             lambda config: check_negatives(config, LARGE, action_count=K, horizon=3),
@@ -301,7 +302,9 @@ def test_small_worlds_give_all_there_are(count, caplog):
     with caplog.at_level(logging.WARNING, logger="cefito"):
         check_negatives(config, actions, action_count=K, horizon=2)
     assert len(caplog.messages) == (count > 6)
-    assert all(message.startswith(f"{count} negatives are asked") for message in caplog.messages)
+    assert all(
+        message.startswith(f"{count} negatives are configured") for message in caplog.messages
+    )
 
 
 def test_what_another_task_lacks_is_taken_from_what_is_left():

@@ -1,4 +1,4 @@
-"""Attention under a mask, by whichever way of computing it is quick where it runs."""
+"""Attention under a mask, computed in the fastest way of the processor."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["as_computed", "attend", "mask_for", "prepared_mask"]
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Softmax attention.
+    """Return softmax(Q Kᵀ / √d + mask) V.
 
-    PyTorch's own, but for bfloat16 on a CPU: there its backward pass takes about three times as
-    long as plain matrix products, which have tiles or instructions of their own.
+    By PyTorch's kernel, except for bfloat16 on a CPU: there its backward pass takes about three
+    times as long as plain matrix products, for which the CPU has instructions.
 
     Args:
         query: [B, heads, L, d].
         key: [B, heads, M, d].
         value: [B, heads, M, d].
-        mask: What `prepared_mask` made of a mask, broadcastable to [B, heads, L, M]; None where
-            every query may see every key.
+        mask: Result of `prepared_mask`, broadcastable to [B, heads, L, M]; None if every query may
+            see every key.
 
     Returns:
         [B, heads, L, d].
@@ -28,7 +28,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     if not _by_products(query.dtype, query.device):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     query, key, value = (part.contiguous() for part in (query, key, value))
-    scores = (query * query.shape[-1] ** -0.5) @ key.mT
+    scores = (query * query.shape[-1] ** -0.5) @ key.mT  # [B, heads, L, M]
     if mask is not None:
         scores += mask
     mixed: Tensor = scores.softmax(dim=-1) @ value
@@ -36,7 +36,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 
 
 def prepared_mask(mask: Tensor) -> Tensor:
-    """A mask, True where a query may see a key, as `attend` takes it in the precision in force."""
+    """Return a mask, True if a query may see a key, as `attend` takes it under autocast."""
     kind = mask.device.type
     if not torch.is_autocast_enabled(kind):
         return mask
@@ -44,14 +44,14 @@ def prepared_mask(mask: Tensor) -> Tensor:
 
 
 def mask_for(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask, True where a query may see a key, as `attend` takes it with queries of a dtype."""
+    """Return a mask, True if a query may see a key, as `attend` takes it for a dtype."""
     if not _by_products(dtype, mask.device):
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
 
 
 def as_computed(x: Tensor) -> Tensor:
-    """Cast to the precision in force once, where several products would each cast it."""
+    """Cast to the autocast precision once, if several products would each cast it."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 

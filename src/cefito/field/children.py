@@ -1,7 +1,7 @@
 """The tokens of a prefix's children, block by block.
 
-A child adds two tokens to its parent: its action and the state after it. What they attend to above
-them is the parent's, whose keys and values are kept in `Prefixes` and never computed again.
+A child adds two tokens to its parent: its action and the state after it. They attend to the keys
+and values of the parent, which are kept in `Prefixes` and never computed again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cefito.field.predictor import EPSILON, Block, Predictor, normalise
 
 __all__ = ["Children", "Levels", "Prefixes"]
 
-_ROWS = 32  # tokens are padded to multiples of so many, in lower precision
+_ROWS = 32  # in lower precision, numbers of tokens are padded to multiples of this
 
-Tokens = tuple[Tensor, Tensor, Tensor]  # what a block gives: tokens, keys, values
+Tokens = tuple[Tensor, Tensor, Tensor]  # output of a block: tokens, keys, values
 Levels = Sequence[tuple[Tensor, Tensor]]
 """A tree of prefixes, level by level: the parent of each node, a place in the level above (in the
 queries on the first), and its action."""
@@ -29,13 +29,13 @@ queries on the first), and its action."""
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Prefixes of one length for one or several queries: what their continuations need.
+    """Prefixes of one length of one or several queries, with the cache for their continuations.
 
     Attributes:
         depth: Actions so far.
         keys: Keys of each block [n, 2 · depth + 1, D], over all prefixes of all queries.
         values: Values, likewise.
-        target: Where the goal lies for each prefix, in the coordinates of the distance [n, R].
+        target: Goal of each prefix in the coordinates of `ReducedDistance` [n, R].
         query: Query of each prefix [n].
         offsets: For each query and last action the squared distance outside those coordinates
             [Q, K].
@@ -52,7 +52,7 @@ class Prefixes:
         return len(self.query)
 
     def narrow(self, first: int, count: int) -> Prefixes:
-        """Some of the prefixes, without a copy."""
+        """Return `count` of the prefixes, without a copy."""
         part = slice(first, first + count)
         return Prefixes(
             depth=self.depth,
@@ -73,8 +73,8 @@ class Children:
     parent's keys and values, so that any selection makes one plain batch.
 
     Args:
-        predictor: The predictor, whose weights are taken as they are now.
-        dtype: What weights, keys, values and tokens are kept in; cast once, here.
+        predictor: The predictor, with its current weights.
+        dtype: Type of weights, keys, values and tokens; cast once, here.
     """
 
     def __init__(self, predictor: Predictor, *, dtype: torch.dtype = torch.float32) -> None:
@@ -84,8 +84,8 @@ class Children:
             self.blocks = [deepcopy(block).to(dtype) for block in self.blocks]
         self._width, heads = predictor.config.width, predictor.config.heads
         place, horizon = predictor.pos_embed, predictor.horizon
-        # Tokens of the vocabulary and of the mask at each place. They are the same for all queries
-        # and prefixes, and so are their projections in the first block: both come from a table.
+        # Tables of the action and mask tokens at each place, and of their projections in the first
+        # block, which are the same for all queries and prefixes.
         actions = predictor.action_tokens() + place[1::2, None]  # [T, K, D]
         masks = predictor.state_mask_token + place[2::2]  # [T, D]
         first: Block = predictor.blocks[0]  # type: ignore[assignment]
@@ -93,12 +93,12 @@ class Children:
         self._mask_qkv = first.attn.qkv(normalise(masks)).to(dtype)
         self._actions, self._masks = actions.to(dtype), masks.to(dtype)
         self._scale = (self._width // heads) ** -0.5
-        # which head each of the D coordinates belongs to, [D, heads]
+        # head of each of the D coordinates, one-hot [D, heads]
         self._membership = torch.eye(heads, dtype=dtype, device=place.device).repeat_interleave(
             self._width // heads, dim=0
         )
         self._spread = self._membership.T.contiguous()  # [heads, D]
-        # what the two tokens of a child see: all above, the action not the state behind it
+        # a child's two tokens see everything above; the action does not see its state, [2, 2T + 1]
         self._pair_mask = torch.ones(2, 2 * horizon + 1, dtype=torch.bool, device=place.device)
         self._pair_mask[0, -1] = False
 
@@ -110,14 +110,14 @@ class Children:
         Args:
             prefixes: n parents.
             actions: Action ids [A].
-            leaf: Whether the children are full sequences, of which the last block need only give
-                the goal token.
+            leaf: Whether the children are full sequences, for which the last block computes the
+                goal token only.
 
         Yields:
             Tokens [n, A, 2 or 1, D] and the keys and values of the pairs [n, A, 2, D]. After the
             first block, keys and values do not differ by parent: [1, A, 2, D].
         """
-        x, qkv = self._first(prefixes.depth, actions)
+        x, qkv = self._first(prefixes.depth, actions)  # [A, 2, D], [A, 2, 3 D]
         x, qkv = x[None], qkv[None]
         for index, block in enumerate(self.blocks):
             goal_only = leaf and index == len(self.blocks) - 1
@@ -161,6 +161,7 @@ class Children:
             )
             if goal_only:
                 query, x, mask = query[:, -1:], x[:, 1:].contiguous(), mask[1:]
+            # keys and values of the parent [m, 2 depth + 1, D], then of the child [m, 2, D]
             key = torch.cat([prefixes.keys[index][parents], key], dim=1)
             value = torch.cat([prefixes.values[index][parents], value], dim=1)
             x = block.attn.proj(self._attend_each(block, query, key, value, mask)).add_(x)
@@ -168,14 +169,14 @@ class Children:
             yield x[:count], key[:count], value[:count]
 
     def of_tree(self, roots: Prefixes, levels: Levels) -> Tensor:
-        """The goal tokens of full sequences, all prefixes of which stand in one packed sequence.
+        """Return the goal tokens of full sequences whose prefixes form one packed sequence.
 
-        A token sees the roots' and its ancestors' tokens only. For a few hundred prefixes this is
-        quicker than level by level, which makes many small products.
+        A token sees its root and its ancestors only. For a few hundred prefixes this is faster than
+        level by level, which makes many small products.
 
         Args:
             roots: Empty prefixes of Q queries.
-            levels: The tree of their prefixes, the last level one node a sequence.
+            levels: The tree of their prefixes; the last level has one node for each sequence.
 
         Returns:
             Tokens [M, D].
@@ -188,7 +189,7 @@ class Children:
         mask = _ancestry(len(roots), levels)
         last, count = len(self.blocks) - 1, len(levels[-1][1])
         goals = count
-        if self._coarse:  # tokens before the others, which see a root and are seen by nobody
+        if self._coarse:  # padding tokens in front, which see a root and are seen by no token
             more, goals = _padding(len(x)), min(count + _padding(count), len(x))
             x, qkv = F.pad(x, (0, 0, more, 0)), F.pad(qkv, (0, 0, more, 0))
             mask = F.pad(mask, (0, 0, more, 0))
@@ -212,14 +213,14 @@ class Children:
         return x[-count:]
 
     def normalised(self, x: Tensor) -> Tensor:
-        """Layer norm without parameters, in the precision of the tokens (its sums in float32)."""
+        """Apply parameter-free layer norm in the precision of the tokens (sums in float32)."""
         return F.layer_norm(x, x.shape[-1:], eps=EPSILON) if self._coarse else normalise(x)
 
     def mlp(self, block: Block, x: Tensor) -> Tensor:
-        """A block's MLP behind its norm.
+        """Apply a block's norm and MLP.
 
-        In lower precision by the exact GELU: it differs from the tanh form by at most 5e-4, less
-        than rounding does, and takes a fifth of the time in bfloat16 on a CPU.
+        Lower precision uses the exact GELU: it differs from the tanh form by at most 5e-4, less
+        than rounding, and takes a fifth of the time in bfloat16 on a CPU.
         """
         if not self._coarse:
             return block.mlp(normalise(x))  # type: ignore[no-any-return]
@@ -227,7 +228,7 @@ class Children:
         return block.mlp.fc2(torch.ops.aten.gelu_(hidden))  # type: ignore[no-any-return]
 
     def _first(self, depth: int, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Pairs of tokens [A, 2, D] below a prefix, and their projections in the first block."""
+        """Return pairs of tokens [A, 2, D] below a prefix, and their first projections."""
         states = self._masks[depth].expand(len(actions), -1)
         state_qkv = self._mask_qkv[depth].expand(len(actions), -1)
         return (
@@ -236,7 +237,7 @@ class Children:
         )
 
     def _projected(self, block: Block, x: Tensor, *, goal_only: bool) -> Tokens:
-        """Queries, keys and values of pairs […, 2, D]; if asked, no query of the action token."""
+        """Return queries, keys and values of pairs […, 2, D]; `goal_only` skips action queries."""
         normed, width = self.normalised(x), self._width
         weight, bias = block.attn.qkv.weight, block.attn.qkv.bias
         if not goal_only:
@@ -249,10 +250,10 @@ class Children:
     def _attend_each(
         self, block: Block, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     ) -> Tensor:
-        """Attention of tokens [m, t, D] to keys and values of their own [m, L, D]."""
+        """Compute attention of tokens [m, t, D] to their own keys and values [m, L, D]."""
         dtype, split = query.dtype, block.attn.split
         if self._coarse and query.device.type == "cpu":
-            # so few queries to a set of keys take PyTorch twice as long in bfloat16
+            # with so few queries for each set of keys, bfloat16 takes PyTorch twice as long
             query, key, value = query.float(), key.float(), value.float()
         mixed = F.scaled_dot_product_attention(
             split(query), split(key), split(value), attn_mask=mask
@@ -262,10 +263,10 @@ class Children:
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, cached_key: Tensor, cached_value: Tensor
     ) -> Tensor:
-        """Attention of each child's tokens to the parent's cache and to the child's own pair.
+        """Compute attention of each child's tokens to the parent's cache and to its own pair.
 
-        Heads are never split off: the cache is spread over heads instead, zero outside a head's
-        coordinates, so that all products are plain matrix products in the layout of the tokens.
+        Heads are not split: the cache is copied for each head, zero outside the head's coordinates
+        (K_h = K ∘ 1_h), so that all products are plain matrix products in the layout of the tokens.
 
         Args:
             query: Scaled queries [n or 1, A, t, D]; t = 2, or 1 for the state token alone.
@@ -280,19 +281,20 @@ class Children:
         member, spread = self._membership, self._spread
         n, length, width = cached_key.shape
         count, tokens, heads = query.shape[1], query.shape[2], member.shape[1]
-        # [n, D, L · heads] and [n, L · heads, D]
+        # K ∘ 1_h and V ∘ 1_h for each head h: [n, D, L · heads] and [n, L · heads, D]
         spread_key = (cached_key[:, :, None] * spread).flatten(1, 2).mT
         spread_value = (cached_value[:, :, None] * spread).flatten(1, 2)
 
-        # Scores of the cache: one product of all children's queries with their parent's keys.
+        # Scores of the cache, q · K_h: one product for all children of a parent,
+        # [n, A, t, L, heads].
         above = (query.flatten(1, 2) @ spread_key).view(n, count, tokens, length, heads)
-        # Scores of the pair. Products by coordinate are summed over each head; the action does not
-        # see the state behind it, whose score stays −∞ there.
+        # Scores of the pair, Σ_{d ∈ h} q_d k_d: [n or 1, A, t, 2, heads]. The action does not see
+        # its state, whose score stays −∞.
         pair = query.new_full((len(query), count, tokens, 2, heads), -torch.inf)
         pair[:, :, :, 0] = _times(query * key[:, :, :1], member)
         pair[:, :, -1:, 1] = _times(query[:, :, -1:] * key[:, :, 1:], member)
 
-        # One softmax over both, then the values of the cache and of the pair by their weights.
+        # One softmax over both (axis 3), then the weighted values of the cache and of the pair.
         weights = torch.cat([above, pair.expand(n, -1, -1, -1, -1)], dim=3).softmax(dim=3)
         of_cache = weights[:, :, :, :length].reshape(n, count * tokens, length * heads)
         mixed = (of_cache @ spread_value).view(n, count, tokens, width)
@@ -302,18 +304,18 @@ class Children:
 
 
 def _padding(count: int) -> int:
-    """How many to add to a number of tokens, so that few numbers occur.
+    """Return the number of padding tokens, such that few different numbers of tokens occur.
 
-    Products in lower precision are compiled for each shape on a CPU, which takes as long as some of
-    them, and are kept, which takes memory. At most a quarter is added to many.
+    On a CPU, products in lower precision are compiled for each shape and cached, which takes time
+    and memory. At most a quarter is added to large numbers.
     """
     return -count % max(_ROWS, 1 << max(0, count.bit_length() - 3))
 
 
 def _ancestry(roots: int, levels: Levels) -> Tensor:
-    """Which of the roots and tokens each token of a packed tree sees, [L, roots + L].
+    """Return which roots and tokens each token of a packed tree sees, [L, roots + L].
 
-    Tokens are laid out level by level, the actions before the states behind them.
+    Tokens are laid out level by level, actions before states.
     """
     sizes = [len(actions) for _, actions in levels]
     device = levels[0][1].device
@@ -332,8 +334,8 @@ def _ancestry(roots: int, levels: Levels) -> Tensor:
 
 
 def _times(x: Tensor, matrix: Tensor) -> Tensor:
-    """[…, D] times [D, R] as one plain product.
+    """Multiply […, D] by [D, R] as one product.
 
-    Of slices PyTorch would make a batch of products, each with a copy of the matrix.
+    For slices, PyTorch would make a batch of products, each with a copy of the matrix.
     """
     return (x.reshape(-1, x.shape[-1]) @ matrix).view(*x.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""The task classifier: which task do two observations belong to (paper, Sec. 3.3)."""
+"""The task classifier: predicts the task from both observations (paper, Sec. 3.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TaskClassifier", "TaskNetwork"]
 
 
 class TaskNetwork(nn.Module):
-    """What tells the task of two observations.
+    """Base of networks that predict the task from both observations.
 
     Args:
         observation_dim: E.
@@ -31,7 +31,7 @@ class TaskNetwork(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Logits of the tasks, [B, E] and [B, E] → [B, |C|].
+        """Return the logits of the tasks, [B, E] and [B, E] → [B, |C|].
 
         Args:
             initial: Initial observations.
@@ -65,7 +65,7 @@ class TaskClassifier(TaskNetwork):
         self.fc4 = nn.Linear(third, task_count)
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform or, where configured, -normal; zero biases."""
+        """Draw all weights anew: Kaiming-uniform or, if configured, -normal; zero biases."""
         for layer in (self.fc1, self.fc2, self.fc3, self.fc4):
             if self.config.init == "normal":
                 nn.init.kaiming_normal_(layer.weight, generator=generator)
@@ -74,9 +74,9 @@ class TaskClassifier(TaskNetwork):
             nn.init.zeros_(layer.bias)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Logits of the tasks, [B, E] and [B, E] → [B, |C|]."""
+        """Return the logits of the tasks, [B, E] and [B, E] → [B, |C|]."""
         drop = dropout or (lambda x: x)
-        x = torch.stack([initial, goal]) - self.mean
+        x = torch.stack([initial, goal]) - self.mean  # [2, B, E]
         if self.config.normalise:
             x = normalise(x)
         x = drop(torch.relu(self.fc2(drop(self.fc1(x)))))

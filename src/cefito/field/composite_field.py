@@ -1,11 +1,11 @@
-"""A field of several parts: the two directions, and members trained from seeds of their own.
+"""A field of several components: two directions, and members trained from different seeds.
 
     E(a) = 1/M · Σ_m [ d(f_m(x_s, a), x_g) + d(b_m(x_g, reversed a), x_s) ]
 
-The distance at the goal says much of the last action and little of the first; read backward, it is
-the other way round. Averaging members takes out what a training happened to draw (neither is in the
-paper). Every part is an `EnergyField` of its own, trained by itself; a backward one knows windows
-only as `reversed_windows` shows them.
+The distance at the goal depends strongly on the last action and weakly on the first; for the
+backward direction the reverse holds. Averaging members reduces the variance of training (neither is
+in the paper). Every component is an `EnergyField`, trained separately; a backward one is trained on
+`reversed_windows`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ComponentName:
-    """Which part of a field something is.
+    """Identifies a component of a field.
 
     Attributes:
         member: Number of the member, from 0.
@@ -48,21 +48,21 @@ class ComponentName:
     backward: bool = False
 
     def __str__(self) -> str:
-        """Nothing for the first part, else as in "backward", "1" and "1-backward"."""
+        """Return "" for the first component, else e.g. "backward", "1" or "1-backward"."""
         return "-".join([str(self.member)] * bool(self.member) + ["backward"] * self.backward)
 
     def suffixed(self, stem: str) -> str:
-        """A name of something of this part: the stem alone for the first, else "field-backward"."""
+        """Return the stem for the first component, else e.g. "field-backward"."""
         return "-".join(filter(None, (stem, str(self))))
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of its tensors in a file."""
+        """Prefix of the names of its tensors in a file."""
         return f"{self}." if str(self) else ""
 
 
 def component_names(config: FieldConfig) -> tuple[ComponentName, ...]:
-    """The parts of a field, member by member, forward first."""
+    """Return the components of a field, member by member, forward first."""
     directions = (False, True) if config.directions == "both" else (False,)
     return tuple(
         ComponentName(member, backward)
@@ -72,13 +72,13 @@ def component_names(config: FieldConfig) -> tuple[ComponentName, ...]:
 
 
 class CompositeField(nn.Module):
-    """An energy field of several parts.
+    """An energy field of several components.
 
-    Tensors of the first part bear the names that they have in a field of one part, those of the
-    others a prefix before them.
+    The tensors of the first component have the names of a plain field, the tensors of others a
+    prefix.
 
     Args:
-        config: Sizes and options of each part, and which parts there are.
+        config: Sizes and options of each component, and which components there are.
         observation_dim: E.
         action_count: K.
         horizon: T.
@@ -88,17 +88,17 @@ class CompositeField(nn.Module):
     def __init__(self, *, config: FieldConfig, **sizes: Any) -> None:
         super().__init__()
         self.config, self.names = config, component_names(config)
-        self._parts = nn.ModuleList(EnergyField(config=config, **sizes) for _ in self.names)
+        self._components = nn.ModuleList(EnergyField(config=config, **sizes) for _ in self.names)
 
     @property
-    def parts(self) -> dict[ComponentName, EnergyField]:
-        """The parts by their names."""
-        return dict(zip(self.names, self._parts, strict=True))  # type: ignore[arg-type]
+    def components(self) -> dict[ComponentName, EnergyField]:
+        """The components by their names."""
+        return dict(zip(self.names, self._components, strict=True))  # type: ignore[arg-type]
 
     @property
     def predictor(self) -> Predictor:
-        """The predictor of the first part, which tells the sizes of all."""
-        return self.parts[ComponentName()].predictor
+        """The predictor of the first component; all have the same sizes."""
+        return self.components[ComponentName()].predictor
 
     @property
     def horizon(self) -> int:
@@ -106,40 +106,40 @@ class CompositeField(nn.Module):
         return self.predictor.horizon
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
-        """Energies [B] of full sequences; see `EnergyField.energy`."""
+        """Return the energies [B] of full sequences; see `EnergyField.energy`."""
         total = torch.zeros(len(actions), device=actions.device)
-        for name, part in self.parts.items():
+        for name, component in self.components.items():
             if name.backward:
-                values = part.energy(goal, initial, actions.flip(-1))
+                values = component.energy(goal, initial, actions.flip(-1))
             else:
-                values = part.energy(initial, goal, actions)
+                values = component.energy(initial, goal, actions)
             total += values / self.config.members
         return total
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:  # type: ignore[override]
-        """All tensors by their names in a file."""
+        """Return all tensors by their names in a file."""
         return {
             f"{name.prefix}{tensor}": value
-            for name, part in self.parts.items()
-            for tensor, value in part.state_dict().items()
+            for name, component in self.components.items()
+            for tensor, value in component.state_dict().items()
         }
 
     def load_state_dict(  # type: ignore[override]
         self, tensors: Mapping[str, Tensor], *_: Any, **__: Any
     ) -> None:
-        """Take over tensors by their names in a file."""
-        for name, part in self.parts.items():
-            own = part.state_dict()
-            part.load_state_dict({tensor: tensors[f"{name.prefix}{tensor}"] for tensor in own})
+        """Load tensors by their names in a file."""
+        for name, component in self.components.items():
+            own = component.state_dict()
+            component.load_state_dict({tensor: tensors[f"{name.prefix}{tensor}"] for tensor in own})
 
 
 @dataclass(frozen=True)
 class IncrementalComponent:
-    """A part as a search walks it.
+    """A component as a search walks it.
 
     Attributes:
-        energies: The part over the tree of prefixes.
-        reversed: Whether it is given goal, initial observation and reversed actions.
+        energies: The component over the tree of prefixes.
+        reversed: Whether it takes goal, initial observation and reversed actions.
         weight: Factor of its energies.
     """
 
@@ -149,38 +149,40 @@ class IncrementalComponent:
 
 
 class IncrementalComposite:
-    """A field of several parts frozen for search; each part walks a tree of its own.
+    """A composite field frozen for search; each component walks its own tree.
 
     Args:
-        field: The field; taken in evaluation mode, without gradients.
+        field: The field, in evaluation mode; no gradients are computed.
     """
 
     def __init__(self, field: CompositeField) -> None:
         self.field, self.horizon = field, field.horizon
         parts = [
-            IncrementalComponent(IncrementalField(part), name.backward, 1 / field.config.members)
-            for name, part in field.parts.items()
+            IncrementalComponent(
+                IncrementalField(component), name.backward, 1 / field.config.members
+            )
+            for name, component in field.components.items()
         ]
-        # forward parts last: whoever joins energies meets the leaves in their order
-        self._parts = tuple(sorted(parts, key=lambda part: not part.reversed))
+        # forward components last: a walk then yields the leaves in order
+        self._components = tuple(sorted(parts, key=lambda one: not one.reversed))
 
     @property
     def device(self) -> torch.device:
-        """Where observations and actions are expected."""
-        return self._parts[0].energies.device
+        """Device of observations and actions."""
+        return self._components[0].energies.device
 
     def components(self) -> tuple[IncrementalComponent, ...]:
-        """The parts, backward ones first."""
-        return self._parts
+        """Return the components, backward ones first."""
+        return self._components
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
-        """Energies [B] of full sequences, evaluated one by one; see `CompositeField.energy`."""
+        """Return the energies [B] of full sequences; see `CompositeField.energy`."""
         with torch.inference_mode():
             return self.field.energy(initial, goal, actions)
 
 
 def make_field(*, config: FieldConfig, **sizes: Any) -> EnergyField | CompositeField:
-    """A field of as many parts as configured; arguments as those of `EnergyField`."""
+    """Make a field with the configured components; arguments as for `EnergyField`."""
     several = len(component_names(config)) > 1
     return (
         CompositeField(config=config, **sizes) if several else EnergyField(config=config, **sizes)
@@ -190,21 +192,23 @@ def make_field(*, config: FieldConfig, **sizes: Any) -> EnergyField | CompositeF
 def named_components(
     field: EnergyField | CompositeField,
 ) -> Iterator[tuple[ComponentName, EnergyField]]:
-    """The parts of a field, with their names."""
+    """Yield the components of a field with their names."""
     yield from (
-        field.parts.items() if isinstance(field, CompositeField) else [(ComponentName(), field)]
+        field.components.items()
+        if isinstance(field, CompositeField)
+        else [(ComponentName(), field)]
     )
 
 
 def parameter_count(field: EnergyField | CompositeField) -> int:
-    """Learned numbers of all predictors; frozen vectors and positions are not counted."""
-    return sum(part.predictor.parameter_count() for _, part in named_components(field))
+    """Return the number of parameters of all predictors, without frozen vectors and positions."""
+    return sum(component.predictor.parameter_count() for _, component in named_components(field))
 
 
 def incremental_field(
     field: EnergyField | CompositeField,
 ) -> IncrementalField | IncrementalComposite:
-    """A field frozen for search."""
+    """Return a field frozen for search."""
     return (
         IncrementalComposite(field)
         if isinstance(field, CompositeField)

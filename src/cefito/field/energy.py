@@ -1,31 +1,32 @@
-"""The energy of an action sequence: how far the goal it leads to lies from the observed one.
+"""The energy of an action sequence: the distance of its predicted goal from the observed goal.
 
-Paper, Eqs. 1 and 4.
+E(a; x_s, x_g) = d(f(x_s, a), x_g) (paper, Eqs. 1 and 4).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from cefito.field.attention import prepared_mask
 from cefito.field.distances import DISTANCES
 from cefito.field.predictor import Dropout, Predictor
 from cefito.field.prefixes import PrefixTree, prefix_counts
-from cefito.field.recomputing import recomputed
 from cefito.field.settings import FieldConfig
 
 __all__ = ["EnergyField", "GoalProjection"]
 
-_TOGETHER = 32  # queries that are packed together; `small` trains on batches of so many
+_TOGETHER = 32  # queries that are packed together; the batch size of the preset `small`
 
 
 class GoalProjection(nn.Module):
     """A residual MLP on the normalised goal, the identity when new.
 
-    With it the field can give less weight to what it cannot predict.
+    It lets the field give less weight to features that it cannot predict.
     """
 
     def __init__(self, observation_dim: int, hidden: int) -> None:
@@ -92,8 +93,7 @@ class EnergyField(nn.Module):
 
         Args:
             generator: Source of all randomness, on the CPU.
-            mean: Mean observation of the training windows [E]; used only where the configuration
-                says `centre`.
+            mean: Mean observation of the training windows [E]; used only with `centre`.
         """
         self.predictor.reset(generator)
         if self.goal_projection is not None:
@@ -102,24 +102,25 @@ class EnergyField(nn.Module):
             self.mean.copy_(mean)
 
     def centred(self, observation: Tensor) -> Tensor:
-        """Observations less the stored mean, which is zero unless configured, […, E]."""
+        """Return observations […, E] minus the stored mean, which is zero unless configured."""
         return observation.float() - self.mean
 
     def target(self, goal: Tensor) -> Tensor:
-        """What a prediction is compared with, […, E]: the goal, normalised, perhaps projected."""
+        """Return the target of predictions […, E]: the normalised, perhaps projected, goal."""
         normed = self.predictor.normalised(self.centred(goal))
         return normed if self.goal_projection is None else self.goal_projection(normed).float()
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
-        """Distance of predicted goals and targets over the last dimension, in float32."""
+        """Return the distance of predicted goals and targets over the last axis, in float32."""
+        # d(‖predicted − target‖²), […, E] → […]
         return self.from_squared((predicted.float() - target).square().sum(dim=-1))
 
     def from_squared(self, squared: Tensor) -> Tensor:
-        """The configured distance, from the sum over E of the squared differences."""
+        """Return the configured distance of squared L2 distances."""
         return DISTANCES[self.config.distance](squared, self.predictor.observation_dim)
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
-        """Energy of full sequences, each evaluated by itself; the reference of every faster path.
+        """Return the energies of full sequences, each evaluated by itself (the reference).
 
         Args:
             initial: Initial observations [B, E].
@@ -140,32 +141,32 @@ class EnergyField(nn.Module):
         dropout: Dropout | None = None,
         recompute: bool = False,
     ) -> Tensor:
-        """Energies of M distinct candidates a query, differentiable, shared prefixes computed once.
+        """Return differentiable energies of M candidates a query; shared prefixes computed once.
 
         Each query's candidates form one packed token sequence, the tree of their prefixes, in which
-        a token sees its ancestors only. The last block computes the goal tokens alone. Queries of
-        trees of about one size are computed together, since all are padded to the widest.
+        a token sees its ancestors only. The last block computes the goal tokens alone. Queries with
+        trees of similar size are computed together, since all are padded to the widest.
 
         Args:
             initial: Initial observations [B, E].
             goal: Goal observations [B, E].
             actions: Action ids [B, M, T].
             dropout: Dropout of the residual branches.
-            recompute: Compute activations again in the backward pass instead of keeping them.
+            recompute: Recompute activations in the backward pass instead of keeping them.
 
         Returns:
             Energies [B, M], float32.
         """
-        target = self.target(goal)
-        root = self.predictor.state_token(self.centred(initial))
-        table = self.predictor.action_tokens()
+        target = self.target(goal)  # [B, E]
+        root = self.predictor.state_token(self.centred(initial))  # [B, D]
+        table = self.predictor.action_tokens()  # [K, D]
         vectors = self.predictor.other_vectors
 
         def packed(*parts: Tensor, dropout: Dropout | None) -> Tensor:
-            with self.predictor.using(vectors):  # when it is called again, too
+            with self.predictor.using(vectors):  # also when it is recomputed
                 return self._packed(*parts, dropout=dropout)
 
-        evaluate = partial(recomputed, packed) if recompute else self._packed
+        evaluate = partial(_recomputed, packed) if recompute else self._packed
         if len(actions) <= _TOGETHER:
             return evaluate(root, table, target, actions, dropout=dropout)
         size = prefix_counts(actions, action_count=self.predictor.action_count)
@@ -187,13 +188,44 @@ class EnergyField(nn.Module):
         *,
         dropout: Dropout | None,
     ) -> Tensor:
-        """Energies [B, M] of candidates [B, M, T], from tokens [B, D], [K, D] and targets."""
+        """Return the energies of candidates [B, M, T], given tokens [B, D], [K, D] and targets."""
         predictor = self.predictor
         tree = PrefixTree.build(actions, action_count=predictor.action_count)
+        # tokens of the tree [B, L, D], L = 1 + 2 · nodes, and who sees whom [B, 1, L, L]
         x = tree.pack(root, table, predictor.state_mask_token, predictor.pos_embed)
         mask = prepared_mask(tree.mask())
         for block in predictor.blocks[:-1]:
             x = block(x, mask=mask, dropout=dropout)
-        x = predictor.blocks[-1](x, mask=mask, last=actions.shape[1], dropout=dropout)
-        goals = predictor.head(x, tree.actions[-1])
+        x = predictor.blocks[-1](x, mask=mask, last=actions.shape[1], dropout=dropout)  # [B, M, D]
+        goals = predictor.head(x, tree.actions[-1])  # [B, M, E]
         return tree.unsort(self.distance(goals, target[:, None]))
+
+
+def _recomputed(
+    function: Callable[..., Tensor], *inputs: Tensor, dropout: Dropout | None = None
+) -> Tensor:
+    """Evaluate a function whose activations are recomputed in the backward pass.
+
+    Args:
+        function: Takes the inputs and, by name, the dropout; deterministic.
+        inputs: All tensors that it needs, with or without gradients.
+        dropout: Zeroes the same entries again; later draws are not shifted.
+    """
+    generator = dropout.generator if dropout is not None and dropout.rate else None
+    begun = None if generator is None else generator.get_state()
+    called = False
+
+    def call(*inputs: Tensor) -> Tensor:
+        nonlocal called
+        if not called or generator is None or begun is None:
+            called = True
+            return function(*inputs, dropout=dropout)
+        now = generator.get_state()
+        generator.set_state(begun)
+        try:
+            return function(*inputs, dropout=dropout)
+        finally:
+            generator.set_state(now)
+
+    value: Tensor = checkpoint(call, *inputs, use_reentrant=False, preserve_rng_state=False)
+    return value

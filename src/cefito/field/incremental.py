@@ -1,12 +1,12 @@
-"""The field over the tree of prefixes: what a prefix needs is computed once for all that follow it.
+"""The field over the tree of prefixes: each prefix is computed once for all its continuations.
 
-Two tokens a node (the action and the state after it) instead of 2T + 1 a candidate, and the same
-energies to float rounding. The saving has three parts:
+It computes two tokens a node (the action and the state after it) instead of 2T + 1 a candidate, and
+the same energies to float rounding:
 
 - Attention is causal, so that a prefix's keys and values serve all its continuations (`children`).
 - In the first block an action's projections do not depend on the query and come from a table; in
   the last block of the last level only the goal token is computed (`children`).
-- The distance is taken in D instead of E dimensions (`reach`).
+- The distance is computed in D instead of E dimensions (`reduced_distance`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from cefito.precision import capability
 
 __all__ = ["IncrementalField"]
 
-_WIDE = 192  # from which on products take most of the time
+_WIDE = 192  # width from which on matrix products take most of the time
 
 
 class IncrementalField:
     """An energy field frozen for search. Build a new one when the weights change.
 
     Args:
-        field: The field; taken in evaluation mode, without gradients.
-        dtype: What weights, keys, values and tokens are kept in; norms, the distance and energies
-            are float32 always.
+        field: The field, in evaluation mode; no gradients are computed.
+        dtype: Type of weights, keys, values and tokens; norms, the distance and energies are always
+            float32.
     """
 
     @torch.inference_mode()
@@ -45,16 +45,16 @@ class IncrementalField:
 
     @property
     def device(self) -> torch.device:
-        """Where observations and actions are expected."""
+        """Device of observations and actions."""
         return self._reach.device
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
-        """Energies [B] of full sequences, evaluated one by one; see `EnergyField.energy`."""
+        """Return the energies [B] of full sequences; see `EnergyField.energy`."""
         with torch.inference_mode():
             return self.field.energy(initial, goal, actions)
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
-        """Memory that a child takes while it is computed and, unless it is a leaf, kept.
+        """Return the memory of a child while it is computed and, unless it is a leaf, cached.
 
         Args:
             depth: Actions of the parent.
@@ -64,8 +64,7 @@ class IncrementalField:
         """
         width, heads = self.field.config.width, self.field.config.heads
         hidden = round(self.field.config.mlp_ratio * width)
-        # two tokens: stream, norm, q, k, v, mixed, MLP twice; attention scores twice; the next
-        # level's cache
+        # numbers of two tokens: stream, norm, q, k, v, mixed, MLP twice; attention scores twice
         working = 2 * (6 * width + 2 * hidden) + 4 * heads * (2 * depth + 3)
         copied = 4 * (2 * depth + 3) * width if each else 0
         kept = 0 if leaf else 2 * self.field.config.depth * (2 * depth + 3) * width
@@ -73,17 +72,17 @@ class IncrementalField:
 
     @property
     def flops_per_token(self) -> int:
-        """Floating-point operations that one token costs, but for attention to those before it."""
+        """Floating-point operations of a token, without attention to earlier tokens."""
         config = self.field.config
         return round(2 * self.field.config.depth * config.width**2 * (4 + 2 * config.mlp_ratio))
 
     def coarse(self) -> IncrementalField:
-        """The same field in bfloat16, weights cast once; itself where it is coarse already."""
+        """Return the same field in bfloat16, with weights cast once; itself if it is coarse."""
         return self if self._dtype == torch.bfloat16 else self._twin
 
     @property
     def coarse_pays(self) -> bool:
-        """Whether bfloat16 is so much quicker, of networks of this width where they compute."""
+        """Whether bfloat16 is much faster for networks of this width on this device."""
         native = capability(self.device) != "none"
         return native and self.field.config.width >= _WIDE
 
@@ -93,7 +92,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def root(self, initial: Tensor, goal: Tensor) -> Prefixes:
-        """The empty prefixes of Q queries.
+        """Return the empty prefixes of Q queries.
 
         Args:
             initial: Initial observations [Q, E].
@@ -133,7 +132,7 @@ class IncrementalField:
         count = len(actions)
 
         def below(cache: Tensor, pairs: Tensor) -> Tensor:
-            """Each child's own pair behind what its parent keeps, [n · A, 2 · depth + 3, D]."""
+            """Append each child's pair to its parent's cache, [n · A, 2 · depth + 3, D]."""
             above = cache[:, None].expand(-1, count, -1, -1)
             pairs = pairs.expand(len(prefixes), -1, -1, -1)
             return torch.cat([above, pairs], dim=2).flatten(0, 1)
@@ -179,7 +178,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def leaf_energy(self, prefixes: Prefixes, actions: Tensor) -> Tensor:
-        """Energies of the full sequences that end every prefix by every action.
+        """Return the energies of the sequences that end every prefix by every action.
 
         Args:
             prefixes: n prefixes of depth T − 1.
@@ -197,7 +196,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def leaf_energy_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Tensor:
-        """Energies of full sequences that end chosen prefixes, each by an action of its own.
+        """Return the energies of chosen prefixes, each ended by an action of its own.
 
         Args:
             prefixes: Prefixes of depth T − 1.
@@ -216,10 +215,9 @@ class IncrementalField:
 
     @torch.inference_mode()
     def tree_energies(self, roots: Prefixes, levels: Levels) -> Tensor:
-        """Energies of full sequences, whose prefixes are computed all at once.
+        """Return the energies of full sequences whose prefixes are computed all at once.
 
-        Quick for a few hundred prefixes; the work of attention grows with the square of their
-        number.
+        Fast for a few hundred prefixes; the cost of attention grows with the square of the number.
 
         Args:
             roots: The empty prefixes of Q queries.

@@ -24,12 +24,12 @@ EPSILON = 1e-6  # of the norms between and behind the blocks
 
 
 def normalise(x: Tensor, epsilon: float = EPSILON) -> Tensor:
-    """Parameter-free layer norm over the last dimension, in at least float32."""
+    """Apply parameter-free layer norm over the last dimension, in at least float32."""
     return F.layer_norm(x.float(), x.shape[-1:], eps=epsilon)
 
 
 def positions(length: int, width: int) -> Tensor:
-    """Fixed sinusoidal positions [length, width]: sines of all frequencies, then the cosines."""
+    """Return sinusoidal positions [length, width]: sines of all frequencies, then cosines."""
     half = width // 2
     frequency = torch.exp(-math.log(10_000.0) * torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
@@ -37,7 +37,7 @@ def positions(length: int, width: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Projections of multi-head self-attention; heads are split by whoever attends."""
+    """Projections of multi-head self-attention; callers split the heads."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -83,10 +83,9 @@ class Block(nn.Module):
 
         Args:
             x: Tokens [B, L, D].
-            mask: Which query may see which key, broadcastable to [B, heads, L, L], as
-                `prepared_mask` gives it; None for causal.
-            last: Give only the last so many tokens' outputs; the others serve as keys and values
-                alone.
+            mask: Result of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal.
+            last: Number of tokens, from the end, whose outputs are computed; the others are keys
+                and values only.
             dropout: Zeroes parts of the residual branches.
 
         Returns:
@@ -94,7 +93,8 @@ class Block(nn.Module):
         """
         length, width = x.shape[-2:]
         first = 0 if last is None else length - last
-        normed = as_computed(normalise(x))
+        normed = as_computed(normalise(x))  # [B, L, D]
+        # Q of the last tokens, K and V of all: [B, heads, L, D / heads]
         weight, bias = self.attn.qkv.weight, self.attn.qkv.bias
         query = self.attn.split(F.linear(normed[:, first:], weight[:width], bias[:width]))
         key, value = (
@@ -107,6 +107,7 @@ class Block(nn.Module):
             )
         mixed = attend(query, key, value, mask[..., first:, :])
         drop = dropout or (lambda branch: branch)
+        # x ← x + W_o attention(LN(x)); x ← x + MLP(LN(x))
         x = x[:, first:] + drop(self.attn.proj(mixed.transpose(-3, -2).flatten(-2)))
         return x + drop(self.mlp(normalise(x)))
 
@@ -126,7 +127,7 @@ class Dropout:
 
 
 class Predictor(nn.Module):
-    """Predicts the states that an action sequence leads through, and the actions between states.
+    """Predicts the states after each action of a sequence, and the actions between states.
 
     Args:
         config: Sizes and options.
@@ -137,10 +138,10 @@ class Predictor(nn.Module):
             None to learn them.
 
     Attributes:
-        other_vectors: The vectors that `using` has put in the place of these.
+        other_vectors: Temporary vectors set by `using`.
 
     Raises:
-        ConfigError: The configured encoding needs vectors and there are none, or they do not fit K.
+        ConfigError: The configured encoding needs vectors, and none are given.
     """
 
     action_vectors: Tensor
@@ -161,10 +162,6 @@ class Predictor(nn.Module):
                 f"action_encoding = '{config.action_encoding}', but no vectors of the actions are "
                 "given. Prepare the data set with action_text_features.npy or choose 'learned'."
             )
-        if action_vectors is not None and len(action_vectors) != action_count:
-            raise ConfigError(
-                f"{len(action_vectors)} vectors for {action_count} actions; expected one an action."
-            )
         self.config, self.horizon = config, horizon
         self.observation_dim, self.action_count = observation_dim, action_count
         width = config.width
@@ -174,7 +171,7 @@ class Predictor(nn.Module):
         else:
             self.register_buffer("action_vectors", action_vectors.float())
         if config.action_encoding == "observed":
-            # tell actions apart whose mean observations look alike
+            # distinguish actions with similar mean observations
             self.action_offsets = nn.Parameter(torch.empty(action_count, width))
         if config.goal_skip:
             self.skip_scale = nn.Parameter(torch.ones(()))
@@ -194,9 +191,8 @@ class Predictor(nn.Module):
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: truncated normal, zero biases; learned actions standard normal.
 
-        The deviation of a layer's weights is 0.02, or one over the root of its inputs where the
-        configuration says so. Where that asks for PyTorch's own initialisation, weights and biases
-        are uniform within one over the root of the inputs, and mask tokens are zero.
+        Weights have deviation 0.02 ("fixed") or 1 / √inputs ("fan_in"). With "torch",
+        weights and biases are uniform within ±1 / √inputs, and mask tokens are zero.
         """
         native = self.config.init == "torch"
         for module in self.modules():
@@ -222,12 +218,12 @@ class Predictor(nn.Module):
             nn.init.ones_(self.skip_scale)
 
     def parameter_count(self) -> int:
-        """Number of learnable parameters; frozen text embeddings and positions are not counted."""
+        """Return the number of parameters, without frozen embeddings and positions."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @contextmanager
     def using(self, vectors: Tensor | None) -> Iterator[None]:
-        """Evaluate with other frozen vectors of the actions [K, W] for a while; None keeps them."""
+        """Use other frozen action vectors [K, W] within the context; None keeps them."""
         before, self.other_vectors = self.other_vectors, vectors
         try:
             yield
@@ -236,22 +232,22 @@ class Predictor(nn.Module):
 
     @property
     def vectors(self) -> Tensor:
-        """The vectors of the actions in force, [K, W]."""
+        """The current vectors of the actions [K, W]."""
         return self.action_vectors if self.other_vectors is None else self.other_vectors
 
     def action_tokens(self) -> Tensor:
-        """Token of each action, without position, [K, D]."""
+        """Return the token of each action, without position, [K, D]."""
         tokens = self.action_embed(self.vectors)
         if self.config.action_encoding == "observed":
             tokens = tokens + self.action_offsets
         return tokens  # type: ignore[no-any-return]
 
     def skip(self) -> Tensor | None:
-        """What is added to the predicted state after each action, [K, E]; None where nothing is."""
+        """Return the vector added to the state predicted after each action [K, E], or None."""
         return self.skip_scale * self.vectors if self.config.goal_skip else None
 
     def head(self, x: Tensor, actions: Tensor) -> Tensor:
-        """Predicted states from the last block's state tokens.
+        """Predict states from the last block's state tokens: W_s LN(x) + b_s + skip(a).
 
         Args:
             x: Tokens […, D].
@@ -265,11 +261,11 @@ class Predictor(nn.Module):
         return states if skip is None else states + F.embedding(actions, skip)  # type: ignore[no-any-return]
 
     def state_token(self, observation: Tensor) -> Tensor:
-        """Token of each (centred) observation, without position, […, E] → […, D]."""
+        """Return the token of each (centred) observation, without position, […, E] → […, D]."""
         return self.state_embed(self.normalised(observation))  # type: ignore[no-any-return]
 
     def normalised(self, observation: Tensor) -> Tensor:
-        """Layer norm of (centred) observations […, E]."""
+        """Apply layer norm to (centred) observations […, E]."""
         return normalise(observation, self.config.observation_epsilon)
 
     def states(self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None) -> Tensor:
@@ -288,7 +284,7 @@ class Predictor(nn.Module):
     def latents(
         self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None
     ) -> Tensor:
-        """What the last block gives at the state after each action, before norm and head.
+        """Return the last block's tokens at the state after each action, before norm and head.
 
         Args:
             initial: Initial observations [B, E].
@@ -298,6 +294,7 @@ class Predictor(nn.Module):
         Returns:
             Tokens [B, T, D].
         """
+        # [x_s, a_1, s, …, a_T, s], every state slot s holding the state-mask token: [B, 2T + 1, D]
         slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
         x = self._interleave(
             self.state_token(initial), F.embedding(actions, self.action_tokens()), slots
@@ -307,7 +304,7 @@ class Predictor(nn.Module):
         return x[:, 2::2]
 
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
-        """Predicted goal [B, E] (paper, Eq. 1), the plain reference of every faster path.
+        """Predict the goal [B, E] (paper, Eq. 1); the plain reference of every faster path.
 
         Args:
             initial: Initial observations [B, E].
@@ -318,7 +315,7 @@ class Predictor(nn.Module):
     def reconstruct(
         self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None
     ) -> Tensor:
-        """Logits of the actions between given states (pass 2, paper Supp. A).
+        """Return the logits of the actions between given states (pass 2, paper Supp. A).
 
         The action slots hold the action-mask token. The logits of a_t are read at the state after
         it: attention is causal, so the action slot itself would see neither that state nor the
@@ -341,11 +338,11 @@ class Predictor(nn.Module):
     def reconstruct_latents(
         self, initial: Tensor, latents: Tensor, *, dropout: Dropout | None = None
     ) -> Tensor:
-        """Logits of the actions between latents of pass 1, as in the released code (pass 2).
+        """Return the logits of the actions between latents of pass 1 (pass 2, released code).
 
-        The latents stand in the state slots as they are. The logits of a_t are read at its own
-        slot, which holds the action-mask token and sees the states before it alone, without the
-        final norm.
+        The state slots hold the latents unchanged. The logits of a_t are read at its own slot,
+        which holds the action-mask token and sees only the states before it, without the final
+        norm.
 
         Args:
             initial: Initial observations [B, E].
@@ -362,6 +359,6 @@ class Predictor(nn.Module):
         return self.action_head(x[:, 1::2])  # type: ignore[no-any-return]
 
     def _interleave(self, first: Tensor, odd: Tensor, even: Tensor) -> Tensor:
-        """[B, D], [B, T, D], [B, T, D] → [B, 2T + 1, D], positions added."""
+        """Interleave [B, D], [B, T, D], [B, T, D] → [B, 2T + 1, D], and add positions."""
         x = torch.cat([first[:, None], torch.stack([odd, even], dim=2).flatten(1, 2)], dim=1)
         return x + self.pos_embed[: x.shape[1]]

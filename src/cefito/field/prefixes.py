@@ -7,8 +7,8 @@ action and the state after it), laid out level by level:
     [x_s | actions of level 1 | states of level 1 | … | actions of level T | states of level T (the
     goals)]
 
-A token sees x_s, its ancestors and itself. Levels are padded to the widest query of the batch;
-padding is seen by nobody.
+A token sees x_s, its ancestors and itself. Levels are padded to the widest query of the batch; no
+token sees the padding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["PrefixTree", "prefix_counts"]
 
 
 def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
-    """Distinct prefixes of each set of candidates, [B]: the size of its tree.
+    """Return the number of distinct prefixes of each set of candidates, [B].
 
     Args:
         actions: Action ids [B, M, T].
@@ -55,13 +55,14 @@ class PrefixTree:
 
     @classmethod
     def build(cls, actions: Tensor, *, action_count: int) -> PrefixTree:
-        """Build from distinct candidates.
+        """Build the tree from distinct candidates.
 
         Args:
-            actions: Action ids [B, M, T], distinct within a row (equal ones would only cost time).
+            actions: Action ids [B, M, T], distinct within a row.
             action_count: K; K^T must stay below 2^63.
         """
         batch, size, horizon = actions.shape
+        # code = Σ_t a_t K^(T − t), [B, M]: sorting by it makes sequences of one prefix adjacent
         code = torch.zeros(batch, size, dtype=torch.int64, device=actions.device)
         for level in range(horizon):
             code = code * action_count + actions[..., level]
@@ -73,7 +74,7 @@ class PrefixTree:
         node_actions, ancestors = [], []
         for level in range(horizon):
             if level == horizon - 1:
-                # a leaf a candidate, so that goals come out in sorted order
+                # one leaf for each candidate, so that goals are in sorted order
                 new = torch.ones_like(new)
             else:
                 new = new.clone()
@@ -81,7 +82,7 @@ class PrefixTree:
             rank = new.cumsum(dim=1) - 1
             ranks.append(rank)
             width = size if level == horizon - 1 or not batch else int(rank[:, -1].max()) + 1
-            # any candidate below a node tells its path; scatter leaves one of them
+            # any candidate below a node has its path; scatter keeps one of them, [B, N_t]
             member = torch.zeros(batch, width, dtype=torch.int64, device=actions.device)
             member.scatter_(1, rank, torch.arange(size, device=actions.device).expand(batch, -1))
             node_actions.append(ordered[..., level].gather(1, member))
@@ -90,11 +91,11 @@ class PrefixTree:
 
     @property
     def length(self) -> int:
-        """Tokens of one packed row."""
+        """L, the tokens of one packed row."""
         return 1 + 2 * sum(level.shape[1] for level in self.actions)
 
     def pack(self, root: Tensor, table: Tensor, mask_token: Tensor, position: Tensor) -> Tensor:
-        """Lay out the tokens.
+        """Return the packed tokens.
 
         Args:
             root: Token of the initial observation [B, D], without position.
@@ -103,7 +104,7 @@ class PrefixTree:
             position: Positions [2T + 1, D].
 
         Returns:
-            Tokens [B, length, D].
+            Tokens [B, L, D].
         """
         parts = [(root + position[0])[:, None]]
         for level, actions in enumerate(self.actions):
@@ -112,7 +113,7 @@ class PrefixTree:
         return torch.cat(parts, dim=1)
 
     def mask(self) -> Tensor:
-        """Which token sees which, [B, 1, length, length]."""
+        """Return which token sees which, [B, 1, L, L]."""
         batch, device = len(self.order), self.order.device
         widths = [level.shape[1] for level in self.actions]
         starts = [1]
@@ -133,5 +134,5 @@ class PrefixTree:
         return mask[:, None]
 
     def unsort(self, leaves: Tensor) -> Tensor:
-        """Bring leaf values [B, M] back into the candidates' order."""
+        """Return leaf values [B, M] in the order of the candidates."""
         return leaves.gather(1, self.order.argsort(dim=1))

@@ -1,7 +1,4 @@
-"""The proposal network: which actions are likely at each step between two observations.
-
-It is not in the paper.
-"""
+"""The proposal network: predicts each step's action from both observations (not in the paper)."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ __all__ = ["ProposalNetwork"]
 class ProposalNetwork(nn.Module):
     """Logits of each step's action: a two-layer MLP on both observations and a linear path past it.
 
-    Both give each step a query, which is compared with one learned vector an action, shared by the
-    steps. The observations show the first and the last action, which a linear map can recognise;
-    without that path unseen videos fare worse.
+    Both paths add up to a query for each step, whose logits are its products with one learned
+    vector for each action, shared by the steps. The linear path recognises the first and the last
+    action, which the observations show; without it, accuracy on unseen videos is lower.
 
     Args:
         config: Widths and options.
@@ -57,7 +54,7 @@ class ProposalNetwork(nn.Module):
         nn.init.normal_(self.action_vectors, std=self.config.action_dim**-0.5, generator=generator)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Logits of each step's action over all actions, [B, E] and [B, E] → [B, T, K].
+        """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K].
 
         Args:
             initial: Initial observations.
@@ -73,5 +70,5 @@ class ProposalNetwork(nn.Module):
         x = drop(x.flatten(1))
         hidden = drop(torch.relu(self.fc1(x)))
         hidden = drop(torch.relu(self.fc2(hidden)))
-        queries = self.fc3(hidden) + self.linear(x)
+        queries = self.fc3(hidden) + self.linear(x)  # [B, T · action_dim]
         return queries.unflatten(1, (self.horizon, -1)) @ self.action_vectors.T + self.bias  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""How far predicted goals lie from observed ones, in the coordinates that predictions can reach."""
+"""Squared distances of predicted goals from observed ones, in the range of the state head."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ __all__ = ["ReducedDistance"]
 
 
 class ReducedDistance:
-    """The squared distance to a goal, taken in R = min(D, E) dimensions instead of E.
+    """The squared distance to a goal, computed in R = min(D, E) dimensions instead of E.
 
     A predicted goal is W h + b + s, with the last token h, weight W and bias b of the state head
-    and the skip s of the last action (zero where there is none). Let W = Q R be a QR decomposition,
+    and the skip s of the last action (zero without skips). Let W = Q R be a QR decomposition,
     g the observed goal, and c = g − b − s. Then
 
         ‖W h − c‖² = ‖R h − Qᵀc‖² + ‖c − Q Qᵀc‖².
 
-    The second term, the part of c that no prediction can reach, depends on query and last action
-    alone and is computed once; only the first is left for every sequence.
+    The second term, the part of c outside the range of W, depends only on query and last action and
+    is computed once; only the first is computed for every sequence.
 
     Args:
-        predictor: The predictor, whose weights are taken as they are now.
+        predictor: The predictor, with its current weights.
     """
 
     def __init__(self, predictor: Predictor) -> None:
         self._action_count = predictor.action_count
         weight, self._bias = predictor.state_head.weight, predictor.state_head.bias
-        # Only a head that widens has directions out of reach; otherwise Q is the identity.
+        # Only a head that widens (E > D) has directions outside its range; otherwise Q = I.
         if weight.shape[0] > weight.shape[1]:
             basis, triangle = torch.linalg.qr(weight.double())
             self._basis: Tensor | None = basis
@@ -39,34 +39,34 @@ class ReducedDistance:
             self._basis, self._head = None, weight
         skip = predictor.skip()
         self._skip = None if skip is None else skip.double()
-        # of every action, where leaves look it up
+        # Qᵀ s of every action, [K, R]
         self._skip_inside = None if self._skip is None else self._inside(self._skip).float()
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device of its tensors."""
         return torch.device(self._head.device)
 
     def of_goals(self, goals: Tensor) -> tuple[Tensor, Tensor]:
-        """Where goals lie.
+        """Project goals onto the range of the state head.
 
         Args:
-            goals: What predictions are compared with [Q, E].
+            goals: Targets of predictions [Q, E].
 
         Returns:
-            Coordinates Qᵀ(g − b) [Q, R], and for each last action the squared distance out of reach
-            [Q, K].
+            Coordinates Qᵀ(g − b) [Q, R], and for each last action the squared distance ‖c − QQᵀc‖²
+            outside the range [Q, K].
         """
-        # Differences of large squares: in double precision, since little may be left of them.
+        # in double precision: differences of large squares lose digits
         wanted = (goals - self._bias).double()
         outside = self._outside(wanted)[:, None].expand(-1, self._action_count)
-        if self._skip is not None:  # ‖c − s‖² by parts, so that no [Q, K, E] is made
+        if self._skip is not None:  # ‖c − s‖² expanded, which avoids [Q, K, E]
             shared = wanted @ self._skip.T - self._inside(wanted) @ self._inside(self._skip).T
             outside = (outside + self._outside(self._skip) - 2 * shared).clamp_min(0)
         return self._inside(wanted).float(), outside.float()
 
     def squared(self, tokens: Tensor, goals: Tensor, actions: Tensor) -> Tensor:
-        """Squared distances within reach.
+        """Return the squared distances within the range.
 
         Args:
             tokens: Normalised last tokens h […, D].
@@ -78,13 +78,14 @@ class ReducedDistance:
         """
         if self._skip_inside is not None:
             goals = goals - self._skip_inside[actions]
+        # ‖R h − Qᵀc‖²
         return (F.linear(tokens, self._head) - goals).square().sum(dim=-1)
 
     def _inside(self, vectors: Tensor) -> Tensor:
-        """Coordinates of vectors […, E] within reach […, R]."""
+        """Return the coordinates Qᵀv of vectors […, E] as […, R]."""
         return vectors if self._basis is None else vectors @ self._basis
 
     def _outside(self, vectors: Tensor) -> Tensor:
-        """Squared distance of vectors […, E] from what is within reach […]."""
+        """Return the squared distances ‖v − QQᵀv‖² of vectors […, E] from the range, […]."""
         inside = self._inside(vectors).square().sum(dim=-1)
         return (vectors.square().sum(dim=-1) - inside).clamp_min(0)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from cefito.field.distances import DISTANCES
 from cefito.settings import Settings, check_weights
 
-__all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig", "with_epsilon"]
+__all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig"]
 
 
 class FieldConfig(Settings):
@@ -26,23 +25,23 @@ class FieldConfig(Settings):
             (released code).
         dropout: Share of the residual branches' outputs that is zeroed in training (paper: none).
         action_encoding: "text" reads the data set's text embeddings, frozen; "learned" learns them;
-            "auto" takes text where the data set has it, else learns them; "observed" takes the mean
+            "auto" uses text if the data set has it, else learns them; "observed" uses the mean
             of each action's normalised training observations (not in the paper: for data sets too
             small to learn embeddings).
         action_dim: Width of learned action embeddings.
         goal_skip: Add the vector of the last action, times a learned factor, to each predicted
-            state, so that the network predicts a departure from what the action usually leaves
-            behind (paper: no). Needs "observed".
+            state, so that the network predicts the deviation from the usual state after the action
+            (paper: no). Needs "observed".
         distance: "l2" is the paper's norm, "mean_square" the released code's mean over the features
             of the squared difference; see `cefito.field.distances`.
         centre: Subtract the training windows' mean observation before the layer norm (paper: no).
         observation_epsilon: Added to the variance in the layer norm of observations (released
-            code: 1e-5, where the norms between the blocks have 1e-6).
+            code: 1e-5; the norms between the blocks have 1e-6).
         goal_projection: Hidden width of a residual MLP on the normalised goal before the distance;
             0 is off, as in the paper.
         directions: "forward" (paper), or "both": a second predictor reads sequences from the goal
             back to the initial observation, and the two energies add up.
-        members: Fields trained from seeds of their own, whose energies are averaged (paper: one).
+        members: Fields trained from different seeds, whose energies are averaged (paper: one).
     """
 
     width: int = Field(384, ge=8)
@@ -83,18 +82,6 @@ class FieldConfig(Settings):
         return self
 
 
-def with_epsilon(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved settings, with the epsilon of fields that were trained before it was one of them.
-
-    Args:
-        config: Sections of settings; that of the field may be among them.
-    """
-    field = config.get("field")
-    if not isinstance(field, Mapping) or "observation_epsilon" in field:
-        return dict(config)
-    return {**config, "field": {**field, "observation_epsilon": 1e-6}}
-
-
 class ClassifierConfig(Settings):
     """The task classifier, a four-layer MLP on both observations (paper, Sec. 3.3).
 
@@ -120,9 +107,7 @@ class ClassifierConfig(Settings):
 
 
 class ProposalConfig(Settings):
-    """The step model, which guesses each step's action from both observations.
-
-    It is not in the paper.
+    """The step model, which predicts each step's action from both observations (not in the paper).
 
     Attributes:
         hidden: Widths of the two hidden layers.

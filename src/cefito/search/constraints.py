@@ -1,14 +1,16 @@
-"""What a user asks of a plan: steps known already, actions that must or must not occur, orders.
+"""Constraints of plans: known steps, required and forbidden actions, orders of actions.
 
-Searches hold to it exactly. To add a constraint:
+Every search satisfies them exactly. To add a constraint:
 
-1. Here: a field of `Constraints`, its words in `Constraints.summary`, and in `check` a message for
-   each mistake that a glance can show.
-2. In `feasible`: what it means for a full sequence (`Feasible.valid`), and what must be remembered
-   of a prefix to tell whether it can still be met (the states). Where nothing new must be
-   remembered, as for forbidden actions, a change of `Feasible.__init__` is all.
-3. In the tests an example of it and its meaning word for word; `tests/search/test_constraints.py`
-   and `tests/search/conftest.py` say where. Searches and command line take it from here.
+1. Here: a field of `Constraints`, whose type says which numbers are actions, its words in
+   `Constraints.summary`, and checks of obvious mistakes in `check`.
+2. In `feasible`: its meaning for a full sequence (`Feasible.valid`), and the state of a prefix that
+   decides whether it can still be satisfied. A constraint without a state of its own, such as
+   forbidden actions, only needs a change of `Feasible.__init__`.
+3. In the tests an example and its meaning word for word, in `tests/search/test_constraints.py` and
+   `tests/search/conftest.py`.
+
+Its form with names of actions, in JSON and batch files, follows from the field.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ __all__ = ["Constraints", "check"]
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a plan must satisfy; empty by default.
+    """Constraints that a plan must satisfy; none by default.
 
     Attributes:
         pinned: Pairs of a step, counted from 1, and the id of its action.
         required: Ids of actions that must occur.
         forbidden: Ids of actions that must not occur.
-        before: Pairs of ids (A, B): where both occur, every A stands before every B.
+        before: Pairs of ids (A, B): if both occur, every A must precede every B.
         no_repeats: Whether no action may occur twice.
     """
 
@@ -44,7 +46,7 @@ class Constraints:
         return any(getattr(self, field.name) for field in fields(self))
 
     def summary(self) -> str:
-        """All that is asked for, in words."""
+        """Return all constraints in words."""
         parts = [
             *(f"action {action} at step {step}" for step, action in self.pinned),
             *(f"action {action} required" for action in self.required),
@@ -55,10 +57,10 @@ class Constraints:
 
 
 def check(constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
-    """Refuse what a glance shows to be wrong, with a message for each mistake.
+    """Refuse obvious mistakes, with a message for each.
 
     Args:
-        constraints: What is asked for.
+        constraints: The constraints.
         actions: Allowed action ids.
         horizon: T.
 
@@ -121,8 +123,8 @@ def _check_before(constraints: Constraints, named: set[int]) -> None:
     for first, second in constraints.before:
         if first == second:
             raise ConfigError(
-                f"action {first} cannot stand before itself; name two different actions, or ask "
-                "for no repeats."
+                f"action {first} cannot precede itself; name two different actions, or forbid "
+                "repeats."
             )
         if first in named and second in named:
             order.add(second, first)

@@ -1,9 +1,8 @@
-"""Which sequences satisfy constraints, and which prefixes can still become one that does.
+"""Decides which sequences satisfy constraints, and which prefixes some valid sequence begins with.
 
-A prefix is worth following only if some valid sequence begins with it. That is decided on states,
-not on prefixes: actions with the same part in the constraints are interchangeable and form a kind,
-and all that matters of a prefix is how many actions of each kind may still follow and which
-required ones are missing.
+Prefixes are decided by their state: actions with the same role in the constraints are
+interchangeable and form a kind, and the state of a prefix is the number of actions of each kind
+that may still follow and which required actions are missing.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class Feasible:
     Sequences are given by the places of their actions in the set, not by ids.
 
     Args:
-        constraints: What a sequence must satisfy. To forbid or order an action that is not allowed
-            anyway does nothing.
+        constraints: The constraints. Forbidding or ordering actions that are not allowed has no
+            effect.
         actions: Allowed action ids, ascending, without repeats.
         horizon: T.
 
@@ -56,18 +55,18 @@ class Feasible:
         self._known: dict[tuple[int, bool, tuple[int, ...]], bool] = {}
         if not self._completable(0, self._start[None])[0]:
             raise ConfigError(
-                f"no sequence of {horizon} of the {self.size} allowed actions satisfies all that "
-                f"is asked for ({constraints.summary()}); drop or change some of it."
+                f"no sequence of {horizon} of the {self.size} allowed actions satisfies all "
+                f"constraints ({constraints.summary()}); drop or change some of them."
             )
 
     def _compile_kinds(self) -> None:
-        """Group actions into kinds, and lay out states.
+        """Group actions into kinds, and define states.
 
         A state is the number of open actions of each kind, then a flag for each required action
         that is missing.
         """
-        # An action that is pinned or required is a kind of its own, those that may not be used are
-        # one kind together, and others are alike if they close and are closed by the same actions.
+        # A pinned or required action is a kind of its own, all unusable actions are one kind, and
+        # others are of one kind if they close and are closed by the same actions.
         named = {*self._required_places, *self._pinned_places.values()}
         signatures: list[object] = [
             index
@@ -77,8 +76,8 @@ class Feasible:
             else None
             for index, usable in enumerate(self._usable)
         ]
-        # One action of each kind, the kinds numbered in an order that respects `before` as far as
-        # there is one, so that trying kinds by number rarely goes astray.
+        # One action of each kind. Kinds are numbered in an order that respects `before` as far as
+        # possible, so that trying kinds by number rarely fails.
         samples = [signatures.index(signature) for signature in dict.fromkeys(signatures)]
         ordered = _acyclic(self._closes[np.ix_(samples, samples)].T)
         in_circles = sorted(set(range(len(samples))) - set(ordered))
@@ -97,8 +96,8 @@ class Feasible:
             for done in range(self.horizon + 1)
         ]
 
-        # The state before the first step, and by which factors an action of each kind changes one:
-        # zero for the kinds that it closes and for the flag of the required action that it is.
+        # The initial state, and the factors by which an action of each kind multiplies a state:
+        # zero for the kinds that it closes and for its own flag of a required action.
         sizes = np.bincount(self._kind, weights=self._usable, minlength=self._kinds).astype(
             np.int64
         )
@@ -109,20 +108,20 @@ class Feasible:
         ).astype(np.int64)
         self._keep_rows: list[list[int]] = self._keep.tolist()
 
-        # Kinds without an order to a named one whose actions can be put in order among themselves:
-        # any set of them can fill steps that nothing else needs.
+        # Kinds without an order relative to a named one, whose actions can be ordered among
+        # themselves: any set of them can fill the remaining steps.
         self._named = np.isin(samples, list(named))
         unrelated = np.flatnonzero(~self._named & ~(closes | closes.T)[self._named].any(axis=0))
         self._free = unrelated[_acyclic(closes[np.ix_(unrelated, unrelated)].T)]
 
-        # States are told apart by one number each; beyond 61 bits that takes Python's integers.
+        # Each state is coded as one number; beyond 61 bits as a Python integer.
         radix = [1]
         for most in self._start.tolist():
             radix.append(radix[-1] * (most + 1))
         self._radix = np.array(radix[:-1], dtype=np.int64 if radix[-1] < 1 << 61 else object)
 
     def valid(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the full sequences of places [M, T] satisfy the constraints, as [M]."""
+        """Return which of the full sequences of places [M, T] satisfy the constraints, as [M]."""
         valid = np.asarray(self._usable[sequences].all(axis=1))
         for step, index in self._pinned_places.items():
             valid &= sequences[:, step] == index
@@ -135,7 +134,7 @@ class Feasible:
         return valid
 
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which actions lead on to a valid sequence.
+        """Return which actions continue prefixes to a valid sequence.
 
         Args:
             prefixes: Places [n, t] with t < T; a valid sequence must begin with each.
@@ -149,8 +148,8 @@ class Feasible:
         for step in range(done):
             states = self._followed(states, self._kind[prefixes[:, step]])
         possible = states[:, : self._kinds] > 0
-        # Many prefixes share a state: each is decided once, for every kind that may come next.
-        # Where actions may repeat, unnamed kinds never run out and need not tell states apart.
+        # Many prefixes share a state: each state is decided once, for every possible next kind. If
+        # actions may repeat, unnamed kinds never run out and need not distinguish states.
         states = states if self._once else self._reduced(states)
         _, first, inverse = np.unique(self._packed(states), return_index=True, return_inverse=True)
         states = states[first]
@@ -163,11 +162,11 @@ class Feasible:
         return result
 
     def count(self) -> int:
-        """The number of valid sequences.
+        """Return the number of valid sequences.
 
-        States are merged after each step but the last two. They are few, unless orders tie many
-        actions to each other and the horizon is long: forty actions in a row of orders and eight
-        steps make millions.
+        States are merged after each step but the last two. They are few, unless many actions are
+        ordered and the horizon is long: forty actions in a chain of orders and eight steps make
+        millions.
         """
         exact = np.dtype(np.int64 if self.size**self.horizon < 1 << 62 else object)
         states, ways = self._packed(self._start[None]), np.ones(1, dtype=exact)
@@ -189,7 +188,7 @@ class Feasible:
         return [self._pinned[done]] if done in self._pinned else list(range(self._kinds))
 
     def _followed(self, states: NDArray[np.int64], kinds: Any) -> NDArray[np.int64]:
-        """States [n, S] after an action of one kind, or of a kind each [n]."""
+        """Return the states [n, S] after an action of one kind, or of a kind each [n]."""
         states = states.copy()
         if self._once:
             rows = np.arange(len(states))
@@ -198,21 +197,21 @@ class Feasible:
         return states
 
     def _reduced(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """States without what is open among kinds that are neither pinned nor required."""
+        """Return states without the open actions of kinds neither pinned nor required."""
         states = states.copy()
         states[:, : self._kinds] *= self._named
         return states
 
     def _packed(self, states: NDArray[np.int64]) -> NDArray[Any]:
-        """One number for each state, of any size if need be."""
+        """Return the code of each state."""
         packed: NDArray[Any] = states.astype(self._radix.dtype) @ self._radix
         return packed
 
     def _completable(self, done: int, states: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether valid sequences pass through states [n, S] after so many steps, as [n]."""
-        # Steps that no pinned or required action needs can be filled without harm where actions may
-        # repeat, or where enough free ones are open. Then only named kinds matter, so that many
-        # states become one.
+        """Return whether valid sequences pass through states [n, S] after `done` steps, as [n]."""
+        # Steps that no pinned or required action needs can always be filled if actions may repeat,
+        # or if enough free ones are open. Then only named kinds matter, so that many states are
+        # equivalent.
         reduced = self._reduced(states)
         spare = np.ones(len(states), dtype=np.bool_)
         if self._once:
@@ -243,9 +242,9 @@ class Feasible:
 
         Args:
             done: Steps done.
-            spare: Whether steps that no pinned or required action needs can be filled without harm.
-                Where actions may repeat, the one before does; otherwise enough free ones must be
-                open. The state then holds named kinds only.
+            spare: Whether steps that no pinned or required action needs can always be filled: by
+                the previous action if actions may repeat, otherwise by open free ones. The state
+                then holds named kinds only.
             state: Open actions of each kind, flags of missing required ones.
         """
         pinned = self._pinned_from[done]
@@ -283,15 +282,15 @@ class Feasible:
     def _continued(
         self, done: int, states: NDArray[Any], ways: NDArray[Any]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """The states that follow packed ones by one action, not yet merged.
+        """Yield the states that follow packed ones by one action, not yet merged.
 
         Args:
             done: Steps done.
             states: Packed states [n].
-            ways: In how many ways each is reached [n].
+            ways: Number of prefixes that reach each [n].
 
         Yields:
-            States [m, S] that may still be completed, and in how many ways each is reached [m].
+            States [m, S] that may still be completed, and the number of prefixes of each [m].
         """
         left = self.horizon - done - 1
         for begin in range(0, len(states), CHUNK):
@@ -310,7 +309,7 @@ class Feasible:
                 )
 
     def _endings(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In how many ways the last action can follow states [n, S]."""
+        """Return the number of possible last actions after states [n, S]."""
         missing = states[:, self._kinds :]
         last = (
             np.isin(np.arange(self._kinds), self._next_kinds(self.horizon - 1))
@@ -323,7 +322,7 @@ class Feasible:
 
 
 def _acyclic(before: NDArray[np.bool_]) -> list[int]:
-    """The numbers that neither stand in a circle nor come after one, ordered by `before` [n, n]."""
+    """Return the numbers neither in a cycle of `before` [n, n] nor after one, in its order."""
     order: list[int] = []
     left = np.ones(len(before), dtype=np.bool_)
     while (ready := left & ~before[left].any(axis=0)).any():

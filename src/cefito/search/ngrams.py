@@ -1,6 +1,6 @@
-"""The formulas of the prior: counts of steps, and smoothed probabilities of a step.
+"""Formulas of the prior: counts of steps, and smoothed probabilities of a step.
 
-The probability of a step depends on none, one or two steps before it. Let n(…) count steps of the
+The probability of a step depends on zero, one or two steps before it. Let n(…) count steps of the
 task's training windows, only those whose action is among the A allowed ones, s₁, s₂, s₃ be the
 strengths of the three levels, and d, c, a the actions of three consecutive steps of a window. Each
 level is interpolated with the one below it, the mean of a Dirichlet posterior (MacKay and Peto
@@ -11,25 +11,25 @@ differs by context):
     p₂(a | c)   = (n(c, a) + s₂ b₂(a | c)) / (n(c) + s₂)
     p₃(a | d,c) = (n(d, c, a) + s₃ b₃(a | d, c)) / (n(d, c) + s₃)
 
-Procedures repeat an action at once, or go straight back to the one before, at a rate of their own,
-whatever the frequency of that action otherwise. What a level backs off to therefore treats these
-apart, and the others in proportion to the level below:
+Procedures repeat an action at once, or return to the action before the last, at rates that are
+independent of the action's frequency. The back-off distributions therefore treat these separately,
+and all other actions in proportion to the level below:
 
     b₂(c | c)   = ρ,   b₂(a | c) = (1 − ρ) p₁(a) / (1 − p₁(c))        for a ≠ c
     b₃(a | d,c) = λ(a) p₂(a | c) / (1 + (λ − 1) p₂(d | c))            λ(a) = λ for a = d, else 1;
                                                                       all p₂(a | c) where d = c
 
 A repeat gets a share ρ, the rate of a = c among the steps with a step before them. A return has its
-odds under p₂ multiplied by λ: a constant share would throw away what pairs tell of it (in COIN a
+odds under p₂ multiplied by λ: a constant share would discard the information of pairs (in COIN a
 quarter of all steps are returns, of few pairs). λ = odds(σ) / odds(σ'), where σ is the rate of
-a = d among the steps with two different actions before them, and σ' what pairs alone let expect,
-the mean of n(c, d) / n(c) over the same steps. All rates are taken over the counted steps of all
-tasks, as (k + ½) / (m + 1) for k of m steps, then for each task as (k + 20 · overall rate) /
+a = d among the steps with two different actions before them, and σ' its expectation from pairs
+alone, the mean of n(c, d) / n(c) over the same steps. All rates are taken over the counted steps of
+all tasks, as (k + ½) / (m + 1) for k of m steps, then for each task as (k + 20 · overall rate) /
 (m + 20). A single allowed action has all probability.
 
 The start of a window is a context of its own: the first step has p₂ with n(start, a) and b₂ = p₁,
-the second p₃ with n(start, c, a) and b₃ = p₂. Order 2 stops at p₂, order 1 at p₁, whatever went
-before. A task without training windows has n = 0 everywhere: uniform but for ρ and λ.
+the second p₃ with n(start, c, a) and b₃ = p₂. Order 2 stops at p₂, order 1 at p₁. A task without
+training windows has n = 0 everywhere: uniform but for ρ and λ.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["START", "Ids", "Levels", "Reals", "Strengths", "Tally", "Task"]
 
-START = -1  # in the place of an action: before the window
-RATE_STRENGTH = 20.0  # steps that the rate over all tasks weighs in that of one task
+START = -1  # placeholder for the actions before the window
+RATE_STRENGTH = 20.0  # steps that the overall rate counts as in the rate of a task
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -53,12 +53,12 @@ Task = int | Ids
 
 
 class Tally:
-    """How often steps of each kind were counted.
+    """Counts of steps by their context.
 
     Args:
         events: Task, action two steps before, action before and action of steps [M, 4], `START`
             before the window.
-        counts: How often each was seen [M].
+        counts: Number of occurrences of each [M].
         base: More than the largest action id + 1.
     """
 
@@ -77,16 +77,16 @@ class Tally:
             keys, inverse = np.unique(
                 self._key(*(events[:, place] for place in places)), return_inverse=True
             )
-            sums = np.zeros(len(keys) + 1, dtype=np.int64)  # the last one for what was never seen
+            sums = np.zeros(len(keys) + 1, dtype=np.int64)  # the last one for unseen keys
             np.add.at(sums, inverse.ravel(), counts)
             self._sums[name] = np.append(keys, np.iinfo(np.int64).max), sums
 
     def __call__(self, name: str, *ids: ArrayLike) -> Reals:
-        """Counts of steps by task and what `name` says.
+        """Return counts of steps.
 
         Args:
-            name: "" for nothing else, "dca" for the whole event.
-            ids: The task and what `name` says, in this order; ids broadcast.
+            name: Actions that the count depends on besides the task: "" for none, up to "dca".
+            ids: The task and these actions, in this order; ids broadcast.
         """
         keys, sums = self._sums[name]
         wanted = self._key(*ids)
@@ -131,12 +131,12 @@ class Levels:
         order: int,
         strengths: Strengths,
     ) -> Levels:
-        """From the steps counted in training windows.
+        """Make the levels from the steps of training windows.
 
         Args:
             events: Task, action two steps before, action before and action of steps to allowed
                 actions [M, 4], `START` before the window.
-            counts: How often each was seen [M].
+            counts: Number of occurrences of each [M].
             sizes: A of each task [C].
             action_count: K, the number of actions of all tasks.
             order: Level at which the formulas stop.
@@ -145,7 +145,7 @@ class Levels:
         tally = Tally(events, counts, action_count + 1)
         task, d, c, a = events.T
         after, between = c != START, (d != START) & (d != c)
-        # What pairs alone let expect of each return: σ' is its mean.
+        # probability of each return by pairs alone, whose mean is σ'
         expected = tally("ca", task, c, d) / tally("c", task, c)
 
         def rates(hits: NDArray[Any], among: NDArray[np.bool_]) -> Reals:
@@ -166,14 +166,14 @@ class Levels:
         )
 
     def log_probability(self, sequences: Ids, tasks: Ids) -> Reals:
-        """Log-probabilities [n] of sequences of allowed actions [n, T] of the given tasks [n]."""
+        """Return Σ_t log p(a_t | …), [n], of sequences of allowed actions [n, T] of tasks [n]."""
         columns = list(sequences.T)
         return np.asarray(
             sum(np.log(self.step(step, tasks, columns)) for step in range(len(columns)))
         )
 
     def step(self, step: int, task: Task, sequences: Sequence[Ids]) -> Reals:
-        """Probability of the action of a step, given the actions of all steps up to it."""
+        """Return the probability of a step's action, given the actions of all steps so far."""
         a = sequences[step]
         if self.order == 1:
             return self.single(task, a)

@@ -1,4 +1,4 @@
-"""How far n-grams look back and how strongly they are smoothed, chosen by validation windows."""
+"""Order and smoothing of n-grams, chosen by the likelihood of validation windows."""
 
 from __future__ import annotations
 
@@ -8,38 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from cefito.errors import ConfigError
 from cefito.search.ngrams import Ids, Levels, Strengths
 
-__all__ = ["DEFAULT_ORDER", "DEFAULT_STRENGTHS", "GRID", "check_choices", "chosen_smoothing"]
+__all__ = ["DEFAULT_ORDER", "DEFAULT_STRENGTHS", "GRID", "chosen_smoothing"]
 
 DEFAULT_ORDER = 3
 DEFAULT_STRENGTHS = (3.0, 10.0, 10.0)
 GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
 
 
-def check_choices(orders: Sequence[int], grid: Sequence[float]) -> None:
-    """Refuse orders and strengths among which nothing can be chosen.
-
-    Raises:
-        ConfigError: None at all, or one that the formulas do not have.
-    """
-    if (
-        not orders
-        or not set(orders) <= {1, 2, 3}
-        or not grid
-        or not all(0 < value < np.inf for value in grid)
-    ):
-        raise ConfigError(
-            f"prior: cannot choose from orders {list(orders)} and strengths {list(grid)}; "
-            "expected one or more of 1, 2, 3 and one or more positive numbers."
-        )
-
-
 def chosen_smoothing(
     levels: Levels, sequences: Ids, tasks: Ids, *, orders: Sequence[int], grid: Sequence[float]
 ) -> tuple[int, Strengths]:
-    """Order and strengths under which sequences have the highest mean log-likelihood.
+    """Return the order and strengths of the highest mean log-likelihood of sequences.
 
     For each order the strengths are improved one by one, from the defaults, until none changes.
     Ties go to the lower order and to the value met first.

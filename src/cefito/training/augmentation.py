@@ -1,4 +1,4 @@
-"""Training observations on the device, and changes to them: noise, and swaps between windows."""
+"""Training observations on the device, and their augmentation by noise and swaps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Observations:
     Args:
         windows: Training windows.
         config: Changes in training.
-        device: Where they are kept.
+        device: Device of the tensors.
     """
 
     def __init__(self, windows: Windows, config: AugmentationConfig, device: torch.device) -> None:
@@ -39,12 +39,12 @@ class Observations:
     def draw(
         self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Observations of some windows, changed as configured.
+        """Return observations of some windows, changed as configured.
 
         Args:
             rows: Numbers of the windows [B].
             generator: Source of all changes.
-            ends: Windows that the goals come from [B], where they are not the same.
+            ends: Windows of the goals [B]; None for the same windows.
 
         Returns:
             Initial and goal observations, each [B, E].
@@ -75,7 +75,7 @@ class _Groups:
         self.first = (counts.cumsum(0) - counts)[group].to(device)
 
     def swap(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
-        """Replace a share of the rows by random members of their groups."""
+        """Replace a share of the rows [B] by random members of their groups."""
         draw = torch.rand(2, len(rows), generator=generator, device=rows.device)
         other = self.members[self.first[rows] + (draw[0] * self.size[rows]).long()]
         return torch.where(draw[1] < share, other, rows)
@@ -85,8 +85,8 @@ class ActionMeans:
     """The mean normalised observation of each action, over the ends of training windows.
 
     An initial observation shows the window's first action, a goal its last. Training draws means
-    from which the videos of the batch, and a random part of the others, are left out; else a window
-    would recognise itself in them.
+    from which the videos of the batch, and a random part of the others, are left out; otherwise a
+    window would recognise itself in them.
 
     Args:
         windows: Training windows.
@@ -107,7 +107,7 @@ class ActionMeans:
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
         self.video = torch.from_numpy(windows.video).to(mean.device)
         both = torch.from_numpy(np.concatenate([windows.initial, windows.goal])).to(mean.device)
-        # sums over the observations of one action in one video, those of an action together
+        # sums over the observations of each (action, video), ordered by action: [P, E]
         videos = int(self.video.max()) + 1
         key, place = (actions * videos + self.video.repeat(2)).unique(return_inverse=True)
         self.sums = torch.zeros(len(key), both.shape[1], device=mean.device).index_add_(
@@ -124,11 +124,11 @@ class ActionMeans:
             self.known = rows * counts[:, None], counts
 
     def all(self) -> Tensor:
-        """Means over all training windows [K, E]; zero for actions that end none."""
+        """Return the means over all training windows [K, E]; zero for actions without any."""
         return self._mean(torch.ones(len(self.actions), device=self.actions.device))
 
     def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
-        """Means [K, E] without the videos of some windows, nor a random share of the others."""
+        """Return the means [K, E] without the videos of `rows` and a random share of others."""
         videos = int(self.video.max()) + 1
         keep = torch.rand(videos, generator=generator, device=self.actions.device) >= share
         keep[self.video[rows]] = False

@@ -1,4 +1,4 @@
-"""What the task classifier is trained towards."""
+"""Loss of the task classifier."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class ClassifierLoss:
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        """Cross-entropy of a batch."""
+        """Return the cross-entropy of a batch."""
         draw = torch.rand(len(rows), generator=generator, device=rows.device)
-        # the windows of a video stand together, in order
+        # the windows of a video are adjacent, in order
         ends = rows + (draw * self.later[rows]).long()
         initial, goal = self.observations.draw(rows, generator, ends)
         initial, goal, tasks = (group.share(part) for part in (initial, goal, self.tasks[rows]))
@@ -67,10 +67,7 @@ class ClassifierLoss:
         return {"cross_entropy": Term(1.0, loss, torch.tensor(len(tasks), device=loss.device))}
 
     def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
-        """Task accuracy and negative cross-entropy on all validation windows.
-
-        Every process computes the same.
-        """
+        """Return task accuracy and log-likelihood on all validation windows."""
         initial, goal, tasks = self.val
         logits = self.module(initial, goal).float()
         accuracy = (logits.argmax(dim=1) == tasks).double().mean()
@@ -81,7 +78,7 @@ class ClassifierLoss:
 
 
 def _later_windows(windows: Windows) -> Tensor:
-    """How many windows of the same video stand at or behind each window, itself counted, [N]."""
+    """Return the number of windows of the same video from each window on, [N]."""
     later = torch.ones(len(windows), dtype=torch.int64)
     for row in range(len(windows) - 2, -1, -1):
         if windows.video[row] == windows.video[row + 1]:

@@ -1,4 +1,4 @@
-"""One process or several (torchrun): the share of a batch, and sums over all, by gloo or NCCL."""
+"""One process or several (torchrun): shares of a batch, and sums over all processes."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and talks."""
+        """Whether this process writes files and logs."""
         return self.rank == 0
 
     def share(self, rows: Tensor) -> Tensor:
-        """The rows of a batch that this process computes: every world-th."""
+        """Return the rows of a batch that this process computes: every world-th."""
         return rows[self.rank :: self.world]
 
     def sum(self, value: Tensor) -> Tensor:
-        """Sum of a tensor over all processes; no gradient passes."""
+        """Return the sum of a tensor over all processes, without gradients."""
         if self.world == 1:
             return value
         total = value.detach().clone()
@@ -44,7 +44,7 @@ class Processes:
         return total
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Add up the gradients of all processes, in one message."""
+        """Sum the gradients of all processes, in one message."""
         if self.world == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -1,4 +1,4 @@
-"""What the energy field is trained towards: contrastive loss and auxiliary reconstruction."""
+"""Loss of the energy field: contrastive loss and auxiliary reconstruction."""
 
 from __future__ import annotations
 
@@ -70,10 +70,7 @@ class FieldLoss:
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        """Contrastive and auxiliary loss of a batch.
-
-        Everything is drawn for the whole batch, then shared out.
-        """
+        """Return the losses of a batch: all is drawn for the whole batch, then shared out."""
         initial, goal = self.observations.draw(rows, generator)
         negatives = self.sampler.sample(self.actions[rows], self.tasks[rows], generator)
         vectors = self.means.without(rows, _LEFT_OUT, generator) if self.means else None
@@ -94,11 +91,11 @@ class FieldLoss:
         negatives: Tensor,
         dropout: Dropout | None,
     ) -> Mapping[str, Term]:
-        candidates = torch.cat([positives[:, None], negatives], dim=1)
+        candidates = torch.cat([positives[:, None], negatives], dim=1)  # [B, 1 + N, T]
         weight = self.config.auxiliary.weight
         terms: dict[str, Term] = {}
         if weight and self.config.auxiliary.negatives:
-            # every candidate's states are needed in full
+            # all states of every candidate are needed: latents [B, 1 + N, T, D]
             latents = self._latents(initial, candidates, dropout)
             goals = self.module.predictor.head(latents[:, :, -1], candidates[:, :, -1])
             energies = self.module.distance(goals, self.module.target(goal)[:, None])
@@ -120,12 +117,12 @@ class FieldLoss:
         return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
 
     def validate(self, group: Processes) -> Mapping[str, float]:
-        """Success rate and mean accuracy of plans, by the given function."""
+        """Return success rate and mean accuracy of plans."""
         return self.score(self.module, group)
 
     def _contrastive(self, energies: Tensor, positives: Tensor, negatives: Tensor) -> Term:
         loss, positive, negative = self.config.loss, energies[:, 0], energies[:, 1:]
-        if loss.kind == "softmax":
+        if loss.kind == "softmax":  # energies [B, 1 + N], the positive first
             return Term(1.0, *softmax_contrastive(positive, negative, loss.temperature))
         if loss.kind == "regression":
             count = torch.tensor(float(len(energies)), device=energies.device)
@@ -134,7 +131,7 @@ class FieldLoss:
         return Term(1.0, *triplet(positive, negative, margins, loss.reduction))
 
     def _latents(self, initial: Tensor, candidates: Tensor, dropout: Dropout | None) -> Tensor:
-        """Pass 1 for [B, E] and [B, M, T] → [B, M, T, D]."""
+        """Return the latents of pass 1, [B, E] and [B, M, T] → [B, M, T, D]."""
         count = candidates.shape[1]
         centred = self.module.centred(initial).repeat_interleave(count, dim=0)
         latents = self.module.predictor.latents(centred, candidates.flatten(0, 1), dropout=dropout)
@@ -149,8 +146,8 @@ class FieldLoss:
         weight: float,
         dropout: Dropout | None,
     ) -> Term:
-        """Pass 2: cross-entropy of the actions [B, M, T] given the latents [B, M, T, D]."""
-        count, predictor = latents.shape[1], self.module.predictor
+        """Return the cross-entropy of the actions [B, M, T] given the latents (pass 2)."""
+        count, predictor = latents.shape[1], self.module.predictor  # latents [B, M, T, D]
         centred = self.module.centred(initial).repeat_interleave(count, dim=0)
         if self.config.auxiliary.states == "latents":
             logits = predictor.reconstruct_latents(centred, latents.flatten(0, 1), dropout=dropout)

@@ -1,4 +1,4 @@
-"""What happened in training: a JSON line an epoch, and a tracker that shows the same."""
+"""Metrics of a training: a JSON line per epoch, and a tracker that shows the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MetricsLog", "read_metrics"]
 
 
 class MetricsLog:
-    """Writes `metrics.jsonl` of a training, and tells a tracker of the same.
+    """Writes `metrics.jsonl` of a training, and passes the values to a tracker.
 
     Args:
         folder: Folder of the training.
@@ -24,7 +24,7 @@ class MetricsLog:
 
     Raises:
         ConfigError: No such tracker, or it is not installed.
-        RunError: Lines that lie there do not fit, or the tracker cannot begin.
+        RunError: Existing lines do not fit, or the tracker cannot begin.
     """
 
     def __init__(self, folder: Path, epoch: int, *, tracker: str = "tensorboard") -> None:
@@ -57,17 +57,17 @@ class MetricsLog:
             self._tracker.log(shown, step=values["epoch"])
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the tracker."""
         if self._tracker is not None:
             self._tracker.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; a last line cut short by a kill is left out.
+    """Return the lines of a `metrics.jsonl`, without a last line cut short by a kill.
 
     Raises:
-        RunError: A line is not what `MetricsLog` writes, or is not that of the epoch after the one
-            before it; the message names it.
+        RunError: A line is not a line of `MetricsLog`, or not of the next epoch; the message names
+            it.
     """
     remedy = "Remove the file to go on without its earlier lines."
     try:

@@ -1,6 +1,6 @@
 """Contrastive losses: triplets with adaptive margins, or a softmax over the same candidates.
 
-Losses are sums and counts, so that processes that see parts of a batch can add theirs and divide
+Each loss is a sum and a count, so that processes that see shares of a batch can add and divide
 once.
 """
 
@@ -16,11 +16,11 @@ __all__ = ["adaptive_margins", "softmax_contrastive", "triplet"]
 
 
 def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig) -> Tensor:
-    r"""Margin of each triplet: the more actions the positive lacks, the larger.
+    r"""Return the margin of each triplet, larger the more actions the positive lacks.
 
     τ = low + (high − low) · severity, severity = |A⁻ \ A⁺| / |A⁻| over the sets of distinct actions
     (paper, Eq. 3). The released CrossTask T = 3 preset mixes in the fraction of differing
-    positions, weighed by `config.order`.
+    positions, weighted by `config.order`.
 
     Args:
         positives: [B, T].
@@ -32,9 +32,9 @@ def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig)
     """
     inside = (negatives[..., None] == positives[:, None, None]).any(dim=-1)  # [B, N, T]
     equal = negatives[..., None] == negatives[..., None, :]
-    again = equal.tril(diagonal=-1).any(dim=-1)  # stands further left already
-    distinct = (~again).sum(dim=-1)
-    severity = (~again & ~inside).sum(dim=-1) / distinct
+    again = equal.tril(diagonal=-1).any(dim=-1)  # repeats an earlier action, [B, N, T]
+    # severity = |A⁻ \ A⁺| / |A⁻|, [B, N]
+    severity = (~again & ~inside).sum(dim=-1) / (~again).sum(dim=-1)
     if config.order:
         differing = (negatives != positives[:, None]).float().mean(dim=-1)
         severity = (1 - config.order) * severity + config.order * differing
@@ -44,7 +44,7 @@ def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig)
 def triplet(
     positive: Tensor, negative: Tensor, margins: Tensor, reduction: str
 ) -> tuple[Tensor, Tensor]:
-    """Margin triplet loss max(d⁺ − d⁻ + τ, 0) (paper, Eq. 2).
+    """Return the margin triplet loss max(d⁺ − d⁻ + τ, 0) (paper, Eq. 2).
 
     Args:
         positive: Energies of the positives [B].
@@ -53,8 +53,9 @@ def triplet(
         reduction: "mean" over all triplets (paper) or over the "violating" ones (released code).
 
     Returns:
-        Sum of the losses and the number to divide by, both scalars.
+        Sum of the losses and the divisor, both scalars.
     """
+    # max(d⁺ − d⁻ + τ, 0), [B, N]
     losses = (positive[:, None] - negative + margins).clamp_min(0)
     if reduction == "violating":
         return losses.sum(), (losses > 0).sum()
@@ -64,7 +65,7 @@ def triplet(
 def softmax_contrastive(
     positive: Tensor, negative: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the positive among all candidates, with −energy / temperature as logits.
+    """Return the cross-entropy of the positive among all candidates (logits −E / temperature).
 
     With negatives drawn uniformly, −energy / temperature then estimates log p(actions |
     observations) up to a constant.
@@ -77,6 +78,7 @@ def softmax_contrastive(
     Returns:
         Sum of the losses and their number, both scalars.
     """
+    # −energy / temperature, the positive first, [B, 1 + N]
     logits = -torch.cat([positive[:, None], negative], dim=1) / temperature
     target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
     count = torch.tensor(len(logits), device=logits.device)

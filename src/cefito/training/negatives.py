@@ -1,13 +1,13 @@
-"""Wrong sequences to learn from: mixed negatives (paper, Sec. 3.2), drawn for whole batches.
+"""Mixed negatives (paper, Sec. 3.2): wrong sequences to learn from, drawn for whole batches.
 
-Per positive: N distinct sequences, none equal to it, in exact shares or, as the released code has
-it, with a kind drawn for each. *Hard* ones draw every step
-uniformly from the actions of the true task, *easy* ones from those of another task, chosen
-uniformly; *permuted* ones reorder the positive and *edited* ones change it at one position (both
-absent from the paper). Where a category has fewer members than asked for, the missing ones become
-hard (permuted, edited) or easy (hard), and in the end any sequences that are left; without another
-task the easy ones are hard. Small worlds have fewer sequences than are usually asked for: there
-every positive gets all others. Sequences are handled as numbers in base K.
+Each positive gets N distinct other sequences, in exact shares or, as in the released code, with a
+kind drawn for each. *Hard* negatives draw every step uniformly from the actions of the true task,
+*easy* ones from the actions of another task, chosen uniformly; *permuted* ones reorder the positive
+and *edited* ones change it at one position (both absent from the paper). If a kind has too few
+members, the missing ones become hard (permuted, edited) or easy (hard), and finally any sequences
+that are left; without another task easy ones are hard. In small worlds with fewer sequences than
+N + 1, every positive gets all others. Sequences are coded as numbers in base K:
+code = Σ_t a_t K^(T − t).
 """
 
 from __future__ import annotations
@@ -31,24 +31,23 @@ logger = logging.getLogger(__name__)
 _TABLE_HORIZON = 6  # up to here all permutations are listed (720), beyond a random selection
 _ROUNDS = 500
 _VAIN = 200  # vain draws in a row after which no more permutations are tried (released code)
-# spaces less than so many times the number wanted are listed instead of drawn from by rejection
-_DENSE = 4
+_DENSE = 4  # spaces of fewer than so many times the wanted number are listed, not rejection-sampled
 FEW = 256
-"""So many sequences of all tasks are few: all of them are taken where more were asked for."""
-_LISTED = 1 << 20  # so many can be listed
+"""Most sequences of all tasks of which all are taken if more negatives are wanted."""
+_LISTED = 1 << 20  # most sequences that are listed
 
 
 class NegativesConfig(Settings):
     """How many negatives of which kind.
 
     Attributes:
-        count: N, negatives a positive; all there are, where that is fewer and no more than 256.
+        count: N, negatives a positive; all other sequences if these are fewer and at most 256.
         hard: r, the share of hard ones among those neither permuted nor edited (paper: 0.8).
         permuted: Share of N that reorders the positive (paper: none; released CrossTask T = 3:
             0.08).
         edited: Share of N that changes the positive at one position (paper: none).
-        exact: Draw the shares above as exact numbers; or else draw the kind of each negative by
-            itself, with the shares as probabilities, until there are N (released code).
+        exact: Draw the shares above as exact numbers; otherwise draw the kind of each negative with
+            the shares as probabilities, until there are N (released code).
     """
 
     count: int = Field(50, ge=1)
@@ -66,7 +65,7 @@ class NegativesConfig(Settings):
         return self
 
     def shares(self) -> tuple[int, int, int, int]:
-        """Numbers of permuted, edited, hard and easy negatives; they add up to `count`."""
+        """Return the numbers of permuted, edited, hard and easy negatives; their sum is N."""
         permuted = round(self.permuted * self.count)
         edited = min(round(self.edited * self.count), self.count - permuted)
         hard = round(self.hard * (self.count - permuted - edited))
@@ -89,7 +88,7 @@ class ActionSets:
     def build(
         cls, actions: Mapping[int, Sequence[int]], device: torch.device | str = "cpu"
     ) -> ActionSets:
-        """From the ascending action ids of tasks 0..C−1; every task needs at least one."""
+        """Make the table from the ascending action ids, at least one, of tasks 0..C−1."""
         rows = [list(actions[task]) for task in range(len(actions))]
         widest = max(len(row) for row in rows)
         table = torch.tensor([row + row[:1] * (widest - len(row)) for row in rows], device=device)
@@ -106,7 +105,7 @@ class NegativeSampler:
         horizon: T.
 
     Attributes:
-        config: Number and kinds, the number reduced to what a small world has.
+        config: Number and kinds, the number reduced to the sequences of a small world.
 
     Raises:
         SamplingError: K^T does not fit 63 bits, or there are not so many sequences.
@@ -139,7 +138,7 @@ class NegativeSampler:
         )
 
     def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw N negatives a positive.
+        """Draw N negatives for each positive.
 
         Args:
             positives: True sequences [B, T], of actions of their tasks.
@@ -160,8 +159,8 @@ class NegativeSampler:
     def sample_codes(
         self, positives: Tensor, tasks: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """As `sample`, but sequences as numbers [B, N], and how many are of each kind [B, 4]."""
-        truth = positives @ self.weights
+        """Draw as `sample`; return codes [B, N] and the number of each kind [B, 4]."""
+        truth = positives @ self.weights  # codes of the positives [B]
         if self._all and self._universe is not None:
             return self._others(self._universe, truth, tasks)
         n_permuted, n_edited, n_hard, n_easy = self.config.shares()
@@ -178,6 +177,7 @@ class NegativeSampler:
             given[:, 1] = self._place(
                 codes, given, *self._edited(positives, tasks, truth), n_edited, generator
             )
+        # hard ones [B] make up for missing kinds, as far as the A^T sequences of the task last
         wanted = n_hard + n_permuted + n_edited - given.sum(dim=1)
         space = self.actions.sizes[tasks].double() ** self.horizon
         room = (space - 1 - given.sum(dim=1)).clamp(max=2.0**40).long()
@@ -202,7 +202,7 @@ class NegativeSampler:
         count: Tensor | int,
         generator: torch.Generator,
     ) -> Tensor:
-        """Put up to `count` random valid candidates behind what each row holds; says how many."""
+        """Append up to `count` random valid candidates to each row; return how many, [B]."""
         keys = torch.rand(candidates.shape, generator=generator, device=self.device).masked_fill(
             ~valid, 2.0
         )
@@ -247,10 +247,10 @@ class NegativeSampler:
         hard: Tensor,
         generator: torch.Generator,
     ) -> None:
-        """Hard negatives of rows whose space is nearly used up: list it, pick from what is left."""
+        """Pick hard negatives for rows whose space is nearly used up, from a list of the rest."""
         size = self.actions.sizes[tasks[dense]]
         ranks = torch.arange(int(size.max()) ** self.horizon, device=self.device)
-        # [R, T]
+        # digits of all ranks to the base of each row's task size: [R, ranks, T]
         powers = size[:, None] ** torch.arange(self.horizon - 1, -1, -1, device=self.device)
         digits = ranks[None, :, None] // powers[:, None] % size[:, None, None]
         candidates = (
@@ -270,12 +270,12 @@ class NegativeSampler:
     def _fill(
         self, codes: Tensor, given: Tensor, tasks: Tensor, truth: Tensor, generator: torch.Generator
     ) -> None:
-        """Draw the remaining hard and the easy negatives, anew wherever a draw repeats."""
+        """Draw the remaining hard and the easy negatives; redraw repeated ones."""
         last_hard = given[:, :3].sum(dim=1)[:, None]
         place = torch.arange(codes.shape[1], device=self.device)
         rows = torch.arange(len(codes), device=self.device)
         redraw = codes < 0
-        # the last ones of few are met rarely; they are picked from a list
+        # the last ones of few sequences are rarely drawn; they are picked from a list
         few = self._universe is not None and len(self._universe) <= FEW
         for _ in range(_ROUNDS // 10 if few else _ROUNDS):
             proposed = self._propose(tasks[rows], place >= last_hard[rows], generator)
@@ -291,9 +291,9 @@ class NegativeSampler:
         raise self._exhausted(int(tasks[rows[0]]))
 
     def _one_by_one(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
-        """The first N distinct sequences other than the truth of a stream of draws, [B, N].
+        """Return the first N distinct sequences of a stream of draws, without the truth, [B, N].
 
-        The kind of each draw is drawn by itself. After `_VAIN` vain draws in a row a positive gets
+        The kind of each draw is drawn separately. After `_VAIN` vain draws in a row a positive gets
         no more permutations. Streams are drawn in blocks, and most end within the first.
         """
         count, batch = self.config.count, len(positives)
@@ -309,9 +309,9 @@ class NegativeSampler:
             known = torch.cat([truth[rows][:, None], codes[rows]], dim=1)
             new = ~_repeated(torch.cat([known, drawn], dim=1))[:, known.shape[1] :]
             place = torch.arange(1, width + 1, device=self.device).expand_as(new)
-            last = torch.where(new, place, 0).cummax(dim=1).values  # of the last new one so far
+            last = torch.where(new, place, 0).cummax(dim=1).values  # place of the last new one
             idle = place - last + torch.where(last == 0, vain[rows][:, None], 0)
-            # from here on kinds are drawn otherwise, so that the rest of the block does not count
+            # without permutations kinds are drawn differently: the rest of the block is dropped
             spent = (idle >= _VAIN) & shuffled[rows][:, None]
             ends = torch.where(spent.any(dim=1), spent.int().argmax(dim=1) + 1, width)
             new &= place <= ends[:, None]
@@ -332,7 +332,7 @@ class NegativeSampler:
     def _stream(
         self, positives: Tensor, tasks: Tensor, shuffled: Tensor, generator: torch.Generator
     ) -> Tensor:
-        """A block of independent draws for each row [B, 2 N + 16], as numbers."""
+        """Return a block of independent draws for each row, as codes [B, 2 N + 16]."""
         shape = (len(positives), 2 * self.config.count + 16)
 
         def chance(share: float) -> Tensor:
@@ -350,9 +350,9 @@ class NegativeSampler:
 
     def _exhausted(self, task: int) -> SamplingError:
         return SamplingError(
-            f"task {task} cannot be given {self.config.count} distinct negatives at horizon "
-            f"{self.horizon}: its own {int(self.actions.sizes[task])} actions and those of the "
-            "other tasks do not suffice. Ask for fewer negatives."
+            f"task {task} has fewer than {self.config.count} distinct negatives at horizon "
+            f"{self.horizon}, with its own {int(self.actions.sizes[task])} actions and the actions "
+            "of other tasks. Choose fewer negatives."
         )
 
     def _pick(
@@ -364,7 +364,7 @@ class NegativeSampler:
         wanted: Tensor,
         generator: torch.Generator,
     ) -> None:
-        """Fill the slots wanted of some rows with any sequences that these do not hold yet."""
+        """Fill the wanted slots of some rows with any sequences that the rows do not hold yet."""
         for row, slots in zip(rows.tolist(), wanted, strict=True):
             taken = torch.cat([codes[row][~slots], truth[row : row + 1]])
             free = universe[~torch.isin(universe, taken)]
@@ -372,7 +372,7 @@ class NegativeSampler:
             codes[row, slots] = free[order[: int(slots.sum())]]
 
     def _others(self, universe: Tensor, truth: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:
-        """All sequences but the true ones [B, N], and how many are of each kind [B, 4]."""
+        """Return all sequences but the true ones [B, N], and the number of each kind [B, 4]."""
         last = (universe == truth[:, None]).to(torch.int8).argsort(dim=1, stable=True)
         codes = universe[last][:, :-1]
         given = torch.zeros(len(truth), 4, dtype=torch.int64, device=self.device)
@@ -381,7 +381,7 @@ class NegativeSampler:
         return codes, given
 
     def _listed(self) -> Tensor:
-        """The sequences of all tasks as numbers, ascending, each once."""
+        """Return the codes of the sequences of all tasks, ascending, each once."""
         powers = torch.arange(self.horizon - 1, -1, -1, device=self.device)
         parts = []
         for row, size in zip(self.actions.table, self.actions.sizes.tolist(), strict=True):
@@ -391,7 +391,7 @@ class NegativeSampler:
         return every
 
     def _propose(self, tasks: Tensor, easy: Tensor, generator: torch.Generator) -> Tensor:
-        """One uniform draw for each slot, from the row's task or, where `easy`, from another."""
+        """Return a uniform draw for each slot, from the row's task or, if `easy`, from another."""
         shape = easy.shape
         others = len(self.actions.sizes) - 1
         source = tasks[:, None].expand(shape)
@@ -412,7 +412,7 @@ def check_negatives(
     action_count: int,
     horizon: int,
 ) -> None:
-    """Refuse a number of negatives that there are not, and say where a small world has fewer.
+    """Refuse a number of negatives that cannot be drawn; warn if a small world has fewer.
 
     Args:
         config: Number and kinds.
@@ -431,8 +431,8 @@ def check_negatives(
     )
     if sampler.config.count < config.count:
         logger.warning(
-            "%d negatives are asked for, but all tasks together have only %d sequences of %d "
-            "actions: every window is told from all the others",
+            "%d negatives are configured, but all tasks together have only %d sequences of %d "
+            "actions: every window is compared with all others",
             config.count,
             sampler.config.count + 1,
             horizon,
@@ -440,23 +440,23 @@ def check_negatives(
 
 
 def _given(count: int, sequences: int, horizon: int) -> int:
-    """How many negatives a positive gets of so many sequences."""
+    """Return the number of negatives of each positive, given the number of sequences."""
     if sequences < 2:
         raise SamplingError(
-            f"all tasks together have a single sequence of {horizon} actions, so that there is "
-            "nothing to learn. Annotate more actions.",
+            f"all tasks together have a single sequence of {horizon} actions: there is nothing to "
+            "learn. Annotate more actions.",
         )
     if count >= sequences > FEW:
         raise SamplingError(
-            f"{count} negatives were asked for, but all tasks together have only "
-            f"{sequences:,} sequences of {horizon} actions. Ask for fewer.",
+            f"{count} negatives are configured, but all tasks together have only "
+            f"{sequences:,} sequences of {horizon} actions. Choose fewer.",
             setting="training.negatives.count",
         )
     return min(count, sequences - 1)
 
 
 def _repeated(codes: Tensor) -> Tensor:
-    """True where an equal number stands further left in the row, [B, M] → [B, M]."""
+    """Return True for codes that occur further left in the row, [B, M] → [B, M]."""
     ordered, order = codes.sort(dim=1, stable=True)
     again = torch.zeros_like(codes, dtype=torch.bool)
     again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]

@@ -1,4 +1,4 @@
-"""What the proposal network is trained towards."""
+"""Loss of the proposal network."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ProposalLoss:
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        """Cross-entropy of a batch."""
+        """Return the cross-entropy of a batch."""
         initial, goal = self.observations.draw(rows, generator)
         initial, goal, actions, tasks = (
             group.share(part) for part in (initial, goal, self.actions[rows], self.tasks[rows])
@@ -77,10 +77,7 @@ class ProposalLoss:
         return {"cross_entropy": Term(1.0, -true.sum(), counted.sum())}
 
     def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
-        """Mean log-likelihood and accuracy of the steps of all validation windows.
-
-        Every process computes the same.
-        """
+        """Return mean log-likelihood and accuracy of the steps of all validation windows."""
         initial, goal, actions, tasks = self.val
         chances = self._log_probabilities(self.module(initial, goal), tasks)
         true, counted = self._true(chances, actions, tasks)
@@ -91,13 +88,13 @@ class ProposalLoss:
         }
 
     def _log_probabilities(self, logits: Tensor, tasks: Tensor) -> Tensor:
-        """Over the actions that each window's task may use, −∞ for the others, [B, T, K]."""
+        """Return log p over the actions of each window's task, −∞ for others, [B, T, K]."""
         return (
             logits.float().masked_fill(~self.allowed[tasks][:, None], -torch.inf).log_softmax(dim=2)
         )
 
     def _true(self, chances: Tensor, actions: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of true actions, 0 where their task may not use them, and where it may; [B, T]."""
+        """Return log p of true actions, 0 if not of their task, and if they are; both [B, T]."""
         counted = self.allowed[tasks].gather(1, actions)
         true = chances.gather(2, actions[:, :, None]).squeeze(2)
         return torch.where(counted, true, 0.0), counted

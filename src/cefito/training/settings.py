@@ -1,4 +1,4 @@
-"""Settings of trainings: what all have, and what field and classifier add."""
+"""Settings of trainings: common settings, and settings of field and classifier."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class AugmentationConfig(Settings):
         scale: Deviations of each "feature" over the training windows, or the single one over all
             features and windows of the "batch", initial and goal observations apart (released
             code).
-        swap: Chance that an observation is replaced by that of another training window of the same
-            task whose first action (for the initial one) or last action (for the goal) is the same.
+        swap: Chance that an observation is replaced by the observation of another training window
+            of the same task and first action (initial) or last action (goal).
     """
 
     noise: float = Field(0.0, ge=0)
@@ -108,7 +108,7 @@ class TrainingConfig(Settings):
     """How a network is trained.
 
     Attributes:
-        precision: What matrix products are computed in: "float32", "bfloat16", or "auto", bfloat16
+        precision: Precision of matrix products: "float32", "bfloat16", or "auto", bfloat16
             where the device multiplies it natively. Weights, losses and the optimiser are float32.
     """
 
@@ -156,11 +156,11 @@ class AuxiliaryConfig(Settings):
 
     Attributes:
         weight: λ; 0 is off.
-        states: What stands in the state slots of the second pass: the predicted "states", embedded
-            again, with the logits of an action read at the state behind it; or the "latents" of the
+        states: Content of the state slots in the second pass: the predicted "states", embedded
+            again, with the logits of an action read at the state after it; or the "latents" of the
             first pass as they are, with the logits read at the actions' own slots, without the
             final norm (released code).
-        goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the
+        goal: Content of the goal's slot in the second pass: the "true" goal (paper) or the
             "predicted" one; with "latents" it is always the predicted one.
         negatives: Reconstruct the actions of every negative too, with half the weight on them
             (released code).

@@ -1,6 +1,6 @@
-"""Where the metrics of trainings are shown beside their files: TensorBoard, or a tracker of runs.
+"""Trackers that show the metrics of trainings: TensorBoard, Weights & Biases, trackio.
 
-A tracker only ever gets copies: whatever it does, metrics.jsonl is whole.
+A tracker only receives copies, so that metrics.jsonl stays whole if it fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Tracker(Protocol):
         """Show the numbers of an epoch."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Finish."""
 
 
 class _TensorBoard:
@@ -44,7 +44,7 @@ class _TensorBoard:
 
 
 class _Runs:
-    """A module that has `init`, `log` and `finish`, as Weights & Biases and those after it have."""
+    """A module with `init`, `log` and `finish`, such as Weights & Biases."""
 
     def __init__(self, name: str, folder: Path, **options: Any) -> None:
         self.module = import_module(name)
@@ -59,7 +59,7 @@ class _Runs:
 
 
 def _wandb(folder: Path, epoch: int) -> Tracker:  # noqa: ARG001
-    # it resumes runs by their id, so that the folder decides which it is
+    # runs are resumed by their id, so that the folder identifies the run
     place = sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     return _Runs("wandb", folder, id=place, dir=str(folder))
 
@@ -77,7 +77,7 @@ TRACKERS: dict[str, Callable[[Path, int], Tracker]] = {
 
 
 def check_tracker(name: str) -> None:
-    """Refuse a tracker that there is not; TensorBoard is left out where it is not installed.
+    """Refuse an unknown or missing tracker; TensorBoard may be missing.
 
     Raises:
         ConfigError: Unknown, or not installed.
@@ -94,12 +94,12 @@ def check_tracker(name: str) -> None:
 
 
 def open_tracker(name: str, folder: Path, *, epoch: int) -> Tracker | None:
-    """A tracker for a training; None where none is asked for or TensorBoard is not installed.
+    """Return a tracker for a training; None for "none", or if TensorBoard is not installed.
 
     Args:
         name: Name of the tracker, or "none".
         folder: Folder of the training.
-        epoch: Finished epochs; what was shown beyond them is dropped where the tracker can.
+        epoch: Finished epochs; later values are dropped if the tracker can.
 
     Raises:
         ConfigError: Unknown, or not installed.
@@ -114,7 +114,7 @@ def open_tracker(name: str, folder: Path, *, epoch: int) -> Tracker | None:
         if name == "tensorboard":  # the extra is not installed
             return None
         raise RunError(f"tracker '{name}': {problem}.", setting="tracker") from problem
-    except Exception as problem:  # of others' making: no account, no network, no right
+    except Exception as problem:  # of the tracker: no account, no network, no right
         raise RunError(
             f"tracker '{name}' could not begin ({type(problem).__name__}: {problem}). Set it up, "
             "or train without.",

@@ -1,8 +1,8 @@
-"""The training loop, the same for every network.
+"""The training loop of every network.
 
-A loss is given as sums and counts and scores itself on the validation split; the trainer
-optimises, averages weights, keeps the best epoch and stops early. Killed at any moment, it can go
-on; on a CPU, with the very same weights.
+A loss consists of sums and counts, and scores itself on the validation split; the trainer
+optimises, averages weights, keeps the best epoch and stops early. A killed training can be resumed;
+on a CPU, with bit-identical weights.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a loss: its share of this process's rows.
-
-    Over all processes it is weight · sum of sums / sum of counts.
+    """One term of a loss: weight · Σ sum / Σ count over all processes.
 
     Attributes:
-        weight: What it counts for in the loss.
-        sum: Over the rows of this process, a scalar.
-        count: What the sums of all processes are divided by, a scalar; this process's part of it.
+        weight: Weight in the loss.
+        sum: Sum over the rows of this process, a scalar.
+        count: Number of summands of this process, a scalar.
     """
 
     weight: float
@@ -51,11 +49,11 @@ class Term:
 
 
 class Loss(Protocol):
-    """What is trained, on what, towards what."""
+    """A module with its training examples and its loss."""
 
     @property
     def module(self) -> nn.Module:
-        """What is trained."""
+        """The module to train."""
 
     def __len__(self) -> int:
         """Number of training examples."""
@@ -63,33 +61,30 @@ class Loss(Protocol):
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        """Losses of a batch.
+        """Return the losses of a batch.
 
         Args:
             rows: Numbers of the batch's examples [B], of all processes.
-            generator: For all that is drawn for the whole batch, alike on every process.
-            group: Tells which of the rows are this process's share.
+            generator: Source of all that is drawn for the whole batch, equal on every process.
+            group: The processes, which share the rows.
         """
 
     def validate(self, group: Processes) -> Mapping[str, float]:
-        """Scores on the validation split, higher is better.
-
-        The first decides, the next break ties.
-        """
+        """Return scores on the validation split, higher is better; later ones break ties."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training went.
+    """Result of a training.
 
     Attributes:
         epochs: Epochs that were run.
         best_epoch: The epoch that was kept.
         scores: Its validation scores.
-        resumed: Whether it went on from a checkpoint.
-        metrics: Names of the scores; none where a checkpoint of an earlier version was finished.
-        precision: What matrix products were computed in.
-        processor: What the device multiplies bfloat16 by.
+        resumed: Whether it was resumed from a checkpoint.
+        metrics: Names of the scores.
+        precision: Precision of matrix products.
+        processor: Support of the device for bfloat16.
     """
 
     epochs: int
@@ -125,13 +120,13 @@ def train(
         stopping: Validation and early stopping.
         seed: Seed of batches, negatives, noise.
         key: Everything that determines the result; a checkpoint with another key is refused.
-        precision: What matrix products are computed in; weights, optimiser and losses are float32.
-        folder: Where checkpoint and metrics go; a checkpoint that lies there is resumed. None keeps
+        precision: Precision of matrix products; weights, optimiser and losses are float32.
+        folder: Folder of checkpoint and metrics; an existing checkpoint is resumed. None to keep
             nothing.
-        label: What the progress bar says.
+        label: Label of the progress bar.
         progress: Shows progress.
         group: The processes that train together.
-        tracker: Who shows the metrics that are kept in the folder, as in `TRACKERS`.
+        tracker: Name of the tracker that shows the metrics, as in `TRACKERS`.
 
     Raises:
         ConfigError: No such tracker, or it is not installed.
@@ -164,7 +159,7 @@ class _Training:
             self.module.parameters(),
             lr=optimiser.learning_rate,
             weight_decay=optimiser.weight_decay,
-            # rounds otherwise, so that trainings in float32 keep the one that they always had
+            # the fused form rounds differently, so that float32 keeps the other one
             fused=(precision == "bfloat16" and self.device.type in ("cpu", "cuda")) or None,
         )
         self.state = TrainingState(key=hashlib.sha256(key.encode()).hexdigest())
@@ -176,7 +171,7 @@ class _Training:
             )
         elif ema.decay:
             self.state.average = _copy(self.module)
-        self.group.wait()  # all have read before the first writes
+        self.group.wait()  # all processes have read before the first one writes
         self.log = None
         if folder and group.first:
             self.log = MetricsLog(folder, self.state.epoch, tracker=tracker)
@@ -246,7 +241,7 @@ class _Training:
         ):
             terms = self.loss.terms(rows, draws, self.group)
         values: dict[str, Tensor] = {}
-        loss = torch.zeros((), device=self.device)
+        loss = torch.zeros((), device=self.device)  # Σ_k weight_k · sum_k / count_k
         for name, term in terms.items():
             count = self.group.sum(term.count).clamp_min(1)
             loss = loss + term.weight * term.sum / count
@@ -271,6 +266,7 @@ class _Training:
         return {name: float(value) for name, value in values.items()}
 
     def _rate(self, steps: int) -> float:
+        """Return the learning rate of the current step, of so many steps an epoch."""
         config, total = self.config, self.config.epochs * steps
         rising = config.warmup * total
         if self.state.step < rising:
@@ -286,6 +282,7 @@ class _Training:
 
     @torch.no_grad()
     def _average(self) -> None:
+        """Update the moving average: θ̄ ← decay · θ̄ + (1 − decay) · θ."""
         if not self.state.average:
             return
         step, current = self.state.step, self.module.state_dict()

@@ -149,38 +149,19 @@ def test_files_of_something_else(model, tmp_path):
 
     refused(r"chain\.safetensors: no such file\. Train the run again")
     model.save(tmp_path)
-    tensors, metadata = load_tensors(tmp_path / "chain.safetensors", "pt", "", RunError)
-
-    def write(change, **more):
-        write_tensors(tmp_path / "chain.safetensors", change, {**metadata, **more})
-
-    nothing = r"chain\.safetensors: holds no chain\. Train the run again\."
-    write(tensors, temperature="0")
+    path = tmp_path / "chain.safetensors"
+    tensors, metadata = load_tensors(path, "pt", "", RunError)
+    nothing = r"chain\.safetensors: not a chain of this configuration"
+    write_tensors(path, tensors)
     refused(nothing)
-    write(tensors, temperature="warm")
-    refused(nothing)
-    write_tensors(tmp_path / "chain.safetensors", tensors)
-    refused(nothing)
-    write({name: tensor for name, tensor in tensors.items() if name.startswith("0.")})
-    refused(nothing)
-    write({**tensors, "2.scale": tensors["1.scale"]})
-    refused(nothing)
-    write({"weight": tensors["1.scale"]})
-    refused(nothing)
-    write({**tensors, "1.emission.bias": tensors["1.emission.bias"][:-1]})
-    refused(nothing)
-    write({**tensors, "1.states_lookup": tensors["1.states_lookup"].flip(1)})
-    refused(nothing)
-    write({name: tensor for name, tensor in tensors.items() if name != "1.change"})
-    refused(r"'change' is missing")
-    write({**tensors, "1.ends": tensors["1.ends"][:, :, :-1]})
-    refused(r"'ends' has shape")
-
-
-def test_observations_of_another_size(model):
-    wrong = np.zeros((1, 7), np.float32)
-    with pytest.raises(RunError, match="observations have 7 features; this run was trained on 8"):
-        model.scores(Queries(initial=wrong, goal=wrong))
+    for wrong in (
+        {name: tensor for name, tensor in tensors.items() if name.startswith("0.")},
+        {"weight": tensors["1.scale"]},
+    ):
+        write_tensors(path, wrong, metadata)
+        refused(nothing)
+    write_tensors(path, {n: t for n, t in tensors.items() if n != "1.change"}, metadata)
+    refused("'change' is missing")
 
 
 def test_a_query_alone_has_the_scores_that_it_has_among_others(model, queries, monkeypatch):

@@ -1,4 +1,4 @@
-"""Training of the energy field: each of its parts by itself, towards the same loss."""
+"""Training of the energy field: each component separately, with the same loss."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def fit_field(
     context: TrainingContext,
     start: EnergyField | CompositeField | None = None,
 ) -> tuple[EnergyField | CompositeField, dict[str, TrainingResult]]:
-    """Train all parts of the field, one after the other.
+    """Train all components of the field, one after the other.
 
-    Each keeps the epoch whose plans for validation windows are best by its own energy. A part's
-    training does not depend on which other parts there are: the forward part of a field of both
+    Each keeps the epoch whose plans for validation windows are best by its own energy. The training
+    of a component does not depend on the other components: the forward component of a field of both
     directions is the field of one direction.
 
     Args:
@@ -59,19 +59,19 @@ def fit_field(
         val: Validation windows.
         space: Actions of each task.
         settings: All settings.
-        seed: Seed of the first part, from which those of the others follow.
-        context: Where it is trained; checkpoints and metrics go into `field/`, `field-backward/`,
-            `field-1/` and so on of its folder.
-        start: A field over the first of these actions, to begin with; of the same settings. Its
-            mean observation stays.
+        seed: Seed of the first component; the seeds of others are derived from it.
+        context: Device and folder; checkpoints and metrics are in `field/`, `field-backward/`,
+            `field-1/` etc.
+        start: A field over the first of these actions to begin with, of the same settings. Its
+            mean observation is kept.
 
     Returns:
-        The field, and how its trainings went.
+        The field, and the results of its trainings.
 
     Raises:
         ConfigError: `start` knows actions by text embeddings, and the windows have none for new
             actions, or others.
-        SamplingError: Too few sequences for the negatives asked for.
+        SamplingError: Too few sequences for the configured negatives.
         RunError: A checkpoint in the folder belongs to another training.
     """
     observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
@@ -89,15 +89,15 @@ def fit_field(
     )
     learned = {} if start is None else dict(named_components(start))
     results = {}
-    for name, part in named_components(field):
+    for name, component in named_components(field):
         own = component_seed(seed, name)
-        part.reset(generator_for("cpu", own, _STREAM), mean=observed)
+        component.reset(generator_for("cpu", own, _STREAM), mean=observed)
         if learned:
-            apart = () if part.predictor.learned_actions else ("predictor.action_vectors",)
-            copy_learned(part, learned[name], apart=apart)
-        part.to(context.device)
-        results[name.suffixed(FIELD)] = _fit_part(
-            part,
+            apart = () if component.predictor.learned_actions else ("predictor.action_vectors",)
+            copy_learned(component, learned[name], apart=apart)
+        component.to(context.device)
+        results[name.suffixed(FIELD)] = _fit_component(
+            component,
             name,
             reversed_windows(train) if name.backward else train,
             reversed_windows(val) if name.backward else val,
@@ -111,7 +111,7 @@ def fit_field(
 
 
 def field_size(config: FieldConfig, shape: Shape) -> int:
-    """Learned numbers of a field for data of a shape."""
+    """Return the number of parameters of a field for data of a shape."""
     widths = {
         "observed": shape.observation_dim,
         "text": shape.text_dim,
@@ -129,14 +129,14 @@ def field_size(config: FieldConfig, shape: Shape) -> int:
 
 
 def component_seed(seed: int, name: ComponentName) -> int:
-    """The seed of a part of the field; that of the first part is the run's."""
+    """Return the seed of a component; the first one has the run's."""
     if name == ComponentName():
         return seed
     return derived_seed(seed, _COMPONENTS, name.member, int(name.backward))
 
 
-def _fit_part(
-    part: EnergyField,
+def _fit_component(
+    component: EnergyField,
     name: ComponentName,
     train: Windows,
     val: Windows,
@@ -151,10 +151,10 @@ def _fit_part(
     problems, actual = validation_problems(
         val, space, windows=training.stopping.windows, candidates=training.stopping.candidates
     )
-    if name == ComponentName():  # the same for all parts
+    if name == ComponentName():  # the same for all components
         warn_guided(problems, horizon=val.horizon, candidates=training.stopping.candidates)
     loss = FieldLoss(
-        field=part,
+        field=component,
         train=train,
         actions=dict(enumerate(space.actions)),
         config=training,
@@ -178,11 +178,11 @@ def _fit_part(
 
 
 def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) -> Tensor | None:
-    """Frozen vectors of the actions, as configured; None where they are learned.
+    """Return the frozen vectors of the actions [K, W], as configured; None if they are learned.
 
-    Mean observations are taken over those before and those after an action, and so are the same for
-    both directions: on real videos the two look alike, and each direction recognises its own ends
-    better by the mean of both than by that of its own kind alone.
+    Mean observations include both observations before and after an action, so that they are the
+    same for both directions: on real videos the two are similar, and the mean of both works better
+    for each direction than the mean of its own kind.
     """
     if settings.field.action_encoding == "observed":
         mean = mean if settings.field.centre else torch.zeros_like(mean)
@@ -193,19 +193,19 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
 
 
 def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Tensor | None:
-    """Frozen vectors of the actions that a field knows, and of new ones behind them, [K, W].
+    """Return frozen vectors of a field's actions, followed by new actions, [K, W].
 
-    None where the field learned them. Of mean observations, those that further windows show of
-    known actions are taken in; vectors of text stay as they are.
+    None if the field learned them. Mean observations are updated by further windows of known
+    actions; text vectors are kept.
 
     Args:
         windows: Further training windows, whose K actions continue those of the field.
         start: The field.
 
     Raises:
-        ConfigError: New actions without text embeddings of the width that the field knows.
+        ConfigError: New actions without text embeddings of the field's width.
     """
-    first = next(part for _, part in named_components(start))
+    first = next(component for _, component in named_components(start))
     known = first.predictor.action_vectors.detach().to("cpu")
     if first.predictor.learned_actions:
         return None

@@ -1,9 +1,8 @@
-"""Fitting the objective on validation windows, so that no term can hurt.
+"""Fitting the weights of the objective on validation windows.
 
-The chain is always there, as it was calibrated. The prior, and then the energy, are added only
-where they improve plans of videos that no weight was fitted on; what is fitted is shrunk towards
-nothing. Where a term is added, the score is divided by a temperature, so that the probabilities of
-plans say how often they are right.
+The calibrated chain always has weight 1. The prior, and then the energy, are added only if they
+improve plans of held-out videos; their weights are shrunk towards zero. If a term is added, the
+score is divided by a temperature that calibrates the probabilities of plans.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from cefito.search.prior import NGramPrior
 __all__ = ["CANDIDATES", "MOST_TASKS", "fit_objective"]
 
 CANDIDATES = 64
-"""Likeliest sequences of a window under the chain, over all tasks, that the truth is told from."""
+"""Number of candidates of a window: its likeliest sequences under the chain, over all tasks."""
 MOST_TASKS = 5
-"""Most tasks of a query among which the number to search is chosen."""
-_NO_ENERGY = 1e6  # in the place of an infinite energy, of a field that diverged
-_BATCH = 1024  # sequences whose energies are computed at once; more of them leave the caches behind
+"""Upper bound of the number of tasks to search."""
+_NO_ENERGY = 1e6  # replaces the infinite energies of a diverged field
+_BATCH = 1024  # sequences whose energies are computed at once, within the caches of a CPU
 _JOINT, _PRIOR, _ENERGY = 0, 1, 2  # columns of the features
 _FOLDS = 5
 _ROUNDING = 1e-9
@@ -43,13 +42,13 @@ class _Candidates:
     """The candidates of N windows.
 
     Attributes:
-        features: Of each window, higher is better: log-probability of task and sequence under the
-            chain, log-probability under the prior, minus the energy, [N, n, 3].
+        features: log q(task, sequence) under the chain, log p(sequence) under the prior, and
+            −energy, [N, n, 3].
         log_task: Log-probability of each candidate's task [N, n].
-        correct: Share of right actions, 0 under a wrong task, [N, n].
-        possible: Which are sequences at all [N, n].
-        rank: Place of each one's task among the window's likeliest [N, n].
-        truth: Row of each window's true sequence, −1 where it is not among them [N].
+        correct: Share of correct actions, 0 under a wrong task, [N, n].
+        possible: Which candidates are possible sequences [N, n].
+        rank: Rank of each candidate's task among the window's likeliest [N, n].
+        truth: Candidate that is the true sequence, −1 if there is none [N].
         videos: Video of each window [N].
     """
 
@@ -62,22 +61,22 @@ class _Candidates:
     videos: NDArray[np.int64]
 
     def subset(self, rows: NDArray[np.bool_]) -> _Candidates:
-        """Those of some windows."""
+        """Return the candidates of some windows."""
         return _Candidates(**{name: value[rows] for name, value in vars(self).items()})
 
     def offsets(self) -> list[NDArray[np.float64]]:
-        """What the chain says of each window's possible candidates."""
+        """Return log q of each window's possible candidates."""
         return [column[:, 0] for column in self.columns([_JOINT])]
 
     def fit(self, chosen: Sequence[int]) -> NDArray[np.float64]:
-        """Weights of some of the features, beside the chain's of one."""
+        """Fit the weights of some features; the chain has weight 1."""
         if not chosen:
             return np.zeros(0)
         features, truth = self.columns(chosen), self.truth.tolist()
         return fit_weights(features, truth, offsets=self.offsets()).weights
 
     def held_out(self, chosen: Sequence[int]) -> NDArray[np.float64]:
-        """Scores under weights fitted on other videos, −∞ where impossible, [N, n]."""
+        """Return scores under weights fitted on other videos, −∞ if impossible, [N, n]."""
         folds = video_folds(self.videos, _FOLDS)
         values = np.full(self.possible.shape, -np.inf)
         for fold in range(_FOLDS):
@@ -87,11 +86,11 @@ class _Candidates:
         return np.where(self.possible, values, -np.inf)
 
     def correct_at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Share of right actions of one candidate of each window [N]."""
+        """Return the share of correct actions of one candidate of each window [N]."""
         return np.take_along_axis(self.correct, places[:, None], axis=1)[:, 0]
 
     def columns(self, chosen: Sequence[int]) -> list[NDArray[np.float64]]:
-        """Some of the features of each window's possible candidates."""
+        """Return some features of each window's possible candidates."""
         return [
             row[possible][:, list(chosen)]
             for row, possible in zip(self.features, self.possible, strict=True)
@@ -109,16 +108,16 @@ def fit_objective(
 ) -> ObjectiveFit:
     """Fit the weights of all objectives, and choose the number of tasks.
 
-    The candidates of a window are the sequences likeliest under the chain over all tasks at once. A
-    conditional logistic model of the truth among them gives the weights; windows whose truth is
-    not among them say nothing. The number of tasks is the one under which most windows are right.
+    The candidates of a window are the likeliest sequences under the chain over all tasks. The
+    weights are fitted by a conditional logistic model of the truth among them; windows without the
+    truth are ignored. The number of tasks maximises the success rate.
 
     Args:
-        chain: Says which sequences are likely.
-        field: Gives energies.
+        chain: The trained chain.
+        field: The trained field.
         prior: Prior over sequences.
         val: Validation windows.
-        windows: Size of the sample of them; 0 for all.
+        windows: Size of the sample of validation windows; 0 for all.
         progress: Shows progress, window by window.
     """
     sample = val.sample(windows or None, seed=0)
@@ -128,7 +127,7 @@ def fit_objective(
 
 
 def _fit_to(candidates: _Candidates) -> ObjectiveFit:
-    """The weights, and the number of tasks, that windows' candidates ask for."""
+    """Fit the weights and the number of tasks on windows' candidates."""
     truth, videos = candidates.truth.tolist(), candidates.videos.tolist()
     offsets = candidates.offsets()
     prior_alone = choose_terms(
@@ -158,7 +157,7 @@ def _fit_to(candidates: _Candidates) -> ObjectiveFit:
 
 
 def _fitted(candidates: _Candidates, columns: Sequence[int]) -> Weights:
-    """Weights of some of the features on all windows, beside the chain as it is calibrated."""
+    """Fit the weights of some features on all windows; the chain has weight 1."""
     if not columns:
         return NOTHING_FITTED.guide
     found = dict(zip(columns, candidates.fit(columns).tolist(), strict=True))
@@ -169,9 +168,9 @@ def _fitted(candidates: _Candidates, columns: Sequence[int]) -> Weights:
 
 
 def _temperature(candidates: _Candidates, columns: Sequence[int]) -> float:
-    """The temperature of a score under which its best candidates are as sure as they are right.
+    """Return the temperature that calibrates the probabilities of the best candidates.
 
-    The candidates share out what the chain gives them together.
+    The candidates share the probability that the chain assigns to all of them.
     """
     candidates = candidates.subset(np.asarray(candidates.possible.any(axis=1)))
     scores = candidates.held_out(columns)
@@ -180,7 +179,7 @@ def _temperature(candidates: _Candidates, columns: Sequence[int]) -> float:
     log_mass = np.minimum(np.logaddexp.reduce(joint, axis=1), 0.0)
 
     def sure(temperature: float) -> NDArray[np.float64]:
-        heated = scores / temperature
+        heated = scores / temperature  # p(best) = M · exp(s / τ) / Σ exp(s / τ), [N]
         top = np.take_along_axis(heated, best, axis=1)[:, 0]
         return np.asarray(np.exp(log_mass + top - np.logaddexp.reduce(heated, axis=1)))
 
@@ -194,11 +193,11 @@ def _temperature(candidates: _Candidates, columns: Sequence[int]) -> float:
 def _earned(
     candidates: _Candidates, comparison: Comparison, simple: Sequence[int], more: Sequence[int]
 ) -> bool:
-    """Whether further terms improve what they were not fitted on.
+    """Whether further terms improve held-out windows.
 
-    The likelihood of the truth must rise by more than its error, and so must the success rate or
-    the mean accuracy of the best candidate, while neither falls: a likelihood among likely
-    candidates can rise by being less sure alone.
+    The likelihood of the truth must rise by more than its error, and the success rate or the mean
+    accuracy of the best candidate must rise while neither falls: the likelihood alone can also rise
+    by lower confidence.
     """
     if not comparison.kept.all():
         return False
@@ -244,7 +243,7 @@ def _candidates(
 def _energies(
     field: Field, sample: Windows, actions: NDArray[np.int64], advance: Advance
 ) -> NDArray[np.float64]:
-    """Energies [N, n] of the candidates [N, n, T] of windows."""
+    """Return the energies [N, n] of the candidates [N, n, T] of windows."""
     count = actions.shape[1]
     together = max(1, _BATCH // max(count, 1))  # windows
     energies = np.empty(actions.shape[:2])
@@ -261,7 +260,7 @@ def _energies(
 
 
 def _energy_alone(candidates: _Candidates, columns: Sequence[int]) -> Weights:
-    """Weights of the energy, perhaps with the prior, and of the task, in the energy's own unit."""
+    """Fit weights of the energy, perhaps of the prior, and of the task, in units of the energy."""
     features = [
         np.concatenate([row, log_task[possible][:, None]], axis=1)
         for row, log_task, possible in zip(
@@ -276,7 +275,7 @@ def _energy_alone(candidates: _Candidates, columns: Sequence[int]) -> Weights:
 
 
 def _best_tasks(candidates: _Candidates, weights: Weights) -> int:
-    """The number of tasks under which most windows are right, then most actions."""
+    """Return the number of tasks of the highest success rate, then of the highest accuracy."""
     vector = np.zeros(3)
     vector[[_JOINT, _PRIOR, _ENERGY]] = weights.chain, weights.prior, weights.energy
     scores = np.where(candidates.possible, candidates.features @ vector, -np.inf)
@@ -289,7 +288,7 @@ def _best_tasks(candidates: _Candidates, weights: Weights) -> int:
 
 
 def _evidence(comparison: Comparison, *, place: int, kept: bool) -> Evidence | None:
-    """What was found of a term; None where too few videos have a true candidate."""
+    """Return the evidence for a term; None if too few videos have a true candidate."""
     if not np.isfinite(comparison.error):
         return None
     coefficient = comparison.full.coefficients[place]

@@ -1,4 +1,4 @@
-"""From a query to problems, one for each task that it may belong to."""
+"""Hypotheses: the tasks that a query may belong to, and a search problem for each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _PLAUSIBLE = np.log(1e-3)
-"""Log-probability of a task, below which it is searched only if it is the likeliest."""
+"""Least log-probability of a task that is searched besides the likeliest."""
 _PRIOR = Weights(energy=0.0, prior=1.0)
 
 
@@ -45,7 +45,7 @@ class Hypothesis:
     Attributes:
         query: Number of the query.
         task: The task.
-        log_probability: Of the task given the observations; 0 where it is given.
+        log_probability: Of the task given the observations; 0 if the task is given.
     """
 
     query: int
@@ -54,27 +54,27 @@ class Hypothesis:
 
 
 class SequenceEvidence(Protocol):
-    """What a model says of the sequences of some queries."""
+    """Probabilities of the sequences of some queries."""
 
     def log_tasks(self) -> NDArray[np.float64]:
-        """Log-probability of each task, summed over its sequences, [N, C]."""
+        """Return log p(task | observations), summed over sequences, [N, C]."""
 
     def costs(self, query: int, task: int) -> StepCosts:
-        """−log q(sequence | task, observations), over the places of the task's actions."""
+        """Return −log q(sequence | task, observations), over the places of the task's actions."""
 
 
 class SequenceModel(Protocol):
-    """Says which sequences are likely."""
+    """Model of the probabilities of sequences."""
 
     def evidence(self, queries: Queries) -> SequenceEvidence:
-        """What it says of queries."""
+        """Return the probabilities for some queries."""
 
 
 class TaskProbabilities(Protocol):
-    """Says which tasks are likely."""
+    """Model of the probabilities of tasks."""
 
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
-        """Log p(task | observations), [N, |C|]."""
+        """Return log p(task | observations), [N, |C|]."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Hypotheses:
     Attributes:
         space: Actions of each task.
         prior: Prior over sequences.
-        sequences: Says which sequences are likely.
-        task_model: Says which tasks are likely; None has the sequences' model say it.
-        fitted: Weights of the objectives and of the guide, and how many tasks to search.
+        sequences: Model of the probabilities of sequences.
+        task_model: Model of the probabilities of tasks; None for the model of sequences.
+        fitted: Weights of the objectives and of the guide, and the number of tasks to search.
     """
 
     space: ActionSpace
@@ -98,10 +98,7 @@ class Hypotheses:
     def log_tasks(
         self, queries: Queries, evidence: SequenceEvidence | None = None
     ) -> NDArray[np.float64]:
-        """Log-probability of each task [N, C]; 0 and −∞ where the task is given.
-
-        Arguments as in `of`.
-        """
+        """Return log p of each task [N, C]; 0 and −∞ if the task is given; arguments as `of`."""
         if queries.tasks is not None:
             given = np.arange(len(self.space.actions)) == queries.tasks[:, None]
             return np.where(given, 0.0, -np.inf)
@@ -112,13 +109,12 @@ class Hypotheses:
     def of(
         self, queries: Queries, tasks: int, evidence: SequenceEvidence | None = None
     ) -> list[Hypothesis]:
-        """The likeliest tasks of each query, likeliest first, or the given one.
+        """Return the likeliest tasks of each query, likeliest first, or the given one.
 
         Args:
             queries: Observations, perhaps with tasks.
-            tasks: Most tasks a query; those less likely than one in a thousand are left out, but
-                never the first.
-            evidence: What the sequences' model says of them, where it was asked already.
+            tasks: Most tasks of a query; all but the first need a probability of at least 0.001.
+            evidence: Evidence of the sequences' model, if it is known already.
         """
         if queries.tasks is not None:
             return [
@@ -145,34 +141,33 @@ class Hypotheses:
         constraints: Constraints = UNCONSTRAINED,
         pruning: int | None = None,
     ) -> list[Problem]:
-        """The problem of each hypothesis.
+        """Return the problem of each hypothesis.
 
-        What guides a search is the objective without the energy; but the prior alone where the
-        objective has no part of the chain: sequences of low energy need not look like what the
-        chain expects.
+        The guide is the objective without the energy; or the prior alone if the objective does not
+        contain the chain, since sequences of low energy need not be likely under the chain.
 
         Args:
             queries: Observations.
             hypotheses: Tasks of these queries.
-            evidence: What the sequences' model says of the queries.
+            evidence: Evidence of the sequences' model for the queries.
             horizon: T.
             weights: Weights of the objective.
-            constraints: What every plan must satisfy.
+            constraints: Constraints that every plan must satisfy.
             pruning: Allow only transitions seen in training windows of the task and so many likely
                 others; None allows all.
         """
         guide_weights = self.fitted.guide if weights.chain else _PRIOR
-        priors: dict[int, StepCosts] = {}  # large, and the same for all queries of a task
+        priors: dict[int, StepCosts] = {}  # large tables, shared by all queries of a task
         problems = []
         for hypothesis in hypotheses:
             actions = self.space.actions[hypothesis.task]
             if hypothesis.task not in priors:
                 priors[hypothesis.task] = self.prior.costs(hypothesis.task, horizon, actions)
             prior = priors[hypothesis.task]
-            likely = evidence.costs(hypothesis.query, hypothesis.task)
+            chain = evidence.costs(hypothesis.query, hypothesis.task)
             costs = None
             if weights.prior or weights.chain:
-                costs = _weighted(prior, likely, weights)
+                costs = _weighted(prior, chain, weights)
             if pruning is not None:
                 pruned = self.prior.pruned(hypothesis.task, horizon, pruning, actions)
                 costs = pruned if costs is None else costs + pruned
@@ -187,14 +182,14 @@ class Hypotheses:
                         costs=costs,
                         offset=-weights.task * hypothesis.log_probability,
                     ),
-                    guide=_weighted(prior, likely, guide_weights),
+                    guide=_weighted(prior, chain, guide_weights),
                 )
             )
         return problems
 
 
 def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
-    """The best plans over the hypotheses of one query, each sequence once."""
+    """Return the best plans over the hypotheses of one query, each sequence once."""
     actions = np.concatenate([plans.actions for _, plans in found])
     energies, scores = (
         np.concatenate(parts)
@@ -225,7 +220,7 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
 
 
 def no_plans(horizon: int) -> Plans:
-    """What a query gets that was not reached before the search was stopped."""
+    """Return the plans of a query that was not reached before the search was stopped."""
     nothing = np.zeros(0)
     return Plans(
         actions=np.zeros((0, horizon), dtype=np.int64),
@@ -239,25 +234,22 @@ def no_plans(horizon: int) -> Plans:
     )
 
 
-def _weighted(prior: StepCosts, likely: StepCosts, weights: Weights) -> StepCosts:
-    parts = [
-        chain * weight
-        for chain, weight in ((prior, weights.prior), (likely, weights.chain))
-        if weight
-    ]
+def _weighted(prior: StepCosts, chain: StepCosts, weights: Weights) -> StepCosts:
+    terms = ((prior, weights.prior), (chain, weights.chain))
+    parts = [costs * weight for costs, weight in terms if weight]
     return sum(parts[1:], parts[0]) if parts else StepCosts.free(prior.horizon, prior.size)
 
 
 class TaskSpaces:
-    """Compiles the problems of queries; what is the same for all queries of a task, once.
+    """Compiles the problems of queries; constraints once for each task.
 
     Args:
         space: Actions of each task.
         prior: Prior over sequences.
-        taxonomy: Names the tasks in messages.
+        taxonomy: Names of the tasks, for messages.
         horizon: T.
-        constraints: What every plan must satisfy.
-        pruning: Transitions allowed besides those seen; None allows all.
+        constraints: Constraints that every plan must satisfy.
+        pruning: Number of unseen transitions allowed; None allows all.
     """
 
     def __init__(
@@ -275,13 +267,13 @@ class TaskSpaces:
         self._tasks: dict[int, Feasible | ConfigError | None] = {}
 
     def possible(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """The hypotheses under which something is allowed.
+        """Return the hypotheses whose task has a sequence that satisfies the constraints.
 
         Args:
-            hypotheses: Tasks of queries, of each query the likeliest first.
+            hypotheses: Tasks of queries, the likeliest of a query first.
 
         Raises:
-            ConfigError: A query is left without any.
+            ConfigError: A query has no such hypothesis.
         """
         kept = [one for one in hypotheses if not isinstance(self._task(one.task), ConfigError)]
         left = {hypothesis.query for hypothesis in kept}
@@ -298,7 +290,7 @@ class TaskSpaces:
     def compiled(
         self, hypotheses: Sequence[Hypothesis], problems: Sequence[Problem]
     ) -> list[Space]:
-        """The problems of hypotheses that are possible, compiled.
+        """Compile the problems of possible hypotheses.
 
         Raises:
             ConfigError: A query's costs forbid all sequences of a task.
@@ -311,20 +303,20 @@ class TaskSpaces:
         return spaces
 
     def _task(self, task: int) -> Feasible | ConfigError | None:
-        """What constraints allow of a task; why it allows nothing; None where all is allowed."""
+        """Return the compiled constraints of a task, None without any, or its refusal."""
         if task not in self._tasks:
             actions = self.space.actions[task]
             try:
-                chain = None
+                costs = None
                 if self.pruning is not None:
-                    chain = self.prior.pruned(task, self.horizon, self.pruning, actions)
+                    costs = self.prior.pruned(task, self.horizon, self.pruning, actions)
                 nowhere = np.zeros(0, dtype=np.float32)
                 problem = Problem(
                     initial=nowhere,
                     goal=nowhere,
                     actions=actions,
                     constraints=self.constraints,
-                    objective=Objective(costs=chain),
+                    objective=Objective(costs=costs),
                 )
                 self._tasks[task] = Space(problem, self.horizon).feasible
             except ConfigError as refusal:

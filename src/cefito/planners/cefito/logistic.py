@@ -1,15 +1,15 @@
-"""A conditional logistic model of the truth among candidates: weights of terms that cannot hurt.
+"""A conditional logistic model of the truth among candidates, with selection of terms.
 
-p(candidate) is in proportion to exp(offset + Σ weights · features) over the candidates of a query,
-features being such that higher is better (minus an energy, a log-probability). A term that must
-earn its place is kept at zero unless the held-out log-likelihood, cross-fitted by video, improves
-by more than one standard error.
+p(i) = exp(o_i + w · x_i) / Σ_j exp(o_j + w · x_j) over the candidates of a query, with offsets o
+and features x for which higher is better (minus an energy, a log-probability). An optional term
+keeps weight zero unless the held-out log-likelihood, cross-fitted by video, improves by more than
+one standard error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -22,10 +22,10 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Coefficient:
-    """What the data say of one weight, were it free to be negative.
+    """Estimate of one weight without the bound at zero.
 
     Attributes:
-        value: The unconstrained estimate, per unit of the feature as given.
+        value: The unconstrained estimate, per unit of the given feature.
         error: Its standard error, with whole videos as units.
         low: Lower end of the 90 % interval.
         high: Upper end.
@@ -42,10 +42,10 @@ class Fit:
     """Fitted weights.
 
     Attributes:
-        weights: At least 0, one a feature, per unit of the feature as given, [F].
-        coefficients: What the data say of each weight, were none held at zero.
+        weights: Weight of each feature, at least 0, per unit of the given feature, [F].
+        coefficients: Unconstrained estimate of each weight.
         log_likelihood: Mean log-likelihood of the truth among the candidates under `weights`.
-        queries: Queries that were used: those with the truth among their candidates.
+        queries: Number of queries with the truth among their candidates.
     """
 
     weights: Reals
@@ -56,15 +56,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether more terms earned their place.
+    """Comparison of the model with all terms and the model without the optional ones.
 
     Attributes:
-        fit: The chosen model, on all queries; terms that did not earn their place have weight 0.
-        full: The model with all terms, on all queries: its coefficients answer whether a term adds
-            anything.
+        fit: The chosen model, on all queries; dropped terms have weight 0.
+        full: The model with all terms, on all queries.
         kept: Which features the chosen model has, [F].
-        gain: Held-out log-likelihood a query gained by all terms over the simpler ones,
-            cross-fitted by video.
+        gain: Held-out log-likelihood gained per query by the optional terms, cross-fitted by video.
         error: Its standard error, with whole videos as units.
         folds: Number of folds.
     """
@@ -79,14 +77,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Problem:
-    """Candidates of all queries one below the other, less the truth, features scaled."""
+    """Candidates of all queries, concatenated, relative to the truth, with scaled features."""
 
-    rows: Reals
-    offsets: Reals
-    first: NDArray[np.int64]
-    of: NDArray[np.int64]
-    videos: NDArray[np.int64]
-    scale: Reals = field(default_factory=lambda: np.ones(0))
+    rows: Reals  # (x_j − x_truth) / scale of each candidate, [R, F]
+    offsets: Reals  # o_j − o_truth, [R]
+    first: NDArray[np.int64]  # first row of each query [n]
+    of: NDArray[np.int64]  # query of each row [R]
+    videos: NDArray[np.int64]  # video of each query [n]
+    scale: Reals  # deviation of each feature [F]
 
     @classmethod
     def make(
@@ -96,16 +94,6 @@ class _Problem:
         videos: Sequence[int] | None,
         offsets: Sequence[Reals] | None,
     ) -> _Problem:
-        if (
-            not len(features)
-            == len(truth)
-            == (len(features) if videos is None else len(videos))
-            == (len(features) if offsets is None else len(offsets))
-        ):
-            raise ValueError(
-                f"{len(features)} queries, but {len(truth)} truths, or other numbers of videos or "
-                "offsets"
-            )
         used = [query for query, row in enumerate(truth) if row >= 0]
         width = features[0].shape[1] if len(features) else 0
         if not used:
@@ -122,8 +110,6 @@ class _Problem:
         sizes = np.array([len(part) for part in parts])
         first = np.concatenate([[0], sizes.cumsum()[:-1]])
         rows, base = np.concatenate(parts), np.concatenate(bases)
-        if not np.isfinite(rows).all() or not np.isfinite(base).all():
-            raise ValueError("features and offsets must be finite; leave impossible candidates out")
         of = np.repeat(np.arange(len(used)), sizes)
         own = first + np.array([truth[query] for query in used])
         rows, base = rows - rows[own][of], base - base[own][of]
@@ -154,7 +140,7 @@ class _Problem:
         )
 
     def shares(self, weights: Reals) -> tuple[Reals, Reals]:
-        """Log-likelihood of each query's truth, and each candidate's probability."""
+        """Return log p(truth) of each query [n], and p of each candidate [R]."""
         logits = self.offsets + self.rows @ weights
         top = np.maximum.reduceat(logits, self.first)
         exponentials = np.exp(logits - top[self.of])
@@ -162,14 +148,16 @@ class _Problem:
         return -(np.log(total) + top), exponentials / total[self.of]
 
     def gradients(self, share: Reals) -> Reals:
-        """Gradient of each query's log-likelihood [n, F]; the truth's own features are zero."""
+        """Return ∇ log p(truth) = −Σ_j p_j x_j of each query [n, F]; x_truth = 0."""
         return -np.add.reduceat(share[:, None] * self.rows, self.first)
 
     def information(self, share: Reals) -> Reals:
+        """Return the Fisher information Σ_queries (E[x xᵀ] − E[x] E[x]ᵀ), [F, F]."""
         mean = np.add.reduceat(share[:, None] * self.rows, self.first)
         return np.asarray((share[:, None] * self.rows).T @ self.rows - mean.T @ mean)
 
     def solve(self, ridge: float, bounded: bool, free: NDArray[np.bool_]) -> Reals:
+        """Maximise Σ log p(truth) − ridge / 2 · |w|² over the free weights, [F]."""
         from scipy.optimize import minimize
 
         places = np.flatnonzero(free)
@@ -196,6 +184,7 @@ class _Problem:
         return result
 
     def fit(self, ridge: float, kept: NDArray[np.bool_]) -> Fit:
+        """Fit the kept weights, with sandwich errors clustered by video."""
         weights = self.solve(ridge, True, kept)
         loose = self.solve(ridge, False, kept)
         errors = np.full(len(loose), np.inf)
@@ -204,6 +193,7 @@ class _Problem:
         if self.queries:
             value = float(self.shares(weights)[0].mean())
             share = self.shares(loose)[1]
+            # covariance = H⁻¹ (Σ_videos g gᵀ) H⁻¹, g the gradient summed over a video
             gradients = self.gradients(share)[:, places]
             sums = np.zeros((int(self.videos.max()) + 1, len(places)))
             np.add.at(sums, self.videos, gradients)
@@ -211,7 +201,7 @@ class _Problem:
             bread = np.linalg.pinv(
                 self.information(share)[np.ix_(places, places)] + ridge * np.eye(len(places))
             )
-            sums -= sums.sum(axis=0) / len(sums)  # the ridge's own pull
+            sums -= sums.sum(axis=0) / len(sums)  # removes the gradient of the ridge
             meat = sums.T @ sums * count / max(count - 1, 1)
             errors[places] = np.sqrt(np.diagonal(bread @ meat @ bread).clip(0))
         width = NormalDist().inv_cdf(0.95)
@@ -240,23 +230,19 @@ def fit_weights(
     offsets: Sequence[Reals] | None = None,
     ridge: float = 1.0,
 ) -> Fit:
-    """Weights under which the true candidates are likeliest, with what is known of each.
+    """Fit non-negative weights by maximum penalised likelihood.
 
-    Features are scaled to unit deviation among the candidates of a query, then shrunk towards zero
-    by ridge / 2 · |w|², as if some weak evidence for zero had been seen beforehand. Maximised by
-    L-BFGS-B; a term whose weight would be negative gets none. Standard errors are those of the
-    sandwich with whole videos as units, at the unconstrained optimum.
+    Features are scaled to unit deviation among the candidates of a query; weights are shrunk by
+    ridge / 2 · |w|². L-BFGS-B finds the optimum with bounds at zero. Standard errors are sandwich
+    errors with whole videos as units, at the unconstrained optimum.
 
     Args:
-        features: Of each query the features of its candidates, higher is better, [n, F].
-        truth: Row of each query's true candidate; −1 where it is not among them: such queries say
-            nothing here.
-        videos: Video of each query, for the errors; None takes each query by itself.
-        offsets: Of each query fixed scores of its candidates [n], of weight 1.
+        features: Features of each query's candidates, finite, higher is better, [n, F].
+        truth: Row of each query's true candidate; −1 if it is not among them: such queries are
+            ignored.
+        videos: Video of each query, for the errors; None for one video each.
+        offsets: Fixed scores of each query's candidates [n], of weight 1.
         ridge: Strength of the shrinkage.
-
-    Raises:
-        ValueError: Features that are not finite, or numbers of queries that differ.
     """
     problem = _Problem.make(features, truth, videos, offsets)
     return problem.fit(ridge, np.ones(problem.rows.shape[1], dtype=np.bool_))
@@ -274,24 +260,19 @@ def choose_terms(
     seed: int = 0,
     errors: float = 1.0,
 ) -> Comparison:
-    """Weights, with some terms kept only where they earn their place.
-
-    They earn it on videos that no weight was fitted on.
+    """Fit weights, and keep optional terms only if they improve held-out videos.
 
     Args:
         features: As in `fit_weights`.
         truth: As in `fit_weights`.
-        videos: Video of each query: folds and errors go by it.
-        earn: Features that are all left out unless they improve the held-out log-likelihood by more
-            than `errors` standard errors; the others are always there.
+        videos: Video of each query, the unit of folds and errors.
+        earn: Optional features: all dropped unless they improve the held-out log-likelihood by more
+            than `errors` standard errors.
         offsets: As in `fit_weights`.
         ridge: As in `fit_weights`; in a fold as on the whole.
-        folds: Number of folds, at most one a video.
-        seed: Of the folds.
+        folds: Most folds; at most one for each video.
+        seed: Seed of the folds.
         errors: Standard errors that the gain must exceed.
-
-    Raises:
-        ValueError: As `fit_weights`.
     """
     problem = _Problem.make(features, truth, videos, offsets)
     every = np.ones(problem.rows.shape[1], dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""What stands in for the networks that a run does without."""
+"""Null models: stand-ins for networks that a run does not have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["NoTaskModel", "UniformSequenceModel", "check_settings"]
 
 
 class NoTaskModel:
-    """In the place of a task classifier: tasks must be given."""
+    """Stand-in for a task classifier: tasks must be given."""
 
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:  # noqa: ARG002
         """Refuse.
@@ -34,13 +34,13 @@ class NoTaskModel:
 
 @dataclass(frozen=True)
 class UniformSequenceModel:
-    """What is said of sequences where no chain was trained: all of a task are equally likely."""
+    """Stand-in for a chain: all sequences of a task are equally likely."""
 
     space: ActionSpace
     horizon: int
 
     def evidence(self, queries: Queries) -> UniformSequenceModel:  # noqa: ARG002
-        """The same for all queries."""
+        """Return itself: it does not depend on the queries."""
         return self
 
     def log_tasks(self) -> NDArray[np.float64]:
@@ -54,15 +54,15 @@ class UniformSequenceModel:
         )
 
     def costs(self, query: int, task: int) -> StepCosts:  # noqa: ARG002
-        """Nothing costs anything."""
+        """Return costs of zero."""
         return StepCosts.free(self.horizon, len(self.space.actions[task]))
 
 
 def check_settings(settings: SearchConfig) -> None:
-    """Refuse what rests on training windows.
+    """Refuse settings that need training windows.
 
     Raises:
-        ConfigError: Settings that only a trained run can follow.
+        ConfigError: Settings that only a trained run supports.
     """
     if settings.objective != "energy" or settings.pruning >= 0 or settings.prior_weight > 0:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""CEFITO: likely tasks restrict the actions, energy and chain score sequences, a search plans."""
+"""The planner CEFITO: likely tasks restrict the actions, energy and chain score, a search plans."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ from cefito.training.trainer import TrainingResult
 __all__ = ["CefitoPlanner"]
 
 logger = logging.getLogger(__name__)
-# Most problems handed to the search at once; fewer where they have more candidates than this, so
-# that progress is seen, or where the prior's tables of their tasks take more MiB than that.
+# most problems searched at once; fewer if they have more candidates, so that progress is visible,
+# or if the prior's tables of their tasks take more MiB
 _TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
 _CHEAP = 1e9  # operations below which the tasks of a query need not be predicted
-_LEAST, _USUAL = 16, 512  # queries taken in at once: at least, and if more, in multiples of
+_LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiples
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -87,8 +87,8 @@ class CefitoPlanner:
         incremental: The trained energy field, as searches walk it.
         prior: Prior over sequences.
         fitted: Weights of the objectives, as fitted.
-        chain: Says which sequences are likely, and of which task; None where none was trained.
-        task_model: Predicts tasks where settings ask for a classifier; None where there is none.
+        chain: Model of sequences and tasks; None for an imported run.
+        task_model: Task classifier, if the settings choose one.
     """
 
     abilities: ClassVar[Abilities] = Abilities(
@@ -109,7 +109,7 @@ class CefitoPlanner:
 
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:
-        """Those of the task classifier and of the field; the chain is not in the paper."""
+        """Return the sizes of task classifier and field; the chain is not in the paper."""
         sizes = {FIELD: field_size(settings.field, shape)}
         if settings.search.task_model == "classifier":
             sizes[TaskModel.title] = TaskModel.size(settings.classifier, shape)
@@ -135,11 +135,11 @@ class CefitoPlanner:
             val: Validation windows.
             settings: All settings.
             seed: Seed of everything drawn.
-            context: Where it is trained; checkpoints and metrics go into `classifier/`, `chain/`
-                and `field/` of its folder, those of further parts of the field beside the last.
+            context: Device and folder; checkpoints and metrics are in `classifier/`, `chain/`,
+                `field/` and, for further components of the field, `field-backward/` etc.
 
         Raises:
-            SamplingError: Too few sequences for the negatives asked for.
+            SamplingError: Too few sequences for the configured negatives.
             RunError: A checkpoint in the folder belongs to another training.
         """
         space = action_space(train, settings.search.actions)
@@ -154,14 +154,14 @@ class CefitoPlanner:
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """A planner that begins with this one's networks and is trained on further windows.
+        """Return a planner that begins with these networks and is trained on further windows.
 
-        Networks that this one lacks begin afresh. What training windows are counted for is added to
-        what was counted; the weights of the objective are fitted on the validation windows alone.
+        Networks that this planner lacks are drawn anew. Counts of further windows are added to the
+        prior; the weights of the objective are fitted on the validation windows alone.
 
         Raises:
             ConfigError: New actions need text embeddings that the windows do not have.
-            SamplingError: Too few sequences for the negatives asked for.
+            SamplingError: Too few sequences for the configured negatives.
             RunError: A checkpoint in the folder belongs to another training.
         """
         further_vectors(train, self.field)  # refuses before any network is trained
@@ -293,7 +293,7 @@ class CefitoPlanner:
 
     @property
     def networks(self) -> tuple[TaskModel | ChainModel, ...]:
-        """The networks beside the field, as far as it has them."""
+        """The networks besides the field."""
         return tuple(network for network in (self.task_model, self.chain) if network is not None)
 
     @property
@@ -303,7 +303,7 @@ class CefitoPlanner:
 
     @property
     def hypotheses(self) -> Hypotheses:
-        """What makes problems of queries, with stand-ins for networks that it lacks."""
+        """Makes the problems of queries, with null models for missing networks."""
         by_chain = self.settings.search.task_model == "chain"
         return Hypotheses(
             space=self.space,
@@ -315,18 +315,18 @@ class CefitoPlanner:
 
     @property
     def tasks(self) -> int:
-        """How many of a query's likeliest tasks are searched."""
+        """Number of a query's likeliest tasks that are searched."""
         return self.settings.search.tasks or self.fitted.tasks
 
     @property
     def weights(self) -> Weights:
-        """Weights of the objective in force."""
+        """Weights of the current objective."""
         weights = self._fitted_weights
         return replace(weights, task=0.0) if self.tasks == 1 else weights  # the same for every plan
 
     @property
     def _fitted_weights(self) -> Weights:
-        """Weights of the objective in force, as if several tasks were searched."""
+        """Weights of the current objective, as if several tasks were searched."""
         settings, fitted = self.settings.search, self.fitted
         likelihood = settings.objective == "likelihood"
         weights = fitted.guide if likelihood else fitted.weights[settings.objective]
@@ -336,11 +336,11 @@ class CefitoPlanner:
 
     @property
     def probable(self) -> bool:
-        """Whether plans have probabilities: whether the objective holds the chain."""
+        """Whether plans have probabilities: whether the objective contains the chain."""
         return self.chain is not None and self.weights.chain > 0
 
     def describe(self) -> Description:
-        """Its networks, search and weights, and where the actions of tasks come from."""
+        """Return its networks, search and weights, and the source of the tasks' actions."""
         parameters = {network.title: network.parameters for network in self.networks}
         return Description(
             name=self.name,
@@ -355,18 +355,12 @@ class CefitoPlanner:
         )
 
     def with_search(self, settings: SearchConfig) -> Self:
-        """A planner that searches in another way.
-
-        Where actions come from stays as it was trained.
-        """
+        """Return a planner with other search settings; the source of actions stays as trained."""
         kept = settings.model_copy(update={"actions": self.settings.search.actions})
         return replace(self, settings=self.settings.model_copy(update={"search": kept}))
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The likeliest tasks [N], or the given ones.
-
-        Where several tasks are searched, plans name their own.
-        """
+        """Return the likeliest tasks [N], or the given ones; plans may have other tasks."""
         hypotheses, blocks = self.hypotheses, queries.blocks(self.queries_at_once)
         tasks = [one.task for block in blocks for one in hypotheses.of(block, 1)]
         return np.array(tasks, dtype=np.int64)
@@ -408,24 +402,25 @@ class CefitoPlanner:
         stop: Callable[[], bool] | None = None,
         progress: Progress = silent,
     ) -> list[Plans]:
-        """The best sequences among those of each query's likeliest tasks.
+        """Return the best sequences among the likeliest tasks of each query.
 
-        Memory does not grow with the queries but for themselves and their plans: they are taken in
-        some at a time, and their problems made when these are searched.
+        Queries are processed in blocks, and their problems made when they are searched, so that
+        only observations and plans take memory for all queries.
 
         Args:
             queries: Observations, perhaps with tasks.
-            top_k: Plans a query; fewer where there are not so many sequences.
-            constraints: What every plan must satisfy.
-            stop: Asked now and then; once it says so, the best met so far is returned.
+            top_k: Plans of each query; fewer if there are fewer sequences.
+            constraints: Constraints that every plan must satisfy.
+            stop: Polled during the search; once it returns True, the best plans so far are
+                returned.
             progress: Shows progress.
 
         Raises:
             RunError: Observations of another dimension, or no task given and no classifier to
                 predict it.
-            DataError: Tasks that there are not.
+            DataError: Unknown tasks.
             ConfigError: No sequence of any likely task satisfies the constraints, or settings that
-                imported weights cannot follow.
+                need training windows which an imported run does not have.
         """
         check_queries(self, queries, top_k, constraints)
         queries.check_tasks(len(self.space.actions))
@@ -441,7 +436,7 @@ class CefitoPlanner:
             pruning=settings.pruning if settings.pruning >= 0 else None,
         )
         blocks = queries.blocks(self.queries_at_once)
-        if constraints and len(blocks) > 1:  # refused before any work, and not in the midst of it
+        if constraints and len(blocks) > 1:  # refuse before any work
             for block in blocks:
                 spaces.possible(hypotheses.of(block, self.tasks))
         plans: list[Plans] = []
@@ -452,7 +447,7 @@ class CefitoPlanner:
 
     @property
     def queries_at_once(self) -> int:
-        """Queries whose evidence and plans are held at once: an eighth of the memory bound."""
+        """Queries of a block, whose evidence and plans take an eighth of the memory bound."""
         each = self.tasks * (2048 + COMPARED * (8 * self.horizon + 32))
         if self.chain is not None:  # the scores of all states, some of them padded, and copies
             states = self.chain.states
@@ -470,10 +465,7 @@ class CefitoPlanner:
         *,
         first: int = 0,
     ) -> list[Plans]:
-        """Search the likely tasks of some queries, a batch after the other, and merge each query's.
-
-        Problems are made batch by batch, for each holds tables of costs.
-        """
+        """Search the likely tasks of a block in batches, and merge the plans of each query."""
         hypotheses = self.hypotheses
         evidence = hypotheses.sequences.evidence(queries)
         tasks = spaces.possible(hypotheses.of(queries, self.tasks, evidence))
@@ -488,13 +480,13 @@ class CefitoPlanner:
         wanted = top_k if posterior is None or posterior.exact else max(top_k, COMPARED)
         parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
         search = self._search()
-        share = len(queries) / max(1, len(tasks))  # of a query that each of its tasks is
+        share = len(queries) / max(1, len(tasks))  # progress of one task, in queries
 
         def advanced(count: float = 1) -> None:
             advance(count * share)
 
         watch = Watch(advance=advanced, stop=stop) if stop else Watch(advance=advanced)
-        left = sorted(tasks, key=lambda one: one.task)  # a task's together
+        left = sorted(tasks, key=lambda one: one.task)  # a task's queries share tables
         while left and not (stop and stop()):
             together = self._together(left)
             batch, left = left[:together], left[together:]
@@ -525,16 +517,13 @@ class CefitoPlanner:
         ]
 
     def _search(self) -> Search:
-        """What is searched with.
-
-        What weighs nothing need not be searched: without the energy the best are listed exactly.
-        """
+        """Return the search; without the energy, the best sequences are listed exactly."""
         if self.weights.energy:
             return make_search(self.settings.search)
         return KBestSearch(memory_mib=self.settings.search.memory_mib)
 
     def _together(self, hypotheses: Sequence[Hypothesis]) -> int:
-        """How many of these, ordered by task, are searched together."""
+        """Return how many of these, ordered by task, are searched together."""
         sizes = {one.task: len(self.space.actions[one.task]) for one in hypotheses[:_TOGETHER]}
         most: int = max(1, min(_TOGETHER, _CANDIDATES // sizes[hypotheses[0].task] ** self.horizon))
         room = _TABLES_MIB * 2**20

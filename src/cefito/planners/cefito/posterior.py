@@ -1,4 +1,4 @@
-"""Probabilities of plans: the objective is log-linear, so a plan's probability is its share."""
+"""Probabilities of plans: shares of exp(−score), since the objective is log-linear."""
 
 from __future__ import annotations
 
@@ -17,32 +17,31 @@ from cefito.search.problem import Plans
 __all__ = ["COMPARED", "Posterior"]
 
 COMPARED = 64
-"""Sequences of each task, at least, that are compared where probabilities need a search."""
+"""Least number of sequences of each task that are compared if probabilities need a search."""
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Makes probabilities of the scores of what was searched.
-
-    What the sequences found hold together, M, is said by the chain, summed over all sequences of
-    all tasks by forward and backward recursions; the objective's scores share it out among them:
+    """Turns the scores of the sequences found into probabilities.
 
         p(plan) = M · exp(−score) / Σ_found exp(−score)
 
-    So sequences and tasks that were not searched keep what the chain gives them. Where energy and
-    prior weigh nothing, scores are those of the chain to the power of its weight, M is that chain's
-    and p is exact, whatever was found. Otherwise M is the calibrated chain's.
+    M is the probability of all sequences found together under the chain, normalised over all
+    sequences of all tasks by the forward recursion. Sequences and tasks that were not searched so
+    keep their probability under the chain. If energy and prior have no weight, scores are those of
+    the chain to the power of its weight, M is that chain's, and p is exact for any set of sequences
+    found. Otherwise M is the calibrated chain's.
 
-    Under constraints it is not known what share of the allowed sequences was found; M is then 1,
-    and plans are compared with what was found alone.
+    Under constraints the share of the allowed sequences found is not known; M is then 1, and plans
+    are only compared with each other.
 
     Attributes:
         evidence: The chain of some queries.
-        log_tasks: Log-probability of each task, −∞ where another is given, [N, C].
+        log_tasks: Log-probability of each task, −∞ if another is given, [N, C].
         power: Weight of the chain in M.
         task: Weight of the task in M.
-        log_total: Logarithm of all sequences' sum [N].
-        exact: Whether probabilities do not depend on what is searched.
+        log_total: log Σ q(sequence)^power p(task)^task over all sequences and tasks [N].
+        exact: Whether probabilities do not depend on the search.
         constrained: Whether plans must satisfy constraints.
     """
 
@@ -63,16 +62,17 @@ class Posterior:
         *,
         constrained: bool,
     ) -> Self:
-        """The posterior of some queries under an objective.
+        """Make the posterior of some queries under an objective.
 
         Args:
             evidence: The chain of the queries.
             log_tasks: Log-probability of each task [N, C].
-            weights: Of the objective, that of the task as if all were searched.
+            weights: Weights of the objective, the task's as if all tasks were searched.
             constrained: Whether plans must satisfy constraints.
         """
         alone = not weights.energy and not weights.prior
         power, task = (weights.chain, weights.task) if alone else (1.0, 1.0)
+        # log Σ_a q(a | c)^power + task · log p(c), [N, C]
         logs = evidence.log_power_sums(power) + _times(task, log_tasks)
         return cls(
             evidence=evidence,
@@ -85,17 +85,18 @@ class Posterior:
         )
 
     def weighed(self, query: int, plans: Plans, found: Sequence[tuple[Hypothesis, Plans]]) -> Plans:
-        """The best plans of a query with their probabilities.
+        """Return the best plans of a query with their probabilities.
 
         Args:
             query: Number of the query.
-            plans: The best of all that was found.
-            found: All that was found, task by task.
+            plans: The best plans over all tasks.
+            found: All plans found, task by task.
         """
         scores = np.concatenate([part.scores for _, part in found]) if found else np.zeros(0)
         if not np.isfinite(scores).any():  # nothing found, or a field that diverged
             return replace(plans, probabilities=np.zeros(len(plans)), searched_mass=0.0)
         mass = 1.0 if self.constrained else self._mass(query, found)
+        # exp(−score) / Σ_found exp(−score), [k]
         shares = np.exp(-plans.scores - np.logaddexp.reduce(-scores))
         known = None if self.constrained else mass
         return replace(
@@ -103,6 +104,7 @@ class Posterior:
         )
 
     def _mass(self, query: int, found: Sequence[tuple[Hypothesis, Plans]]) -> float:
+        """Return M = Σ_found q(a | c)^power p(c)^task / total."""
         tasks = np.repeat(
             np.array([hypothesis.task for hypothesis, _ in found], dtype=np.int64),
             [len(part) for _, part in found],
@@ -114,6 +116,6 @@ class Posterior:
 
 
 def _times(weight: float, logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weighted log-probabilities; what is impossible stays so, also where it weighs nothing."""
+    """Return weighted log-probabilities; −∞ stays −∞, even with weight 0."""
     known = np.isfinite(logs)
     return np.where(known, weight * np.where(known, logs, 0.0), -np.inf)

@@ -1,4 +1,4 @@
-"""Validation windows as problems that are planned after every few epochs, at a bounded cost."""
+"""Validation of a field in training: plans for validation windows, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 def validation_problems(
     val: Windows, space: ActionSpace, *, windows: int, candidates: int
 ) -> tuple[list[Problem], NDArray[np.int64]]:
-    """A fixed sample of validation windows as problems that can be searched often.
+    """Return a fixed sample of validation windows as problems that can be searched often.
 
-    Where A(c)^T is larger than `candidates`, the problem is thinned: it keeps the actions of the
-    true sequence and a fixed random choice of the task's others. At long horizons the true actions
-    alone may make more sequences than that; then the problem keeps all of the task's actions, for a
-    guided search. The true task is taken, so that the field is judged by itself.
+    If A(c)^T exceeds `candidates`, the problem is thinned: it keeps the actions of the true
+    sequence and a fixed random choice of the task's others. At long horizons the true actions alone
+    may make more sequences; then the problem keeps all of the task's actions, for guided search.
+    The true task is used, so that the score is the field's alone.
 
     Returns:
         Problems, and the true sequences [N, T].
@@ -60,16 +60,16 @@ def validation_problems(
 def validation_searches(
     field: EnergyField, *, candidates: int, memory_mib: float, screening: Screening = "off"
 ) -> tuple[ExhaustiveSearch, GuidedSearch]:
-    """The searches of validation problems: of those that were thinned, and of the others.
+    """Return the searches of thinned validation problems and of all others.
 
     Args:
         field: The field.
-        candidates: Bound on the candidates of a problem. The guided search may cost what an
-            exhaustive one of so many does.
+        candidates: Bound on the candidates of a problem. The guided search may cost as much as an
+            exhaustive search of so many.
         memory_mib: Memory bound.
-        screening: Whether lower precision looks first.
+        screening: Whether to screen in lower precision.
     """
-    tokens = 3 * candidates  # two a leaf, and those of the prefixes
+    tokens = 3 * candidates  # two for each leaf, and the prefixes'
     guided = GuidedSearch(
         proposals=max(1, candidates // 4),
         budget_gflop=tokens * IncrementalField(field).flops_per_token / 1e9,
@@ -80,7 +80,7 @@ def validation_searches(
 
 
 def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -> None:
-    """Say how many validation windows are planned by guided search, if any."""
+    """Warn of validation windows that are planned by guided search."""
     guided = sum(not _bounded(problem, horizon, candidates) for problem in problems)
     if guided:
         logger.warning(
@@ -103,17 +103,17 @@ def plan_scores(
     candidates: int,
     screening: Screening = "off",
 ) -> Mapping[str, float]:
-    """Success rate and mean accuracy, per cent, of plans for validation problems.
+    """Return success rate and mean accuracy, in per cent, of plans for validation problems.
 
     Args:
-        field: The field, searched by its energy alone: exhaustively where a problem has no more
-            than `candidates` sequences, guided elsewhere.
-        group: The processes that share the problems out.
+        field: The field, searched by its energy alone: exhaustively if a problem has at most
+            `candidates` sequences, guided otherwise.
+        group: The processes that share the problems.
         problems: Validation problems.
         actual: Their true sequences [N, T].
         memory_mib: Memory bound of the search.
         candidates: Most candidates of a problem.
-        screening: Whether lower precision looks first.
+        screening: Whether to screen in lower precision.
     """
     rows = group.share(torch.arange(len(problems))).tolist()
     incremental = IncrementalField(field)

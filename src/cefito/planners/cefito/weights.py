@@ -1,13 +1,10 @@
-"""Weights of the objective's terms, and what is known of them."""
+"""Weights of the objective's terms, and their evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from cefito.errors import ConfigError
 from cefito.planners.base import Evidence
 
 __all__ = [
@@ -22,7 +19,7 @@ __all__ = [
 
 TERMS = ("energy", "prior", "chain", "task")
 OBJECTIVES = {"energy": ("energy", "task"), "prior": ("energy", "prior", "task"), "fitted": TERMS}
-"""The terms of each objective; the task's matters where several tasks are searched."""
+"""The terms of each objective; the task's term matters if several tasks are searched."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,7 @@ class Weights:
         energy: Of the energy; one over the temperature.
         prior: Of the prior over sequences.
         chain: Of the chain's probability of the sequence within its task.
-        task: Of the task's probability; matters where several tasks are searched.
-
-    Raises:
-        ConfigError: A negative or infinite weight.
+        task: Of the task's probability; matters if several tasks are searched.
     """
 
     energy: float = 1.0
@@ -47,15 +41,8 @@ class Weights:
     chain: float = 0.0
     task: float = 0.0
 
-    def __post_init__(self) -> None:
-        for name, weight in vars(self).items():
-            if not isinstance(weight, int | float) or not 0 <= weight < np.inf:
-                raise ConfigError(
-                    f"weight of the {name} is {weight!r}; expected a number of at least 0."
-                )
-
     def heated(self, temperature: float) -> Weights:
-        """Those of the score divided by a temperature: same plans, other probabilities."""
+        """Return the weights of score / temperature: same plans, other probabilities."""
         return Weights(**{name: weight / temperature for name, weight in vars(self).items()})
 
 
@@ -65,26 +52,19 @@ PAPER = Weights()
 
 @dataclass(frozen=True)
 class ObjectiveFit:
-    """What was fitted on validation windows, beside the networks.
+    """Result of fitting the objective on validation windows.
 
     Attributes:
         weights: Weights of each objective in `OBJECTIVES`.
         guide: Weights of the objective without the energy.
-        tasks: How many tasks to search.
-        evidence: What was found of the energy; None where nothing was, for want of videos.
-
-    Raises:
-        ConfigError: Less than one task to search.
+        tasks: Number of tasks to search.
+        evidence: Evidence for the energy; None with too few videos.
     """
 
     weights: Mapping[str, Weights] = field(default_factory=lambda: dict.fromkeys(OBJECTIVES, PAPER))
     guide: Weights = Weights(energy=0.0, chain=1.0, task=1.0)
     tasks: int = 1
     evidence: Evidence | None = None
-
-    def __post_init__(self) -> None:
-        if self.tasks < 1:
-            raise ConfigError(f"{self.tasks} tasks to search; expected at least 1.")
 
 
 NOTHING_FITTED = ObjectiveFit()

@@ -1,8 +1,8 @@
-"""Scores of all sequences of all tasks, and everything exact that follows from them.
+"""Exact inference in a linear-chain conditional random field (Lafferty et al., 2001).
 
-p(task, a_1..a_T | observations) is in proportion to exp(Σ_t emissions[t, a_t] + Σ_t
-transitions[a_t, a_t+1]): a conditional random field on a linear chain (Lafferty et al., 2001). Sums
-over all sequences are taken by forward and backward recursions, task by task.
+p(task, a_1..a_T | observations) ∝ exp(score), score(a) = Σ_t e_t(a_t) + Σ_t w(a_t, a_t+1), with
+emissions e and transitions w within a task. Sums over all sequences are computed by forward and
+backward recursions, task by task, in the log domain.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cefito.planners.shared.confidence import confident_temperature
 
 __all__ = ["SequenceScores", "average", "fit_confidence", "fit_temperature"]
 
-_CHUNK = 2**22  # numbers of the largest intermediate array of decoding
+_CHUNK = 2**22  # size of the largest intermediate array of decoding
 
 
 @dataclass(frozen=True)
 class SequenceScores:
-    """Scores of all sequences of B queries, and everything exact that follows from them.
+    """Scores of all sequences of B queries, with exact inference.
 
     Attributes:
         states: The states.
-        emissions: Score of each state at each step [B, T, S]; −∞ forbids.
-        transitions: Score of each transition within a task, from axis 1 to axis 2, [C, A, A]; −∞
-            forbids. Places without a state do not matter.
+        emissions: e, the score of each state at each step [B, T, S]; −∞ forbids.
+        transitions: w, the score of each transition within a task, from axis 1 to axis 2,
+            [C, A, A]; −∞ forbids. Places without a state are ignored.
     """
 
     states: TaskStates
@@ -47,113 +47,99 @@ class SequenceScores:
         return self.emissions.shape[1]
 
     def heated(self, temperature: float) -> SequenceScores:
-        """The chain whose probabilities are those of this one to the power of 1 / temperature.
-
-        Normalised again.
-        """
+        """Return the CRF with scores / temperature: p^(1 / temperature), normalised again."""
         return SequenceScores(
             self.states, self.emissions / temperature, self.transitions / temperature
         )
 
     def rows(self, index: Tensor | slice) -> SequenceScores:
-        """The chain of some queries."""
+        """Return the CRF of some queries."""
         return SequenceScores(self.states, self.emissions[index], self.transitions)
 
     def scores(self, states: Tensor) -> Tensor:
-        """Scores of sequences, not normalised.
+        """Return unnormalised scores of sequences.
 
         Args:
-            states: Of each query n sequences of states, [B, n, T] or, one each, [B, T]. A sequence
-                with −1, or with states of several tasks, is impossible.
+            states: For each query n sequences of states, [B, n, T], or one, [B, T]. A sequence with
+                −1, or with states of several tasks, is impossible.
 
         Returns:
-            [B, n] or [B]; −∞ where impossible.
+            Scores [B, n] or [B]; −∞ if impossible.
         """
         single = states.ndim == 2
         rows = states[:, None] if single else states
         known = rows.clamp_min(0)
         steps = torch.arange(self.horizon, device=states.device)
         queries = torch.arange(len(self), device=states.device)[:, None, None]
-        total = self.emissions[queries, steps, known].sum(dim=2)
+        total = self.emissions[queries, steps, known].sum(dim=2)  # Σ_t e_t(a_t), [B, n]
         task, place = self.states.tasks[known], self.states.place[known]
+        # + Σ_t w(a_t, a_t+1)
         total = total + self.transitions[task[..., :-1], place[..., :-1], place[..., 1:]].sum(dim=2)
         possible = (rows >= 0).all(dim=2) & (task == task[..., :1]).all(dim=2)
         total = torch.where(possible, total, -torch.inf)
         return total[:, 0] if single else total
 
     def log_task_sums(self) -> Tensor:
-        """Logarithm of the sum of exp(score) over the sequences of each task [B, C]."""
-        mix = _Mix(self.transitions, self.states)
-        padded = self.states.padded(self.emissions)
-        reached = padded[:, 0]
+        """Return log Σ exp(score) over the sequences of each task [B, C] (forward recursion)."""
+        mix = _TransitionSums(self.transitions, self.states)
+        padded = self.states.padded(self.emissions)  # [B, T, C, A]
+        alpha = padded[:, 0]  # log forward variable [B, C, A]
         for step in range(1, self.horizon):
-            reached = mix.forward(reached) + padded[:, step]
-        return _log_sum(reached)
+            # α_t(b) = log Σ_a exp(α_t−1(a) + w(a, b)) + e_t(b)
+            alpha = mix.forward(alpha) + padded[:, step]
+        return _log_sum(alpha)
 
     def log_partition(self) -> Tensor:
-        """Logarithm of the sum of exp(score) over all sequences of all tasks [B]."""
+        """Return log Z = log Σ exp(score) over all sequences of all tasks [B]."""
         return _log_sum(self.log_task_sums())
 
     def log_tasks(self) -> Tensor:
-        """Log-probability of each task, whatever its sequence, [B, C]."""
+        """Return log p(task | observations), summed over sequences, [B, C]."""
         sums = self.log_task_sums()
         return sums - _log_sum(sums)[:, None]
 
     def log_probabilities(self, states: Tensor) -> Tensor:
-        """Log-probabilities of (task, sequence) among those of all tasks.
-
-        Arguments and shape as in `scores`.
-        """
+        """Return log p(task, sequence | observations); arguments and shape as in `scores`."""
         total = self.log_partition()
         return self.scores(states) - (total if states.ndim == 2 else total[:, None])
 
     def log_sequence_probabilities(self, sequences: Tensor) -> Tensor:
-        """Log-probabilities of action sequences, whichever task they are of.
-
-        Args:
-            sequences: Action ids [B, T].
-
-        Returns:
-            [B].
-        """
+        """Return log p [B] of action sequences [B, T], summed over the tasks that allow them."""
         tasks = torch.arange(self.states.task_count, device=sequences.device)
         states = self.states.find(tasks[None], sequences[:, None].expand(-1, len(tasks), -1))
         return _log_sum(self.scores(states)) - self.log_partition()
 
     def log_marginals(self) -> Tensor:
-        """Log-probability of each state at each step, given everything, [B, T, S].
-
-        Each step's exponentials sum to one.
-        """
-        mix = _Mix(self.transitions, self.states)
-        padded = self.states.padded(self.emissions)
-        before, after = [padded[:, 0]], [torch.zeros_like(padded[:, 0])]
+        """Return the log marginals of each state at each step, [B, T, S] (forward-backward)."""
+        mix = _TransitionSums(self.transitions, self.states)
+        padded = self.states.padded(self.emissions)  # [B, T, C, A]
+        alpha, beta = [padded[:, 0]], [torch.zeros_like(padded[:, 0])]
         for step in range(1, self.horizon):
-            before.append(mix.forward(before[-1]) + padded[:, step])
+            alpha.append(mix.forward(alpha[-1]) + padded[:, step])
         for step in range(self.horizon - 1, 0, -1):
-            after.insert(0, mix.backward(after[0] + padded[:, step]))
-        joint = torch.stack(before, dim=1) + torch.stack(after, dim=1)
+            # β_t−1(a) = log Σ_b exp(w(a, b) + e_t(b) + β_t(b))
+            beta.insert(0, mix.backward(beta[0] + padded[:, step]))
+        # log p(a_t = a) = α_t(a) + β_t(a) − log Z
+        joint = torch.stack(alpha, dim=1) + torch.stack(beta, dim=1)
         return self.states.flat(joint - _log_sum(joint.flatten(2))[..., None, None])
 
     def best(self, count: int, tasks: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The sequences of the highest scores, exactly; ties in the order of states.
+        """Return the `count` best sequences, exactly (k-best Viterbi); ties in order of states.
 
         A prefix is ranked by its score plus the highest score of what can follow it, which some
         sequence attains. So at most `count` prefixes of a length can begin the best `count`
         sequences, and no more are kept.
 
         Args:
-            count: Sequences a query.
+            count: Sequences of each query.
             tasks: Task ids [B] to which the queries are restricted; None for all tasks at once.
 
         Returns:
             States, int64 [B, count, T], best first, and scores [B, count]; −∞ (and meaningless
-            states) where there are fewer. Fewer columns come back where fewer are possible at all.
+            states) if there are fewer. Columns that no query could fill are left out.
         """
-        numbers = (
-            self.states.grid.numel() * self.states.grid.shape[1] + count * self.states.grid.shape[1]
-        )
-        size = max(1, _CHUNK // numbers)
+        width = self.states.grid.shape[1]
+        size = max(1, _CHUNK // ((self.states.grid.numel() + count) * width))
         parts = [
             _best(
                 self.rows(slice(first, first + size)),
@@ -163,15 +149,14 @@ class SequenceScores:
             for first in range(0, len(self), size)
         ]
         if not parts:
-            return self.emissions.new_zeros(0, 0, self.horizon).long(), self.emissions.new_zeros(
-                0, 0
-            )
+            empty = self.emissions.new_zeros(0, 0, self.horizon)
+            return empty.long(), empty[..., 0]
         states, scores = zip(*parts, strict=True)
         return torch.cat(states), torch.cat(scores)
 
 
-class _Mix:
-    """Transitions as factors of sums: one small matrix a task."""
+class _TransitionSums:
+    """Sums over transitions as matrix products: exp(w − max w), one [A, A] matrix for each task."""
 
     def __init__(self, transitions: Tensor, states: TaskStates) -> None:
         real = states.grid < len(states)
@@ -181,25 +166,26 @@ class _Mix:
         self.factors = (logs - self.highest).exp()
 
     def forward(self, values: Tensor) -> Tensor:
-        """Log Σ_a exp(values[a] + transitions[a, b]) for each b: [B, C, A] → [B, C, A]."""
+        """Return log Σ_a exp(values[a] + w(a, b)) for each b: [B, C, A] → [B, C, A]."""
         return self._mixed(values, self.factors)
 
     def backward(self, values: Tensor) -> Tensor:
-        """Log Σ_b exp(transitions[a, b] + values[b]) for each a: [B, C, A] → [B, C, A]."""
+        """Return log Σ_b exp(w(a, b) + values[b]) for each a: [B, C, A] → [B, C, A]."""
         return self._mixed(values, self.factors.mT)
 
     def _mixed(self, values: Tensor, factors: Tensor) -> Tensor:
         top = values.detach().amax(dim=2, keepdim=True)
         top = top.masked_fill(top == -torch.inf, 0.0)
+        # log-sum-exp with both maxima taken out: [C, B, A] @ [C, A, A]
         with torch.autocast(values.device.type, enabled=False):
             sums = torch.bmm((values - top).exp().transpose(0, 1), factors).transpose(0, 1)
-        # what cannot be reached is −∞, and its gradient zero: the clamp stands before the logarithm
+        # unreachable states are −∞ with zero gradient, since the clamp precedes the logarithm
         logs = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + top + self.highest[:, 0]
         return torch.where(sums > 0, logs, -torch.inf)
 
 
 def _log_sum(values: Tensor) -> Tensor:
-    """Log Σ exp over the last axis; −∞, with no gradient, where all are −∞."""
+    """Return log Σ exp over the last axis; −∞, without gradient, if all are −∞."""
     top = values.detach().amax(dim=-1, keepdim=True)
     top = top.masked_fill(top == -torch.inf, 0.0)
     sums = (values - top).exp().sum(dim=-1)
@@ -214,16 +200,20 @@ def _best(chain: SequenceScores, count: int, tasks: Tensor | None) -> tuple[Tens
         others = torch.arange(states.task_count, device=tasks.device) != tasks[:, None]
         padded = padded.masked_fill(others[:, None, :, None], -torch.inf)
     batch, horizon, _, width = padded.shape
-    ahead = [torch.zeros_like(padded[:, 0])]  # the highest score of all that follows each state
+    # Backward Viterbi: h_t(a) = max_b [w(a, b) + e_t+1(b) + h_t+1(b)], h_T = 0, each [B, C, A].
+    ahead = [torch.zeros_like(padded[:, 0])]
     for step in range(horizon - 1, 0, -1):
         after = (padded[:, step] + ahead[0])[:, :, None, :]
         ahead.insert(0, (transitions + after).amax(dim=3))
+    # Forward: keep the `count` prefixes of highest score + h_t. score, task: [B, count];
+    # places: [B, count, t].
     own = padded[:, 0].flatten(1)
     chosen = _top(own + ahead[0].flatten(1), count)
     score = own.gather(1, chosen)
     task, places = chosen // width, (chosen % width)[:, :, None]
     queries = torch.arange(batch, device=own.device)[:, None]
     for step in range(1, horizon):
+        # score + w(a_t−1, b) + e_t(b): [B, count, A]
         longer = (
             score[:, :, None] + transitions[task, places[:, :, -1]] + padded[queries, step, task]
         )
@@ -236,14 +226,14 @@ def _best(chain: SequenceScores, count: int, tasks: Tensor | None) -> tuple[Tens
 
 
 def _top(values: Tensor, count: int) -> Tensor:
-    """Places of the highest values of each row, best first, ties in order."""
+    """Return the places of the highest values of each row, best first, ties in order."""
     if count == 1:
         return values.argmax(dim=1, keepdim=True)
     return values.argsort(dim=1, descending=True, stable=True)[:, :count]
 
 
 def average(chains: Sequence[SequenceScores]) -> SequenceScores:
-    """The chain of the mean scores of several members over the same states."""
+    """Return the CRF of the mean scores of several members over the same states."""
     return SequenceScores(
         chains[0].states,
         torch.stack([chain.emissions for chain in chains]).mean(dim=0),
@@ -254,16 +244,16 @@ def average(chains: Sequence[SequenceScores]) -> SequenceScores:
 def fit_temperature(
     chain: SequenceScores, states: Tensor, *, lowest: float = 0.25, highest: float = 8.0
 ) -> float:
-    """The temperature under which true sequences are likeliest.
+    """Return the temperature that maximises the likelihood of true sequences.
 
-    The negative log-likelihood is convex in one over the temperature; found by golden-section
-    search. Sequences that are impossible say nothing; without any others the temperature is 1.
+    The negative log-likelihood is convex in 1 / temperature; golden-section search finds its
+    minimum. Impossible sequences are ignored; without any others the temperature is 1.
 
     Args:
-        chain: Of validation queries.
+        chain: Scores of validation queries.
         states: True states [B, T].
-        lowest: Least temperature.
-        highest: Greatest.
+        lowest: Lower bound.
+        highest: Upper bound.
     """
     possible = (states >= 0).all(dim=1)
     if not bool(possible.any()):
@@ -299,19 +289,19 @@ def fit_confidence(
     lowest: float = 0.25,
     highest: float = 8.0,
 ) -> float:
-    """The temperature under which the probability of the best sequence says how often it is right.
+    """Return the temperature that calibrates the probability of the best sequence.
 
-    `fit_temperature` makes likely what is far from the best sequence too, and the best one seems
-    less sure than it is. Here the temperature is what `confident_temperature` finds, shrunk towards
-    that of `fit_temperature`.
+    `fit_temperature` also raises the likelihood of true sequences far from the best one, which
+    makes the best one underconfident. Here `confident_temperature` calibrates the best sequence,
+    with `fit_temperature` as the centre of its prior.
 
     Args:
-        chain: Of validation queries.
+        chain: Scores of validation queries.
         states: True states [B, T].
         actions: True actions [B, T].
-        videos: Number of videos that the queries come from.
-        lowest: Least temperature.
-        highest: Greatest.
+        videos: Number of videos of the queries.
+        lowest: Lower bound.
+        highest: Upper bound.
     """
     best, scores = chain.best(1)
     right = (chain.states.actions[best[:, 0]] == actions).all(dim=1)

@@ -1,4 +1,4 @@
-"""What the chain is trained towards: the likelihood of whole sequences, and of each end alone."""
+"""Loss of the chain: the likelihood of whole sequences, and of each end alone."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ __all__ = ["ChainLoss"]
 
 
 class ChainLoss:
-    """Negative log-likelihood of (task, sequence) among all of them.
-
-    And cross-entropies of the ends.
+    """−log p(task, sequence | observations), and cross-entropies of the first and last action.
 
     Args:
         network: The network to train.
-        train: Training windows, whose actions are among those of their tasks.
+        train: Training windows, with actions of their tasks.
         val: Validation windows.
         config: Weight of the ends, changes of the observations.
     """
@@ -53,7 +51,7 @@ class ChainLoss:
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        """The losses of a batch."""
+        """Return the losses of a batch."""
         initial, goal = self.observations.draw(rows, generator)
         initial, goal, sequences = (
             group.share(part) for part in (initial, goal, self.sequences[rows])
@@ -68,10 +66,7 @@ class ChainLoss:
         return terms
 
     def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
-        """Success rate of the best sequence over all tasks, and mean log-likelihood of true ones.
-
-        Every process computes the same.
-        """
+        """Return the success rate over all tasks, and the mean log-likelihood of true sequences."""
         initial, goal, actions = self.val
         scores = self.module(initial, goal).scores
         best, _ = scores.best(1)

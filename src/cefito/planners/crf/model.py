@@ -24,7 +24,7 @@ from cefito.planners.crf.loss import ChainLoss
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
 from cefito.planners.crf.states import TaskStates, smoothed_transitions
-from cefito.planners.network import finite_outputs, train_network
+from cefito.planners.network import count_parameters, finite_outputs, train_network
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
 from cefito.training.checkpoint import load_weights
@@ -43,8 +43,8 @@ class ChainModel:
 
     Attributes:
         networks: The members.
-        temperature: Divides their mean scores; fitted so that the best sequence's probability says
-            how often it is right on validation windows.
+        temperature: Divides their mean scores; calibrates the best sequence's probability on
+            validation windows.
     """
 
     title: ClassVar[str] = "chain"
@@ -71,10 +71,9 @@ class ChainModel:
             val: Validation windows.
             space: Actions of each task.
             settings: The network and how it is trained.
-            seed: Seed of the first member, from which those of the others follow.
-            context: Where it is trained; checkpoints and metrics go into `chain/`, `chain-1/` and
-                so on of its folder.
-            start: A chain over a part of these states, to begin with; of the same settings.
+            seed: Seed of the first member; the seeds of others are derived from it.
+            context: Device and folder; checkpoints and metrics are in `chain/`, `chain-1/` etc.
+            start: A chain over a subset of these states to begin with, of the same settings.
         """
         config, training = settings.chain, settings.chain_training
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
@@ -111,7 +110,7 @@ class ChainModel:
 
     @classmethod
     def _calibrated(cls, networks: tuple[ChainNetwork, ...], val: Windows) -> Self:
-        """Members with the temperature that fits validation windows."""
+        """Return the members with the temperature that calibrates validation windows."""
         model = cls(networks, 1.0)
         scores = model.scores(Queries.from_windows(val))
         tasks, actions = (
@@ -124,26 +123,29 @@ class ChainModel:
 
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
-        """The members that were saved in a folder.
+        """Load the members that were saved in a folder.
 
         Raises:
             RunError: Missing or damaged file, or weights of another configuration.
         """
         path, remedy = folder / cls.file, "Train the run again."
         tensors, metadata = load_tensors(path, "pt", remedy, RunError)
+        networks = []
         try:
             temperature = float(metadata["temperature"])
-            parts: list[dict[str, Tensor]] = [{} for _ in range(config.members)]
-            for name, tensor in tensors.items():
-                member, _, own = name.partition(".")
-                parts[int(member)][own] = tensor
-            networks = [_build(config, part) for part in parts]
-            if not 0 < temperature < float("inf"):
-                raise ValueError("no temperature")
-        except (KeyError, IndexError, ValueError, RuntimeError, ZeroDivisionError) as problem:
-            raise RunError(f"{path}: holds no {cls.title}. {remedy}") from problem
-        for network, part in zip(networks, parts, strict=True):
-            load_weights(network, part, str(path), copy=False)
+            for member in range(config.members):
+                prefix = f"{member}."
+                own = {
+                    name.removeprefix(prefix): tensor
+                    for name, tensor in tensors.items()
+                    if name.startswith(prefix)
+                }
+                networks.append(_build(config, own))
+                load_weights(networks[-1], own, str(path), copy=False)
+        except (KeyError, IndexError, ValueError, RuntimeError) as problem:
+            raise RunError(
+                f"{path}: not a {cls.title} of this configuration. {remedy}"
+            ) from problem
         return cls(tuple(network.to(device).eval() for network in networks), temperature)
 
     def save(self, folder: Path) -> None:
@@ -153,18 +155,18 @@ class ChainModel:
             for member, network in enumerate(self.networks)
             for name, tensor in network.state_dict().items()
         }
-        # one entry alone: several are written in an order that differs from file to file
+        # a single entry: the order of several entries would differ from file to file
         write_tensors(folder / self.file, tensors, {"temperature": repr(self.temperature)})
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """Device of the networks."""
         return self.networks[0].mean.device
 
     @property
     def parameters(self) -> int:
-        """Learned numbers of all members."""
-        return sum(tensor.numel() for network in self.networks for tensor in network.parameters())
+        """Number of parameters of all members."""
+        return sum(count_parameters(network) for network in self.networks)
 
     @property
     def horizon(self) -> int:
@@ -183,17 +185,8 @@ class ChainModel:
 
     @torch.inference_mode()
     def scores(self, queries: Queries) -> SequenceScores:
-        """Calibrated scores of all sequences of all tasks for each query.
-
-        Raises:
-            RunError: Observations of another dimension.
-        """
-        if queries.initial.shape[1] != self.observation_dim:
-            raise RunError(
-                f"observations have {queries.initial.shape[1]} features; this run was trained on "
-                f"{self.observation_dim}."
-            )
-        blocks = []  # averaged one by one, so that the members' scores are not all held at once
+        """Return calibrated scores of all sequences of all tasks for each query."""
+        blocks = []  # block by block, to bound the memory of the members' scores
         for block in queries.blocks(_BLOCK) or [queries]:
             initial, goal = (
                 torch.from_numpy(part).to(self.device) for part in (block.initial, block.goal)
@@ -206,19 +199,17 @@ class ChainModel:
 
     @torch.inference_mode()
     def evidence(self, queries: Queries) -> ChainEvidence:
-        """What it says of queries, for the problems of their tasks."""
+        """Return the scores of queries, with the sums of their tasks."""
         scores = self.scores(queries)
         return ChainEvidence(scores, scores.log_task_sums().double().cpu().numpy())
 
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
-        """Log-probability of each task, whatever its sequence, [N, C]."""
+        """Return log p(task | observations), summed over sequences, [N, C]."""
         return self.evidence(queries).log_tasks()
 
 
 def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
-    """Costs of one task's sequences for one query, over the places of the task's actions ascending.
-
-    The costs of a sequence add up to minus its score, not normalised.
+    """Return −score of one task's sequences for one query, over the task's actions ascending.
 
     Args:
         scores: Scores of queries.
@@ -231,6 +222,7 @@ def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
     emissions = scores.emissions[row][:, members].double().cpu().numpy()
     transitions = scores.transitions[task, :count, :count].double().cpu().numpy()
     return StepCosts(
+        # c_1(a) = −e_1(a), then c_t(a, b) = −(e_t(b) + w(a, b))
         costs=tuple(
             -emissions[step] if step == 0 else -(emissions[step][None] + transitions)
             for step in range(scores.horizon)
@@ -249,38 +241,35 @@ def _begin(network: ChainNetwork, *, learned: ChainNetwork) -> None:
 
 
 def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:
-    """A chain for weights of its sizes, which it has yet to be given."""
+    """Return a chain without memory for weights of these sizes."""
     states = TaskStates.of(tensors["states_lookup"])
-    horizon, rest = divmod(len(tensors["emission.bias"]), len(states))
-    if rest or not horizon:
-        raise ValueError("emissions do not fit the states")
-    with torch.device("meta"):  # no memory beside that of the weights that it gets
+    with torch.device("meta"):
         return ChainNetwork(
             config=config,
             states=states,
             observation_dim=tensors["encoder.weight"].shape[1],
-            horizon=horizon,
+            horizon=len(tensors["emission.bias"]) // len(states),
         )
 
 
 @dataclass(frozen=True)
 class ChainEvidence:
-    """What a chain says of some queries.
+    """Scores of some queries under a chain.
 
     Attributes:
         scores: Scores of all sequences.
-        sums: Logarithm of the sum of exp(score) over the sequences of each task [N, C].
+        sums: log Σ exp(score) over the sequences of each task [N, C].
     """
 
     scores: SequenceScores
     sums: NDArray[np.float64]
 
     def log_tasks(self) -> NDArray[np.float64]:
-        """Log-probability of each task, whatever its sequence, [N, C]."""
+        """Return log p(task | observations), summed over sequences, [N, C]."""
         return np.asarray(self.sums - np.logaddexp.reduce(self.sums, axis=1, keepdims=True))
 
     def log_power_sums(self, power: float) -> NDArray[np.float64]:
-        """Log Σ q(sequence | task, observations)^power over the sequences of each task [N, C].
+        """Return log Σ q(sequence | task, observations)^power for each task [N, C].
 
         −∞ for tasks without sequences.
         """
@@ -291,7 +280,7 @@ class ChainEvidence:
     def log_sequences(
         self, query: int, tasks: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Log q(sequence | task, observations) of action sequences [n, T] of tasks [n], as [n]."""
+        """Return log q(sequence | task, observations) [n] of sequences [n, T] of tasks [n]."""
         states = self.scores.states.find(
             *(
                 torch.from_numpy(part).to(self.scores.emissions.device)
@@ -302,7 +291,7 @@ class ChainEvidence:
         return np.asarray(found.double().cpu().numpy() - self.sums[query, tasks])
 
     def costs(self, query: int, task: int) -> StepCosts:
-        """−log q(sequence | task, observations), over the places of the task's actions."""
+        """Return −log q(sequence | task, observations), over the places of the task's actions."""
         chain = task_costs(self.scores, query, task)
         first, *rest = chain.costs
         return StepCosts(costs=(first + self.sums[query, task], *rest))

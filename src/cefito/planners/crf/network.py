@@ -18,7 +18,7 @@ __all__ = ["ChainNetwork", "Outputs"]
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the network gives for B queries.
+    """Outputs of the network for B queries.
 
     Attributes:
         scores: Scores of all sequences.
@@ -34,9 +34,9 @@ class Outputs:
 class ChainNetwork(nn.Module):
     """Emissions from both observations, transitions learned around counts.
 
-    One linear encoder serves both observations; an MLP on both encoded observations gives the
-    emissions of every step. Each end is also read from its own observation alone, by cosines to
-    free vectors: that shapes the encoder in training and is added to the emissions of its step.
+    One linear encoder encodes both observations; an MLP on both encoded observations computes the
+    emissions of every step. Each end is also predicted from its own observation alone, by cosines
+    to learned vectors; these logits have a loss of their own and are added to the emissions.
 
     Args:
         config: Settings.
@@ -74,17 +74,14 @@ class ChainNetwork(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
         counted = torch.zeros(shape) if transitions is None else transitions.clone()
         self.register_buffer("counted", counted)
-        for part in fields(states):  # the others follow from the one that is saved
+        for part in fields(states):  # the others are derived from the saved one
             saved = part.name == "lookup"
             self.register_buffer(
                 f"states_{part.name}", getattr(states, part.name), persistent=saved
             )
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew.
-
-        Kaiming-uniform layers, zero biases, normal end vectors, transitions as counted.
-        """
+        """Draw all weights anew: Kaiming-uniform layers, zero biases, normal end vectors."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
@@ -97,9 +94,9 @@ class ChainNetwork(nn.Module):
 
     @torch.no_grad()
     def take_over(self, learned: ChainNetwork) -> None:
-        """Copy a trained network whose states are among those of this one.
+        """Copy a trained network over a subset of these states.
 
-        What belongs to further states stays as drawn, transitions from and to them as counted.
+        Parameters of further states stay as drawn, their transitions as counted.
 
         Args:
             learned: The trained network; of the same horizon and settings.
@@ -126,7 +123,7 @@ class ChainNetwork(nn.Module):
 
     @property
     def states(self) -> TaskStates:
-        """The states, where the network is."""
+        """The states, on the device of the network."""
         return TaskStates(
             **{part.name: getattr(self, f"states_{part.name}") for part in fields(TaskStates)}
         )
@@ -139,22 +136,22 @@ class ChainNetwork(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Outputs:
-        """Scores of all sequences, and of the ends alone.
+        """Compute the scores of all sequences, and the logits of the ends.
 
         Args:
             initial: Initial observations [B, E].
             goal: Goal observations [B, E].
-            generator: Of dropout, in training.
+            generator: Generator of dropout, in training.
         """
-        encoded = self._encoded(torch.stack([initial, goal], dim=1).float(), generator)
+        encoded = self._encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
         between = F.gelu(
             self.hidden(self._drop(encoded, self.config.dropout, generator).flatten(1))
         )
         emissions = self.emission(self._drop(between, self.config.dropout, generator))
-        emissions = emissions.unflatten(1, (self.horizon, -1)).float()
+        emissions = emissions.unflatten(1, (self.horizon, -1)).float()  # [B, T, S]
         directions = F.normalize(self.ends, dim=-1)
         cosines = torch.einsum("bed,esd->bes", F.normalize(encoded.float(), dim=-1), directions)
-        logits = self.scale * cosines.float()
+        logits = self.scale * cosines.float()  # of the first and the last state, [B, 2, S]
         read = torch.zeros_like(emissions)
         read[:, 0] += self.end_factors[0] * logits[:, 0]
         read[:, -1] += self.end_factors[1] * logits[:, 1]
@@ -162,13 +159,13 @@ class ChainNetwork(nn.Module):
         return Outputs(scores=scores, first=logits[:, 0], last=logits[:, 1])
 
     def _encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Encoded observations [B, 2, width] of observations [B, 2, E]."""
+        """Encode observations [B, 2, E] as [B, 2, width]."""
         if self.config.centre:
             observations = observations - self.mean
         if self.config.normalise:
             observations = F.layer_norm(observations, observations.shape[-1:], eps=1e-6)
         observations = self._drop(observations, self.config.input_dropout, generator)
-        # nothing stands between the two layers: their product is cheaper for a batch than either
+        # without an activation between the two linear layers, multiplying their weights is cheaper
         weight = self.narrowing.weight @ self.encoder.weight
         return F.linear(observations, weight, self.narrowing(self.encoder.bias))
 

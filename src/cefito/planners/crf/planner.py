@@ -1,4 +1,4 @@
-"""The chain as a planner: the likeliest sequences over all tasks at once, without a field."""
+"""The chain as a planner: the likeliest sequences over all tasks, without a field."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ _COMPARED = 64  # sequences of each task that plans are weighed against under co
 class ChainPlanner(BasePlanner):
     """Plans the sequences of the likeliest (task, sequence) pairs under a chain, exactly.
 
-    A sequence that several tasks allow is listed once, with the likeliest of them. Energies and
-    scores are minus the logarithm of the pair's probability among all pairs, or among those of the
-    task where that is given, whatever constraints allow. So are its probabilities; but under
-    constraints they are shares among those of the allowed pairs that were listed, 64 a task or
-    more.
+    A sequence of several tasks is listed once, with the likeliest task. Energies and scores are
+    −log p(task, sequence | observations), or −log p(sequence | task, observations) if the task is
+    given, without regard to constraints. Probabilities are p, but under constraints they are shares
+    among the allowed pairs that were listed, at least 64 for each task.
 
     Attributes:
         model: The trained chain.
@@ -93,7 +92,7 @@ class ChainPlanner(BasePlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """A planner that begins with this one's chain and is trained on further windows.
+        """Return a planner that begins with this chain and is trained on further windows.
 
         Raises:
             RunError: A checkpoint in the folder belongs to another training.
@@ -117,18 +116,17 @@ class ChainPlanner(BasePlanner):
         settings: ChainSettings,
         context: TrainingContext = TrainingContext(),
     ) -> Self:
-        """The planner that was saved in a folder.
+        """Load the planner that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged file, or weights of another configuration.
         """
-        folder = Path(folder)
-        return cls(ChainModel.load(folder, config=settings.chain, device=context.device))
+        model = ChainModel.load(Path(folder), config=settings.chain, device=context.device)
+        return cls(model)
 
     def save(self, folder: Path | str) -> None:
         """Write the chain."""
-        folder = Path(folder)
-        self.model.save(folder)
+        self.model.save(Path(folder))
 
     @property
     def horizon(self) -> int:
@@ -147,11 +145,11 @@ class ChainPlanner(BasePlanner):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Those of all members."""
+        """Number of parameters of all members."""
         return {ChainModel.title: self.model.parameters}
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The likeliest task, whatever its sequence, [N], or the given ones."""
+        """Return the likeliest tasks, summed over sequences, [N], or the given ones."""
         if queries.tasks is not None:
             return queries.tasks
         return np.asarray(self.model.log_tasks(queries).argmax(axis=1), dtype=np.int64)
@@ -166,12 +164,12 @@ class ChainPlanner(BasePlanner):
         stop: Callable[[], bool] | None = None,  # noqa: ARG002
         progress: Progress = silent,  # noqa: ARG002
     ) -> list[Plans]:
-        """The likeliest sequences of each query.
+        """Return the likeliest sequences of each query.
 
         Raises:
             ConfigError: `top_k` below 1, or no sequence of any task satisfies the constraints.
             RunError: Observations of another dimension.
-            DataError: Tasks that there are not.
+            DataError: Unknown tasks.
         """
         check_queries(self, queries, top_k, constraints)
         queries.check_tasks(self.model.states.task_count)
@@ -182,12 +180,13 @@ class ChainPlanner(BasePlanner):
         ]
 
     def _planned(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
-        """The likeliest sequences of some queries, few enough for the scores of all states."""
+        """Plan for a block of queries, whose scores of all states fit the memory."""
         scores = self.model.scores(queries)
         states, tasks = scores.states, None
         if queries.tasks is not None:
             tasks = torch.from_numpy(queries.tasks).to(self.model.device)
-        sums = scores.log_task_sums()
+        sums = scores.log_task_sums()  # [B, C]
+        # log of the sum over all sequences that probabilities are shares of, [B]
         total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks[:, None])[:, 0]
         if constraints:
             return [
@@ -214,7 +213,7 @@ class ChainPlanner(BasePlanner):
                 )
                 for row, own in enumerate(kept)
             ]
-            more = kept.sum(axis=1) == pairs  # further pairs may bring further sequences
+            more = kept.sum(axis=1) == pairs  # further pairs may contain further sequences
             if all(len(plans) == top_k for plans, left in zip(found, more, strict=True) if left):
                 return found
             pairs *= 2
@@ -229,16 +228,16 @@ class ChainPlanner(BasePlanner):
         top_k: int,
         constraints: Constraints,
     ) -> Plans:
-        """The likeliest allowed sequences of one query, task by task, the likeliest task first.
+        """Return the likeliest allowed sequences of one query, searched task by task.
 
         Args:
             scores: Scores of all queries.
-            sums: Logarithm of the sum of exp(score) over the sequences of each task [C].
-            total: That over all sequences that probabilities are shares of.
+            sums: log Σ exp(score) over the sequences of each task [C].
+            total: The same over all sequences that probabilities are shares of.
             queries: All queries.
             row: Number of the query.
             top_k: Plans wanted.
-            constraints: What every plan must satisfy.
+            constraints: Constraints that every plan must satisfy.
         """
         states, refusals = scores.states, []
         ranked = sums.argsort(descending=True, stable=True).tolist()
@@ -285,7 +284,7 @@ def _plans(
     top_k: int,
     of_tasks: NDArray[np.float64],
 ) -> Plans:
-    """Plans of pairs, likeliest first, each sequence once."""
+    """Return the plans of pairs, likeliest first, each sequence once."""
     first = np.sort(np.unique(actions, axis=0, return_index=True)[1])[:top_k]
     return Plans(
         actions=actions[first],

@@ -27,14 +27,14 @@ class ChainConfig(Settings):
         emission: Width of the hidden layer between both encoded observations and the emissions.
         input_dropout: Share of the observations' features zeroed in training.
         dropout: Share of the encoded observations and of hidden units zeroed in training.
-        scale: Factor of the cosines that read an end; learned from there on.
-        ends: Factor, learned from there on, by which what an end alone shows is added to the
-            emissions of its step.
+        scale: Initial factor, learned, of the cosines that predict an end.
+        ends: Initial factor, learned, of the logits of each end that are added to the emissions of
+            its step.
         smoothing: Added to each count of a transition within a task.
         learned: Learn transitions around the logarithms of the smoothed counts.
         normalise: Layer-normalise observations.
         centre: Subtract the training windows' mean observation first.
-        members: Networks trained from seeds of their own, whose scores are averaged.
+        members: Networks trained from different seeds, whose scores are averaged.
     """
 
     hidden: PositiveInt = 3072
