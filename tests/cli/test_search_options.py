@@ -182,7 +182,7 @@ def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, cal
         ("--require 80 --forbid 80", "action 80 ('fill with soil') is both required and"),
         ("--forbid 500", "unknown action 500"),
         ("--before 80", "'80': expected two actions with a comma between, as in 3,17 or"),
-        ("--before 80,80", "action 80 ('fill with soil') cannot stand before itself"),
+        ("--before 80,80", "action 80 ('fill with soil') cannot precede itself"),
         ("--require 80 --require 81 --before 80,81 --before 81,80", "ordered in a circle"),
         ("--pin 1=80 --pin 2=80 --no-repeats", "is pinned to steps 1, 2 although no action may"),
         ("--search gided", "unknown search 'gided'; expected one of auto, "),

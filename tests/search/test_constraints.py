@@ -193,8 +193,8 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
         (Constraints(required=(2,), forbidden=(2,)), "action 2 is both required and forbidden"),
         (Constraints(required=(2, 3, 5, 8)), "4 actions are required but a plan has only 3 steps"),
         (Constraints(forbidden=(*ACTIONS, 99)), "every allowed action is forbidden"),
-        (Constraints(before=((3, 3),)), "action 3 cannot stand before itself"),
-        (Constraints(before=((99, 99),)), "action 99 cannot stand before itself"),
+        (Constraints(before=((3, 3),)), "action 3 cannot precede itself"),
+        (Constraints(before=((99, 99),)), "action 99 cannot precede itself"),
         (
             Constraints(required=(2, 3), before=((2, 3), (3, 2))),
             r"ordered in a circle: (2 before 3 before 2|3 before 2 before 3);",
@@ -217,7 +217,7 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
             Constraints(pinned=((1, 3), (2, 5)), required=(2, 8)),
             r"no sequence of 3 of the 5 allowed actions satisfies all constraints "
             r"\(action 3 at step 1; action 5 at step 2; action 2 required; action 8 required\); "
-            r"drop or change some of it",
+            r"drop or change some of them",
         ),
         (
             Constraints(

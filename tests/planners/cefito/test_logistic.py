@@ -114,14 +114,6 @@ def test_one_video_cannot_show_anything() -> None:
     assert result.error == np.inf
 
 
-def test_refuses_infinite_features_and_uneven_numbers() -> None:
-    features, truth, videos = world(7, [1.0], queries=4)
-    with pytest.raises(ValueError, match="finite"):
-        fit_weights([*features[:3], features[3] * np.inf], truth, videos=videos)
-    with pytest.raises(ValueError, match="truths"):
-        fit_weights(features, truth[:3])
-
-
 def random_queries(seed: int, *, terms: int, queries: int = 0):
     """Features of a few candidates a query, of uneven scales, and a true one at random."""
     rng = np.random.default_rng(seed)
