@@ -40,50 +40,28 @@ _TIMEOUT = 60.0  # seconds without a byte
 
 
 class Place(Record):
-    """A file that can be downloaded.
+    """A file that can be downloaded; None stands for an entry that is not published."""
 
-    Attributes:
-        name: Its name on the command line.
-        what: Description.
-        file: File name on the local disk.
-        unpack: Whether it is an archive, which is unpacked into a folder of the same name without
-            suffix.
-        address: URL, or None if no stable one is known.
-        bytes: Size, or None if it is not published.
-        sha256: SHA-256 in hex, or None if it is not published.
-        licence: Licence, in words.
-        by_hand: Where to look for the file if the address is missing or no longer works.
-    """
-
-    name: str
-    what: str
-    file: str
-    unpack: bool
+    name: str  # on the command line
+    what: str  # description
+    file: str  # name on the local disk
+    unpack: bool  # whether it is an archive
     address: str | None
     bytes: int | None
-    sha256: str | None
+    sha256: str | None  # in hex
     licence: str
-    by_hand: str
+    by_hand: str  # where to look if the address is missing or no longer works
 
 
 @dataclass(frozen=True)
 class Downloaded:
-    """Result of `download`.
-
-    Attributes:
-        path: The file.
-        bytes: Its size.
-        sha256: Its SHA-256 in hex.
-        checked: Whether a SHA-256 was known to compare with.
-        kept: Whether the file existed before the call.
-        folder: Where the archive is unpacked; None if the file is not an archive.
-    """
+    """Result of `download`: the file, its size and SHA-256, and the folder of an archive."""
 
     path: Path
     bytes: int
     sha256: str
-    checked: bool
-    kept: bool
+    checked: bool  # whether a SHA-256 was known to compare with
+    kept: bool  # whether the file existed before
     folder: Path | None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -51,79 +50,59 @@ def describe(path: Path, *, shared_actions: bool = False) -> dict[str, Any]:
             "provenance": dataset.provenance,
             "fingerprint": dataset.fingerprint,
         }
-        annotations = (
-            dataset.annotations.in_shared_space() if shared_actions else dataset.annotations
-        )
+        annotations = dataset.annotations
     else:
         annotations = read_annotations(path)
-        if shared_actions:
-            annotations = annotations.in_shared_space()
         head = {"name": annotations.taxonomy.dataset, "kind": "annotations"}
-        tail = _dimensions(path, len(annotations.taxonomy.actions), shared_actions=shared_actions)
+        shared = annotations.taxonomy.shared if shared_actions else None
+        tail = _dimensions(path, "" if shared is None else f"_{len(shared)}")
+    if shared_actions:
+        annotations = annotations.in_shared_space()
     return {**head, **_counts(annotations), **tail}
 
 
 def _counts(annotations: Annotations) -> dict[str, Any]:
-    members = {
-        split: [video for video in annotations.videos if video.split == split] for split in SPLITS
-    }
+    videos = annotations.videos
+    members = {split: [video for video in videos if video.split == split] for split in SPLITS}
     members = {split: videos for split, videos in members.items() if videos}
-    held_out = None
+    held: dict[str, list[Video]] = {}
     if not any(video.in_protocol for video in members.get("val", ())):
-        parts = split_videos(annotations.videos)
-        held_out = {
-            str(horizon): {
-                split: count_windows([annotations.videos[index] for index in parts[split]], horizon)
-                for split in ("train", "val")
-            }
-            for horizon in HORIZONS
-        }
+        parts = split_videos(videos)
+        held = {split: [videos[index] for index in parts[split]] for split in ("train", "val")}
     sizes = [len(task.actions) for task in annotations.taxonomy.tasks]
-    candidates = {
-        str(horizon): _candidates(members.get("test", ()), horizon, sizes) for horizon in HORIZONS
-    }
+    windows, held_out, candidates = {}, {}, {}
+    for horizon in HORIZONS:
+        key = str(horizon)
+        windows[key] = {split: count_windows(each, horizon) for split, each in members.items()}
+        held_out[key] = {split: count_windows(each, horizon) for split, each in held.items()}
+        numbers = [
+            sizes[video.task] ** horizon
+            for video in members.get("test", ())
+            for _ in range(count_windows([video], horizon))
+        ]
+        if numbers:
+            candidates[key] = {"mean": fmean(numbers), "median": float(median(numbers))}
     return {
-        "tasks": len(annotations.taxonomy.tasks),
+        "tasks": len(sizes),
         "actions": len(annotations.taxonomy.actions),
         "steps": annotations.step_count,
         "videos": {
-            split: {"all": len(videos), "in_protocol": sum(video.in_protocol for video in videos)}
-            for split, videos in members.items()
+            split: {"all": len(each), "in_protocol": sum(video.in_protocol for video in each)}
+            for split, each in members.items()
         },
-        "windows": {
-            str(horizon): {
-                split: count_windows(videos, horizon) for split, videos in members.items()
-            }
-            for horizon in HORIZONS
-        },
-        "held_out": held_out,
-        "candidates": {horizon: numbers for horizon, numbers in candidates.items() if numbers},
+        "windows": windows,
+        "held_out": held_out if held else None,
+        "candidates": candidates,
     }
 
 
-def _candidates(
-    videos: Sequence[Video], horizon: int, sizes: Sequence[int]
-) -> dict[str, float] | None:
-    numbers = [
-        sizes[video.task] ** horizon
-        for video in videos
-        for _ in range(count_windows([video], horizon))
-    ]
-    return {"mean": fmean(numbers), "median": float(median(numbers))} if numbers else None
-
-
-def _dimensions(path: Path, actions: int, *, shared_actions: bool) -> dict[str, int | None]:
+def _dimensions(path: Path, suffix: str) -> dict[str, int | None]:
     """Widths of the features beside annotations, which are checked when they are prepared."""
-    text = path / ACTION_TEXT_FILE
-    if shared_actions:
-        text = text.with_stem(f"{text.stem}_{actions}")
-    features = (
-        load_npz(path / FEATURES_FILE, ("start",))["start"]
-        if (path / FEATURES_FILE).exists()
-        else None
-    )
-    rows = load_npy(text) if text.exists() else None
+    features, text = path / FEATURES_FILE, path / ACTION_TEXT_FILE
+    text = text.with_stem(text.stem + suffix)
+    rows = load_npz(features, ("start",))["start"] if features.exists() else None
+    texts = load_npy(text) if text.exists() else None
     return {
-        "observation_dim": None if features is None else int(features.shape[-1]),
-        "action_text_dim": None if rows is None else int(rows.shape[-1]),
+        "observation_dim": None if rows is None else int(rows.shape[-1]),
+        "action_text_dim": None if texts is None else int(texts.shape[-1]),
     }

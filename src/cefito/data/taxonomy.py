@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,6 +61,20 @@ class Taxonomy:
 
     def __repr__(self) -> str:
         return f"Taxonomy({self.dataset!r}, {len(self.tasks)} tasks, {len(self.actions)} actions)"
+
+    @classmethod
+    def from_names(
+        cls, dataset: str, tasks: Iterable[tuple[str, Iterable[int]]], actions: Iterable[str]
+    ) -> Taxonomy:
+        """Build from the names and action ids of tasks and the names of actions, in id order."""
+        return cls(
+            dataset=dataset,
+            tasks=tuple(
+                Task(id=number, name=name, actions=tuple(sorted(ids)))
+                for number, (name, ids) in enumerate(tasks)
+            ),
+            actions=named_actions(actions),
+        )
 
     @classmethod
     def read(cls, path: Path | str) -> Taxonomy:
@@ -148,6 +163,11 @@ class Taxonomy:
             for task in self.tasks
         )
         return Taxonomy(dataset=self.dataset, tasks=tasks, actions=self.shared)
+
+
+def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
+    """Actions with the given names, in id order."""
+    return tuple(Action(id=number, name=name) for number, name in enumerate(names))
 
 
 _Entry = TypeVar("_Entry", Action, Task)

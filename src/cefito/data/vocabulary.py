@@ -150,16 +150,9 @@ def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
         titles.append(task.name)
         members.append({place(action) for action in task.actions})
     shared, to_shared = _extended_shared(known, other, given)
-    return replace(
-        known,
-        tasks=tuple(
-            Task(id=number, name=name, actions=tuple(sorted(ids)))
-            for number, (name, ids) in enumerate(zip(titles, members, strict=True))
-        ),
-        actions=tuple(Action(id=number, name=name) for number, name in enumerate(names)),
-        shared=shared,
-        to_shared=to_shared,
-    )
+    tasks = zip(titles, members, strict=True)
+    extended = Taxonomy.from_names(known.dataset, tasks, names)
+    return replace(extended, shared=shared, to_shared=to_shared)
 
 
 def _extended_shared(

@@ -47,6 +47,8 @@ FEW_VIDEOS = 10
 
 logger = logging.getLogger(__name__)
 
+_ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -100,16 +102,9 @@ class Windows:
     def subset(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> Windows:
         """The windows of the given rows, in their order."""
         index = np.asarray(rows, dtype=np.int64)
-        return replace(
-            self,
-            initial=self.initial[index],
-            goal=self.goal[index],
-            actions=self.actions[index],
-            tasks=self.tasks[index],
-            video=self.video[index],
-            start=self.start[index],
-            between=None if self.between is None else self.between[index],
-        )
+        between = None if self.between is None else self.between[index]
+        arrays: dict[str, Any] = {name: getattr(self, name)[index] for name in _ARRAYS}
+        return replace(self, **arrays, between=between)
 
     def sample(self, size: int | None, seed: int) -> Windows:
         """A fixed random sample of at most `size` windows, in their order; all if None."""
@@ -277,13 +272,13 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
         first: Windows.
         second: Windows of the same horizon, with the same ids and indices of videos.
     """
-    names = ["initial", "goal", "actions", "tasks", "video", "start"]
-    both: dict[str, Any] = {"between": None}
+    both: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _ARRAYS
+    }
+    between = None
     if first.between is not None and second.between is not None:
-        names.append("between")
-    for name in names:
-        both[name] = np.concatenate([getattr(first, name), getattr(second, name)])
-    joined = replace(first, **both)
+        between = np.concatenate([first.between, second.between])
+    joined = replace(first, **both, between=between)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 
 

@@ -52,7 +52,7 @@ def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(
     assert dataset.provenance["observations"] == "simulated"
     assert dataset.provenance["knobs"] == asdict(LIKE["s3d"])
     assert dataset.provenance["seed"] == 5
-    assert dataset.provenance["calibration"] == calibration.to_dict()
+    assert dataset.provenance["calibration"] == asdict(calibration)
     assert str(tmp_path) not in (tmp_path / "out" / "dataset.json").read_text()
     assert any("simulating" in line for line in lines)
     assert any("probe" in line for line in lines)

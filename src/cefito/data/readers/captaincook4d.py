@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cefito.data.readers.source import Source, check_repeats, make_step
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import nfc
 from cefito.data.videos import SPLITS, Annotations, Video
 from cefito.errors import DataError
@@ -119,17 +119,10 @@ def _taxonomy(entries: dict[str, _Entry]) -> tuple[Taxonomy, dict[int, int], dic
     )
     actions = {step: number for number, step in enumerate(order)}
     tasks = {activity: number for number, activity in enumerate(sorted(activities))}
-    taxonomy = Taxonomy(
-        dataset="captaincook4d",
-        actions=tuple(Action(id=number, name=names[step]) for step, number in actions.items()),
-        tasks=tuple(
-            Task(
-                id=number,
-                name=activities[activity],
-                actions=tuple(sorted(actions[step] for step in owned[activity])),
-            )
-            for activity, number in tasks.items()
-        ),
+    taxonomy = Taxonomy.from_names(
+        "captaincook4d",
+        [(activities[activity], [actions[step] for step in owned[activity]]) for activity in tasks],
+        [names[step] for step in actions],
     )
     return taxonomy, actions, tasks
 

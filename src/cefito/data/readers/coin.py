@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, make_step, padded
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Video
 from cefito.errors import DataError
@@ -61,16 +61,10 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
             steps.append(make_step(start, end, action - base, place=step_place))
         videos.append(Video(video_id=video, split=split, task=task, steps=tuple(steps)))
     if taxonomy is None:
-        taxonomy = Taxonomy(
-            dataset="coin",
-            tasks=tuple(
-                Task(id=number, name=name, actions=tuple(sorted(owned.get(number, ()))))
-                for number, name in enumerate(padded(task_names, kind="task", place=path))
-            ),
-            actions=tuple(
-                Action(id=number, name=name)
-                for number, name in enumerate(padded(action_names, kind="action", place=path))
-            ),
+        names = padded(task_names, kind="task", place=path)
+        tasks = [(name, owned[number]) for number, name in enumerate(names)]
+        taxonomy = Taxonomy.from_names(
+            "coin", tasks, padded(action_names, kind="action", place=path)
         )
     else:
         _check_taxonomy(taxonomy, task_names, action_names, owned, path)

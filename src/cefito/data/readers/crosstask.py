@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from cefito.arrays import check_regular
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, draw_split, make_step
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.taxonomy import Taxonomy, named_actions
 from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Video
 from cefito.errors import DataError
@@ -97,7 +98,7 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
             blocks[-1].append((number, line))
         elif blocks[-1]:
             blocks.append([])
-    tasks: list[Task] = []
+    tasks: list[tuple[str, range]] = []
     names: list[str] = []
     places: dict[str, int] = {}
     for block in filter(None, blocks):
@@ -115,29 +116,17 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
                 f"{path}, line {number}: task {block[0][1]} is repeated. Remove one of them."
             )
         places[block[0][1]] = len(tasks)
-        tasks.append(
-            Task(
-                id=len(tasks),
-                name=block[1][1],
-                actions=tuple(range(len(names), len(names) + len(steps))),
-            )
-        )
+        tasks.append((block[1][1], range(len(names), len(names) + len(steps))))
         names += steps
     if not tasks:
         raise DataError(f"{path}: holds no tasks. {_BLOCKS}")
     shared = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    taxonomy = Taxonomy(
-        dataset="crosstask",
-        tasks=tuple(tasks),
-        actions=_actions(names),
-        shared=_actions(list(shared)),
+    taxonomy = replace(
+        Taxonomy.from_names("crosstask", tasks, names),
+        shared=named_actions(shared),
         to_shared=tuple(shared[name] for name in names),
     )
     return taxonomy, places
-
-
-def _actions(names: list[str]) -> tuple[Action, ...]:
-    return tuple(Action(id=number, name=name) for number, name in enumerate(names))
 
 
 def _test_videos(path: Path) -> set[tuple[str, str]] | None:

@@ -13,10 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cefito.data.readers.csv_file import read_csv
 from cefito.data.readers.name_similarity import names_alike
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import folded, nfc
 from cefito.data.videos import Annotations
 from cefito.errors import DataError
@@ -68,20 +69,10 @@ class Merges:
         )
 
 
-@dataclass(frozen=True)
-class Suggestion:
-    """Two names that may mean the same.
+class Suggestion(NamedTuple):
+    """The rarer of two names that may mean the same, its replacement, and how often each occurs."""
 
-    Attributes:
-        kind: "task" or "step".
-        old: The rarer name.
-        new: The name that would replace it.
-        old_count: Videos of the task, or occurrences of the step, with the rarer name.
-        new_count: The same with the other name.
-        why: The difference between the names.
-    """
-
-    kind: str
+    kind: str  # "task" or "step"
     old: str
     new: str
     old_count: int
@@ -120,14 +111,7 @@ def suggest_merges(annotations: Annotations) -> list[Suggestion]:
     for name in equal_names(taxonomy):
         found.setdefault(("step", name), name)
     return [
-        Suggestion(
-            kind=kind,
-            old=old,
-            new=new,
-            old_count=counts[kind][old],
-            new_count=counts[kind][new],
-            why=_why(old, new),
-        )
+        Suggestion(kind, old, new, counts[kind][old], counts[kind][new], _why(old, new))
         for (kind, old), new in found.items()
     ]
 
@@ -161,10 +145,7 @@ def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_COLUMNS, "from_count", "to_count", "why"])
-    for entry in suggestions:
-        writer.writerow(
-            [entry.kind, entry.old, entry.new, entry.old_count, entry.new_count, entry.why]
-        )
+    writer.writerows(suggestions)
     write_text(path, text.getvalue())
 
 
@@ -239,25 +220,18 @@ def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations,
     groups = _groups(action_names, merges.steps, owners)
     action_of = {old: new for new, group in enumerate(groups) for old in group}
     kept = tuple(group[0] for group in groups)
-    tasks = tuple(
-        Task(
-            id=number,
-            name=merges.tasks.get(task_names[group[0]], task_names[group[0]]),
-            actions=tuple(
-                sorted({action_of[old] for task in group for old in taxonomy.tasks[task].actions})
-            ),
+    tasks = [
+        (
+            merges.tasks.get(task_names[group[0]], task_names[group[0]]),
+            {action_of[old] for task in group for old in taxonomy.tasks[task].actions},
         )
-        for number, group in enumerate(task_groups)
-    )
-    actions = tuple(
-        Action(id=number, name=merges.steps.get(action_names[old], action_names[old]))
-        for number, old in enumerate(kept)
-    )
+        for group in task_groups
+    ]
+    names = [merges.steps.get(action_names[old], action_names[old]) for old in kept]
     shared = taxonomy.to_shared
     merged = replace(
-        taxonomy,
-        tasks=tasks,
-        actions=actions,
+        Taxonomy.from_names(taxonomy.dataset, tasks, names),
+        shared=taxonomy.shared,
         to_shared=None if shared is None else tuple(shared[old] for old in kept),
     )
     videos = tuple(

@@ -49,25 +49,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result for one video.
+    """Result for one video; `reason` and `detail` say why it cannot be used, if it cannot."""
 
-    Attributes:
-        shard: File that holds its observations.
-        key: Their name in it.
-        width: Numbers in one observation; 0 if the video cannot be used.
-        kept: Index of the annotated step at each place.
-        beyond: Number of steps beyond the features.
-        clamped: Number of steps that end after the features by no more than rounding, and are kept.
-        reason: Short name of the reason why the video cannot be used; empty if it can.
-        detail: The reason as a sentence.
-    """
-
-    shard: Path
-    key: str
-    width: int = 0
-    kept: tuple[int, ...] = ()
-    beyond: int = 0
-    clamped: int = 0
+    shard: Path  # file of its observations
+    key: str  # their name in it
+    width: int = 0  # numbers in one observation
+    kept: tuple[int, ...] = ()  # index of the annotated step at each place
+    beyond: int = 0  # steps beyond the features
+    clamped: int = 0  # steps that end after the features by no more than rounding, and are kept
     reason: str = ""
     detail: str = ""
 

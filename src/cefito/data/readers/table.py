@@ -19,7 +19,7 @@ from cefito.data.readers.csv_file import check_columns, read_csv
 from cefito.data.readers.merges import Merges
 from cefito.data.readers.name_similarity import names_alike
 from cefito.data.readers.source import Source, draw_split, make_step
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import folded, nfc
 from cefito.data.videos import SPLITS, Annotations, Step, Video
 from cefito.errors import DataError
@@ -95,14 +95,7 @@ def read_table(
                 f"'{row['video']}' from {row['start']} to {row['end']}. Remove one of them."
             )
         owned[row["task"]].add(step.action)
-    taxonomy = Taxonomy(
-        dataset=nfc(path.stem),
-        actions=tuple(Action(id=number, name=name) for name, number in actions.items()),
-        tasks=tuple(
-            Task(id=number, name=name, actions=tuple(sorted(owned[name])))
-            for name, number in tasks.items()
-        ),
-    )
+    taxonomy = Taxonomy.from_names(nfc(path.stem), [(name, owned[name]) for name in tasks], actions)
     videos = tuple(
         Video(
             video_id=video,

@@ -15,7 +15,7 @@ from typing import Any
 
 from cefito.data.readers.folder import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
-from cefito.data.taxonomy import Action, Task, Taxonomy, is_id
+from cefito.data.taxonomy import Taxonomy, is_id
 from cefito.data.text import nfc
 from cefito.data.videos import SPLITS, Annotations, Step, Video
 from cefito.errors import DataError
@@ -216,15 +216,9 @@ def _taxonomy(windows: dict[str, list[_Window]], dataset: str, place: Path) -> T
         kind="action",
         place=place,
     )
-    tasks = padded(task_names, kind="task", place=place)
-    return Taxonomy(
-        dataset=dataset,
-        actions=tuple(Action(id=number, name=name) for number, name in enumerate(actions)),
-        tasks=tuple(
-            Task(id=number, name=name, actions=tuple(sorted(owned.get(number, ()))))
-            for number, name in enumerate(tasks)
-        ),
-    )
+    names = padded(task_names, kind="task", place=place)
+    tasks = [(name, owned[number]) for number, name in enumerate(names)]
+    return Taxonomy.from_names(dataset, tasks, actions)
 
 
 def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:

@@ -101,10 +101,6 @@ class Calibration:
             for field, label in labels.items()
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON holds them."""
-        return asdict(self)
-
 
 def simulate(
     source: Path | str,
@@ -182,7 +178,7 @@ def simulate(
             "seed": seed,
             "shared_actions": shared_actions,
             "source": {name: sha256(source / name) for name in ("taxonomy.json", "videos.jsonl")},
-            "calibration": calibration.to_dict(),
+            "calibration": asdict(calibration),
         },
     )
     return calibration

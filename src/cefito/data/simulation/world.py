@@ -15,7 +15,7 @@ import numpy as np
 
 from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import Annotations, Step, Video
 from cefito.runtime import SimulationStream, check_seed
 
@@ -187,15 +187,14 @@ def world_tasks() -> dict[str, tuple[Slot, ...]]:
 
 def _taxonomy(graphs: dict[str, tuple[Slot, ...]]) -> tuple[Taxonomy, list[dict[str, int]]]:
     """The taxonomy, and for each task the ids of its actions by name."""
-    tasks: list[Task] = []
-    actions: list[Action] = []
+    actions: list[str] = []
     ids: list[dict[str, int]] = []
-    for task, slots in graphs.items():
+    for slots in graphs.values():
         names = dict.fromkeys(name for slot in slots for name in slot.names)
         ids.append({name: len(actions) + place for place, name in enumerate(names)})
-        actions.extend(Action(id=ids[-1][name], name=name) for name in names)
-        tasks.append(Task(id=len(tasks), name=task, actions=tuple(ids[-1].values())))
-    return Taxonomy(dataset="synthetic world", tasks=tuple(tasks), actions=tuple(actions)), ids
+        actions += names
+    tasks = [(task, own.values()) for task, own in zip(graphs, ids, strict=True)]
+    return Taxonomy.from_names("synthetic world", tasks, actions), ids
 
 
 def _draw_steps(
