@@ -132,8 +132,7 @@ def test_without_a_documented_address_the_message_says_where_to_look(tmp_path, p
     "address",
     [
         *("file:///etc/passwd", "ftp://host/file", "data:,x", "host/file", "http://", "-x"),
-        *("http://me:secret@host/file", "http://host/a b", "http://host/ä", "http://host/a\nb"),
-        *("http://host:99999/a", "http://[::1/a"),
+        *("http://me:secret@host/file", "http://host/a b", "http://host/ä", "http://[::1/a"),
     ],
 )
 def test_addresses_that_are_not_web_addresses(tmp_path, address):
@@ -147,7 +146,9 @@ def test_wrong_arguments(tmp_path):
         download("i3d", tmp_path)
     with pytest.raises(ConfigError, match="SHA-256 'abc': expected 64 hexadecimal digits"):
         download("s3d", tmp_path, sha256="abc")
-    with pytest.raises(ConfigError, match=r"address http://host/file: is not encrypted") as caught:
+    with pytest.raises(
+        ConfigError, match=r"address 'http://host/file': is not encrypted"
+    ) as caught:
         download("s3d", tmp_path, address="http://host/file")
     assert caught.value.setting == "insecure"
 

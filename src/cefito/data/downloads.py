@@ -144,27 +144,19 @@ def download(
 def _check_address(address: str, *, insecure: bool) -> None:
     try:
         parts = urlsplit(address)
-        valid = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and "@" not in parts.netloc
-            and parts.port != 0
-            and address.isascii()
-            and address.isprintable()
-            and " " not in address
-        )
+        web = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
     except ValueError:
-        valid = False
-    if not valid:
+        web = False
+    if not (web and address.isascii() and address.isprintable() and " " not in address):
         raise ConfigError(
             f"address {address!a}: expected one that begins with http:// or https://, without a "
             "password, and with spaces and non-ASCII letters written as %XX."
         )
-    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    local = parts.hostname in ("localhost", "127.0.0.1")
     if parts.scheme != "https" and not insecure and not local:
         raise ConfigError(
-            f"address {address}: is not encrypted, so anyone on the way can change the file. Give "
-            "one that begins with https://, or accept http explicitly.",
+            f"address {address!a}: is not encrypted, so anyone on the way can change the file. "
+            "Give one that begins with https://, or accept http explicitly.",
             setting="insecure",
         )
 

@@ -228,10 +228,9 @@ def check_observations(
             )
         if array.ndim == 2 and array.dtype.kind == "f" and not np.isfinite(array).all():
             row = int(np.argmin(np.isfinite(array).all(axis=1)))
-            owners = [
+            video, step = [
                 (video, step) for video in annotations.videos for step in range(len(video.steps))
-            ]
-            video, step = owners[row]
+            ][row]
             raise DataError(
                 f"{place}: row {row} of '{name}' holds NaN, infinity or a number too large for "
                 f"float32; it belongs to video '{video.video_id}', step {step} (rows and steps "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cefito.data.readers.archives import FeatureError, load_features
-from cefito.data.readers.folder import FeatureFolder, feature_name
+from cefito.data.readers.folder import FileFolder, feature_name
 from cefito.errors import DataError
 
 
@@ -184,7 +184,7 @@ def folder(tmp_path):
         path = tmp_path / "features" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    return FeatureFolder(tmp_path / "features")
+    return FileFolder(tmp_path / "features")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_files_are_found_by_name(folder, names, expected):
 def test_files_that_are_not_there(folder, tmp_path):
     (tmp_path / "outside.npy").write_bytes(b"")
     (folder.folder / "gone.npy").symlink_to(tmp_path / "nowhere")
-    folder = FeatureFolder(folder.folder)
+    folder = FileFolder(folder.folder)
     for name in ("bc", "../outside", "../../etc/passwd", "notes", "gone", "abc_", ""):
         with pytest.raises(FeatureError) as caught:
             folder.find((name,))
@@ -225,9 +225,9 @@ def test_files_that_are_not_there(folder, tmp_path):
 
 def test_folders_without_features(tmp_path):
     with pytest.raises(DataError, match="no such folder"):
-        FeatureFolder(tmp_path / "none")
+        FileFolder(tmp_path / "none")
     with pytest.raises(DataError, match=r"holds no .npy or .npz files"):
-        FeatureFolder(tmp_path)
+        FileFolder(tmp_path)
 
 
 def test_feature_name():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cefito.data.readers import read_benchmark, read_captaincook4d
-from cefito.data.readers.folder import FeatureFolder
+from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.source import UNPUBLISHED, draw_split
 from cefito.data.videos import Step, Video
 from cefito.errors import ConfigError, DataError
@@ -398,7 +398,7 @@ def test_a_folder_of_far_too_many_files_is_not_walked(tmp_path, monkeypatch):
     for number in range(4):
         np.save(tmp_path / f"{number}.npy", np.zeros((1, 2)))
     monkeypatch.setattr("cefito.data.readers.folder._MOST", 4)
-    assert FeatureFolder(tmp_path).find(["3"])[0].name == "3.npy"
+    assert FileFolder(tmp_path).find(["3"])[0].name == "3.npy"
     (tmp_path / "another.txt").touch()
     with pytest.raises(DataError, match="holds more than 4 files"):
-        FeatureFolder(tmp_path)
+        FileFolder(tmp_path)

@@ -14,7 +14,7 @@ from cefito.data.readers import (
     read_common,
     read_table,
 )
-from cefito.data.readers.folder import FeatureFolder
+from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.merges import read_merges, suggest_merges, write_merges
 from cefito.data.simulation.simulate import simulate
 from cefito.errors import DataError
@@ -319,7 +319,7 @@ def test_folders_are_read_in_one_form(make_source, tiny_taxonomy, tiny_videos, t
 def test_features_of_a_name_with_its_accents_apart(tmp_path):
     name = unicodedata.normalize("NFD", "Brühe_é")
     np.save(tmp_path / f"{name}.npy", np.ones((3, 2), np.float32))
-    folder = FeatureFolder(tmp_path)
+    folder = FileFolder(tmp_path)
     for wanted in ("Brühe_é", name, "é", "Brühe"):
         assert folder.find([wanted])[0].name == f"{name}.npy"
 

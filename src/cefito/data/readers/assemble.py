@@ -27,7 +27,7 @@ from cefito.data.prepared import (
     write_header,
 )
 from cefito.data.readers.archives import FeatureError
-from cefito.data.readers.folder import FeatureFolder
+from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.observing import Beyond
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.readers.source import Source
@@ -101,7 +101,7 @@ def prepare(
     place = ", ".join(str(path) for path in source.files)
     Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
     recipe = Recipe(beyond=beyond, seconds=seconds, precision=precision)
-    jobs, missing, notes = _jobs(source, FeatureFolder(features))
+    jobs, missing, notes = _jobs(source, FileFolder(features))
     source = replace(source, notes=(*source.notes, *notes))
     work = target.parent / f".{target.name}.work"
     try:
@@ -163,7 +163,7 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
 _Refused = tuple[Video, str, str]  # video, reason, the reason as a sentence
 
 
-def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refused], list[str]]:
+def _jobs(source: Source, folder: FileFolder) -> tuple[list[Job], list[_Refused], list[str]]:
     """Videos with their files, videos without one, and notes on the files."""
     found: list[tuple[Job, str]] = []
     missing: list[_Refused] = []
@@ -181,25 +181,21 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
     jobs: list[Job] = []
     partial: list[Job] = []
     for job, name in found:  # a file belongs to the video that shares most of its name
-        if len(name) < len(longest[job.path]):
-            detail = (
-                f"{job.path}: belongs to '{longest[job.path]}', and there is no other file for "
-                f"video '{job.video.video_id}'."
-            )
-            missing.append((job.video, "no features", detail))
+        owner = longest[job.path]
+        if len(name) < len(owner):
+            other = f"and there is no other file for video '{job.video.video_id}'."
+            missing.append((job.video, "no features", f"{job.path}: belongs to '{owner}', {other}"))
             continue
         jobs.append(job)
         if name != nfc(job.path.stem):
             partial.append(job)
-    notes = (
-        [
-            f"{len(partial)} videos were matched with files of longer names, for example "
-            f"'{partial[0].video.video_id}' with {partial[0].path.name}."
-        ]
-        if partial
-        else []
+    if not partial:
+        return jobs, missing, []
+    note = (
+        f"{len(partial)} videos were matched with files of longer names, for example "
+        f"'{partial[0].video.video_id}' with {partial[0].path.name}."
     )
-    return jobs, missing, notes
+    return jobs, missing, [note]
 
 
 def _usable(
@@ -211,14 +207,15 @@ def _usable(
     used: list[tuple[Job, Outcome]] = []
     refused: list[_Refused] = []
     for job, outcome in zip(jobs, outcomes, strict=True):
-        if outcome.reason:
-            refused.append((job.video, outcome.reason, outcome.detail))
-        elif outcome.width != width:
+        reason, detail = outcome.reason, outcome.detail
+        if not reason and outcome.width != width:
+            reason = "wrong dimension"
             detail = (
                 f"{job.path}: gives observations of {outcome.width} numbers, most videos give "
                 f"{width}. Extract it with the same model."
             )
-            refused.append((job.video, "wrong dimension", detail))
+        if reason:
+            refused.append((job.video, reason, detail))
         else:
             used.append((job, outcome))
     return used, refused, width
@@ -231,7 +228,6 @@ def _account(
     refused: Sequence[_Refused],
     beyond: Beyond,
 ) -> dict[str, Any]:
-    changed = [(job, outcome) for job, outcome in used if outcome.beyond]
     clamped = [job.video.video_id for job, outcome in used if outcome.clamped]
     clamped_steps = sum(outcome.clamped for _, outcome in used)
     notes = list(source.notes)
@@ -261,8 +257,8 @@ def _account(
         },
         "beyond": {
             "policy": beyond,
-            "steps": sum(outcome.beyond for _, outcome in changed),
-            "videos": [job.video.video_id for job, _ in changed],
+            "steps": sum(outcome.beyond for _, outcome in used),
+            "videos": [job.video.video_id for job, outcome in used if outcome.beyond],
         },
         "clamped": {"steps": clamped_steps, "videos": clamped},
         "left_out": left_out,

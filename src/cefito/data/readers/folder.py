@@ -11,7 +11,7 @@ from cefito.data.readers.archives import FeatureError
 from cefito.data.text import nfc
 from cefito.errors import DataError
 
-__all__ = ["FeatureFolder", "FileFolder", "feature_name"]
+__all__ = ["FileFolder", "feature_name"]
 
 _ENDINGS = (".npy", ".npz")
 _MOST = 200_000  # entries of a folder and its subfolders; COIN has 11,827 videos
@@ -42,7 +42,9 @@ class FileFolder:
         kind: Word for a file in messages.
     """
 
-    def __init__(self, folder: Path, *, endings: Sequence[str], kind: str) -> None:
+    def __init__(
+        self, folder: Path, *, endings: Sequence[str] = _ENDINGS, kind: str = "feature file"
+    ) -> None:
         self.folder = Path(folder)
         self._endings, self._kind = tuple(endings), kind
         if not self.folder.is_dir():
@@ -103,13 +105,6 @@ class FileFolder:
             f"{self.folder}: no file for video '{names[-1]}' (looked for "
             f"{', '.join(dict.fromkeys(bare))}, as {_either(self._endings)}).",
         )
-
-
-class FeatureFolder(FileFolder):
-    """The `.npy` and `.npz` files of a folder and its subfolders."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, endings=_ENDINGS, kind="feature file")
 
 
 def _either(endings: Sequence[str]) -> str:

@@ -54,19 +54,12 @@ Repot Plant: fill with soil*, loosen roots?, remove plant > place plant
 
 @dataclass(frozen=True)
 class Slot:
-    """A place in a task's step graph.
+    """A place in a task's step graph."""
 
-    Attributes:
-        names: Name of its action, or of two alternatives; the first is the usual one.
-        stage: Slots of a lower stage come first.
-        optional: Whether it may be left out.
-        repeated: Whether it may be repeated, at once or one step later.
-    """
-
-    names: tuple[str, ...]
-    stage: int
-    optional: bool
-    repeated: bool
+    names: tuple[str, ...]  # its action, or two alternatives, the usual one first
+    stage: int  # slots of a lower stage come first
+    optional: bool  # may be left out
+    repeated: bool  # may be repeated, at once or one step later
 
 
 @dataclass(frozen=True, kw_only=True)
