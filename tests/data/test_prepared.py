@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data import open_dataset, read_annotations, write_dataset
+from cefito.data import open_dataset, write_dataset
 from cefito.errors import DataError
 from cefito.files import load_tensors, new_folder, write_json, write_tensors
 
@@ -257,12 +257,6 @@ def test_bfloat16_is_refused_for_numpy(tmp_path):
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
     with pytest.raises(DataError, match=r"x.safetensors"):
         load_tensors(path, "np", "Make it again.")
-
-
-def test_copied_and_renamed_folder_is_the_same_data(tiny_dataset, tmp_path):
-    shutil.copytree(tiny_dataset.folder, tmp_path / "copy")
-    assert open_dataset(tmp_path / "copy", verify=True).fingerprint == tiny_dataset.fingerprint
-    assert read_annotations(tmp_path / "copy") == tiny_dataset.annotations
 
 
 def test_observations_may_be_left_behind(tiny_dataset):

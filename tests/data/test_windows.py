@@ -349,19 +349,6 @@ def test_nothing_is_fitted_or_chosen_on_test_windows_unless_asked_for(raw, own, 
     assert test.split == "test"
 
 
-def test_windows_of_published_training_are_whole(tiny_dataset):
-    train, test = fitting_windows(tiny_dataset, horizon=1, selection="published")
-    held = fitting_windows(tiny_dataset, horizon=1)
-    assert len(train) == sum(map(len, held))
-    for part in held:
-        rows = [places(train).index(place) for place in places(part)]
-        for name in ("initial", "goal", "actions", "tasks"):
-            np.testing.assert_array_equal(getattr(train, name)[rows], getattr(part, name))
-    whole = cut_windows(tiny_dataset, horizon=1, split="test")
-    np.testing.assert_array_equal(test.goal, whole.goal)
-    assert places(test) == places(whole)
-
-
 def test_an_own_validation_split_is_not_trained_on(make_source, tiny_videos, tmp_path):
     tiny_videos[-1]["split"] = "val"
     dataset = prepare_custom(make_source("own-source", videos=tiny_videos), tmp_path / "own")

@@ -40,7 +40,7 @@ _TIMEOUT = 60.0  # seconds without a byte
 
 
 class Place(Record):
-    """A file that can be downloaded; None stands for an entry that is not published."""
+    """A file that can be downloaded; unpublished entries are None."""
 
     name: str  # on the command line
     what: str  # description

@@ -124,7 +124,7 @@ def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
         for name, ids in _by_name(known.actions).items()
         if len(ids) == 1 and len(theirs.get(name, ())) <= 1
     }
-    given: dict[int, int] = {}  # new ids, by those of the data set
+    given: dict[int, int] = {}  # new ids by ids of the data set
     names: list[str] = [action.name for action in known.actions]
     members = [set(task.actions) for task in known.tasks]
     titles = [task.name for task in known.tasks]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cefito.data.readers.archives import FeatureError, load_features
-from cefito.data.readers.folder import FileFolder, feature_name
+from cefito.data.readers.folder import FileFolder
 from cefito.errors import DataError
 
 
@@ -228,8 +228,3 @@ def test_folders_without_features(tmp_path):
         FileFolder(tmp_path / "none")
     with pytest.raises(DataError, match=r"holds no .npy or .npz files"):
         FileFolder(tmp_path)
-
-
-def test_feature_name():
-    assert feature_name("a/b/changing_tire_0002.npy") == "changing_tire_0002"
-    assert feature_name("a.b") == "a.b"

@@ -1,7 +1,6 @@
 """Annotations as their authors release them."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,35 +126,6 @@ def test_release_with_a_video_of_two_tasks(release):
 def test_release_that_is_malformed(release, wrong, name, text, match):
     (release / name).write_text(text)
     wrong("crosstask", release, match)
-
-
-def test_published_vocabulary_of_crosstask(shared_data, real_annotations, tmp_path):
-    whole = real_annotations("crosstask")
-    raw = json.loads((shared_data / "crosstask" / "taxonomy.json").read_text())
-    folder = tmp_path / "release"
-    (folder / "annotations").mkdir(parents=True)
-    blocks, of = [], {task["id"]: task["source_id"] for task in raw["tasks"]}
-    for task in whole.taxonomy.tasks:
-        names = whole.taxonomy.names(list(task.actions))
-        blocks.append(f"{of[task.id]}\n{task.name}\nhttps://x\n{len(names)}\n{','.join(names)}\n")
-    (folder / "tasks_primary.txt").write_text("\n".join(blocks))
-    (folder / "videos_val.csv").write_text(
-        "".join(
-            f"{of[video.task]},{video.video_id},https://x\n"
-            for video in whole.videos
-            if video.split == "test"
-        )
-    )
-    for video in whole.videos:
-        first = whole.taxonomy.tasks[video.task].actions[0]
-        (folder / "annotations" / f"{of[video.task]}_{video.video_id}.csv").write_text(
-            "".join(f"{step.action - first + 1},{step.start},{step.end}\n" for step in video.steps)
-        )
-    found = read_benchmark("crosstask", folder).annotations
-    assert found.taxonomy == whole.taxonomy  # 133 ids, their 105 shared ones, and all names
-    assert {video.video_id: video for video in found.videos} == {
-        video.video_id: replace(video, in_protocol=True) for video in whole.videos
-    }
 
 
 # --- COIN

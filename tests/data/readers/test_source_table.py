@@ -310,13 +310,6 @@ def common(one, other):
     return row[-1]
 
 
-def test_long_names_that_are_near():
-    words = "the quick brown fox jumps over the lazy dog and then it runs far away into the woods"
-    near = words.replace("quick", "quik").replace("lazy", "lasy")
-    far = words.replace("brown fox", "small red cat").replace("runs far away", "sleeps at home")
-    assert near_duplicates([words, far, near]) == [(words, near)]
-
-
 def test_many_names_are_compared_fast():
     generator = np.random.default_rng(2)
     letters = generator.integers(97, 123, size=(10_000, 4, 6), dtype=np.uint8)

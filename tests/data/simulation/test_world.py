@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data import Annotations, PreparedDataset, cut_windows, open_dataset
+from cefito.data import Annotations, PreparedDataset, open_dataset
 from cefito.data.simulation.world import (
     WORLD_NAME,
     WorldKnobs,
@@ -93,14 +93,6 @@ def test_each_action_belongs_to_one_task_and_some_names_to_several(world: Prepar
         )
 
 
-def test_times_run_forward(world: PreparedDataset) -> None:
-    for video in world.videos:
-        times = [time for step in video.steps for time in (step.start, step.end)]
-        assert times == sorted(times)
-        assert times[0] > 0
-        assert all(step.end - step.start >= 1.9 for step in video.steps)
-
-
 def test_options_alternatives_repeats_and_orders_occur(world: PreparedDataset) -> None:
     videos = defaultdict(list)
     for task, names in sequences(world.annotations):
@@ -134,16 +126,6 @@ def test_without_freedom_every_video_of_a_task_is_the_same() -> None:
     expected = {task: [slot.names[0] for slot in slots] for task, slots in world_tasks().items()}
     for task, names in sequences(make_world(knobs=knobs)):
         assert names == expected[task]
-
-
-def test_nearest_training_window_is_better_than_frequency_but_no_good_plan(
-    world: PreparedDataset,
-) -> None:
-    train, test = (cut_windows(world, horizon=3, split=split) for split in ("train", "test"))
-    known, asked = (np.concatenate([part.initial, part.goal], axis=1) for part in (train, test))
-    distance = (known**2).sum(axis=1) - 2 * asked @ known.T
-    right = (train.actions[distance.argmin(axis=1)] == test.actions).all(axis=1).mean()
-    assert 0.25 < right < 0.48
 
 
 def test_taken_folder_and_negative_seed_are_refused(world: PreparedDataset, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def prepare(
             shutil.rmtree(work, ignore_errors=True)
             raise DataError(
                 f"{features}: none of the {len(source.annotations.videos)} videos can be used; the "
-                f"first: {refused[0][2] if refused else 'there are none'}"
+                f"first: {refused[0][2]}"
             )
         provenance = {
             "observations": (
@@ -144,7 +144,7 @@ def prepare(
 
 
 def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
-    """What a preparation left out or changed, as rows of (what, videos, steps, example)."""
+    """Table of the parts that a preparation left out or changed: (what, videos, steps, example)."""
     preparation = dataset.provenance["preparation"]
     rows: list[list[object]] = [
         ["prepared", preparation["videos"]["prepared"], preparation["steps"]["prepared"], None]

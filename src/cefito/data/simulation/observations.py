@@ -230,7 +230,7 @@ def _shown(
     confusion: float,
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """The look of each step mixed with that of the step before or after it, [rows, hidden]."""
+    """The look of each step, mixed with the look of a neighbouring step, [rows, hidden]."""
     shown, neighbours = [], []
     coins = iter(generator.random(sum(len(video.steps) for video in videos)) < 0.5)
     for video in videos:

@@ -38,19 +38,12 @@ LIKE = {"s3d": ObservationKnobs()}
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Accuracy over windows, in per cent.
-
-    Attributes:
-        task: Task.
-        first: First action of the window, in the shared vocabulary where there is one.
-        last: Last action of the window, likewise.
-        both: First and last action both right.
-    """
+    """Accuracy over windows, in per cent; actions in the shared vocabulary if there is one."""
 
     task: float | None
-    first: float | None
-    last: float | None
-    both: float | None
+    first: float | None  # first action
+    last: float | None  # last action
+    both: float | None  # first and last action
 
 
 # The reference models on their own training windows of CrossTask, as stated by their authors.
@@ -59,28 +52,16 @@ REFERENCE_TRAIN = Figures(task=None, first=97.9, last=95.8, both=94.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Accuracy of a probe on simulated observations, beside models of real ones.
-
-    Attributes:
-        dataset: Name of the simulated data set.
-        like: Name of the knobs.
-        seed: Seed of observations and probe.
-        horizon: T of the windows.
-        vocabulary: Number of action ids that the probe distinguishes.
-        test: The probe on windows of test videos; None without such windows.
-        train: The probe on its training windows, from all other videos.
-        reference_test: The reference models on test windows, if the source has their predictions.
-        reference_train: The reference models on their training windows.
-    """
+    """Accuracy of a probe on simulated observations, beside models of real ones."""
 
     dataset: str
-    like: str
+    like: str  # name of the knobs
     seed: int
     horizon: int
-    vocabulary: int
-    test: Figures | None
-    train: Figures | None
-    reference_test: Figures | None = None
+    vocabulary: int  # number of action ids that the probe distinguishes
+    test: Figures | None  # None without windows of test videos
+    train: Figures | None  # on the windows of all other videos, which the probe was trained on
+    reference_test: Figures | None = None  # None if the source has no predictions
     reference_train: Figures | None = None
 
     def rows(self) -> list[dict[str, str | float | None]]:

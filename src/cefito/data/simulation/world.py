@@ -64,27 +64,15 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class WorldKnobs:
-    """Size and difficulty of the embedded world.
+    """Size and difficulty of the embedded world."""
 
-    Attributes:
-        train: Training videos, assigned to the tasks in turn.
-        val: Validation videos.
-        test: Test videos.
-        order_freedom: Probability that a stage is done in a random order instead of the usual one.
-        optional: Probability that an optional slot is done.
-        repeat: Probability that a repeated slot is repeated.
-        alternative: Probability that a slot takes its alternative action.
-        observations: The observation model.
-        dim: E, the number of features of an observation.
-    """
-
-    train: int = 420
+    train: int = 420  # videos, assigned to the tasks in turn
     val: int = 60
     test: int = 120
-    order_freedom: float = 0.45
-    optional: float = 0.5
-    repeat: float = 0.35
-    alternative: float = 0.4
+    order_freedom: float = 0.45  # probability of a stage in random instead of usual order
+    optional: float = 0.5  # probability of an optional slot
+    repeat: float = 0.35  # probability that a repeated slot is repeated
+    alternative: float = 0.4  # probability that a slot takes its alternative action
     observations: ObservationKnobs = field(
         default_factory=lambda: ObservationKnobs(
             task=5.0,
@@ -102,7 +90,7 @@ class WorldKnobs:
             hidden=96,
         )
     )
-    dim: int = 128
+    dim: int = 128  # E, the number of features of an observation
 
 
 def write_world(
