@@ -114,13 +114,13 @@ def train_network(
 
     Args:
         network: A network with `reset(generator)`; with `centre` also with a buffer `mean` [E].
-        loss: Makes the loss of the network, which is on the device by then.
+        loss: Makes the loss of the network, which is on the device then.
         name: Name of the network, shown in the progress.
         training: Optimiser, stopping, augmentation.
         stream: Number of the seed's stream that the weights are drawn from; by default one that
             follows from the name.
         seed: Seed of weights, batches and noise.
-        settings: Everything else that determines the result, for JSON.
+        settings: All else that determines the result, for JSON.
         context: Device, folder, progress.
         centre: Keep the mean observation of the training windows in the network.
         begin: Puts learned weights, the mean observation among them, into the drawn network.
@@ -142,14 +142,10 @@ def train_network(
 
 
 def finite_outputs(values: Tensor, title: str) -> Tensor:
-    """Return the outputs of a network for N queries [N, ...] if all are finite.
-
-    Args:
-        values: The outputs.
-        title: Name of the network, for the message.
+    """Return the outputs of a network for N queries [N, ...], or refuse NaN and infinity.
 
     Raises:
-        RunError: NaN or infinity; the message names the first query that has them.
+        RunError: The message names the network's `title` and the first query that has them.
     """
     finite = values.isfinite().flatten(1).all(dim=1)
     if not bool(finite.all()):

@@ -1,6 +1,5 @@
-"""Plans as matrices over time that are denoised: what PDPP and the methods built on it share.
+"""Planning by denoising plans as matrices over time: the common parts of PDPP, MTID and KEPP.
 
-A method says which blocks of columns its matrices have (`matrix`), what of them is given, what the
-rows weigh in its loss (`loss`), and perhaps what is added inside the U-Net's blocks (`unet`). The
-network, the loss, the sampler and the plans made of its scores are the same.
+A method gives the blocks of columns of its matrices (`matrix`), the weights of the rows in the
+loss, and perhaps modules inside the U-Net's blocks (`unet`).
 """

@@ -80,12 +80,7 @@ class DiffusionNetwork(nn.Module):
         self.noise.normal_(generator=generator)
 
     def projection(self, *known: Tensor, dropout: Dropout | None = None) -> Projection:
-        """The projection onto the known part of plans.
-
-        Args:
-            known: As above.
-            dropout: In training, drops features of the observations.
-        """
+        """The projection onto the known part of plans; dropout acts on the observations."""
         *blocks, initial, goal = known
         x = torch.stack([initial, goal]) - self.mean
         if self.config.normalise:
@@ -95,13 +90,9 @@ class DiffusionNetwork(nn.Module):
         return self.layout.projection(*blocks, x[0], x[1], allowed=self.allowed(*blocks))
 
     def allowed(self, *blocks: Tensor) -> Tensor | None:  # noqa: ARG002
-        """Entries of the action block that are predicted; by default all of the predicted rows.
+        """Entries of the action block that are predicted, bool, broadcastable to [B, T, K].
 
-        Args:
-            blocks: Sources of the given blocks.
-
-        Returns:
-            Bool, broadcastable to [B, T, K]; the others are given as zeros.
+        The others are given as zeros. None, the default, stands for all of the predicted rows.
         """
         return None
 
@@ -111,12 +102,7 @@ class DiffusionNetwork(nn.Module):
         *,
         generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor | None:
-        """A vector for each module inside the U-Net's blocks, [B, N, W]; by default none.
-
-        Args:
-            project: The given part of the plans.
-            generator: In training, the source of dropout.
-        """
+        """A vector for each module inside the U-Net's blocks, [B, N, W]; by default none."""
         return None
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
@@ -126,11 +112,7 @@ class DiffusionNetwork(nn.Module):
     def scores(self, *known: Tensor) -> Tensor:
         """The sampled action block: a score of each action at each step, [B, T, K].
 
-        It is minus infinity for actions that are not allowed, and zero in rows that are not
-        predicted.
-
-        Args:
-            known: As above.
+        Minus infinity for actions that are not allowed; zero in rows that are not predicted.
         """
         project = self.projection(*known)
         latents = self.latents(project)

@@ -1,4 +1,4 @@
-"""Noising matrices and denoising them: the schedule and the sampler."""
+"""The schedule of noise and the sampler."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _OFFSET = 0.008  # of the cosine schedule
 
 
 class Diffusion:
-    """Gaussian diffusion of which the clean matrix is predicted.
+    """Gaussian diffusion that predicts the clean matrix: cosine schedule, deterministic sampler.
 
-    It has the cosine schedule and a deterministic sampler. Times count from 0, the clean matrix, to
-    `steps`, almost pure noise.
+    Times count from 0, the clean matrix, to `steps`, almost pure noise.
 
     Args:
         steps: S, diffusion steps in training.
@@ -43,7 +42,7 @@ class Diffusion:
         self.signal = torch.cat([torch.ones(1, dtype=torch.float64), (1 - taken).cumprod(dim=0)])
 
     def noised(self, clean: Tensor, noise: Tensor, times: Tensor) -> Tensor:
-        """Matrices [B, …] with noise at given times [B]: √ᾱ · clean + √(1 − ᾱ) · noise."""
+        """Matrices [B, ...] with noise at given times [B]: √ᾱ · clean + √(1 − ᾱ) · noise."""
         signal = self.signal.to(clean.device)[times].view(-1, *(1,) * (clean.ndim - 1))
         return signal.sqrt().to(clean.dtype) * clean + (1 - signal).sqrt().to(clean.dtype) * noise
 
@@ -53,15 +52,12 @@ class Diffusion:
         noise: Tensor,
         project: Callable[[Tensor], Tensor],
     ) -> Tensor:
-        """Denoise by DDIM with η = 0 (Song et al. 2021, Eq. 12); nothing is drawn or clipped.
+        """Denoise matrices [B, ...] by DDIM with η = 0 (Song et al. 2021, Eq. 12), unclipped.
 
         Args:
-            predict: Predicts the clean matrices [B, …] from noised ones [B, …] at a time.
-            noise: What to start from [B, …].
+            predict: Predicts the clean matrices from noised ones at a time.
+            noise: The start.
             project: Applied to the noise, to every prediction and after every step.
-
-        Returns:
-            The matrices at time 0, [B, …].
         """
         x = project(noise)
         for now, after in pairwise(self.times):

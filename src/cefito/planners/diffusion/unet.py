@@ -17,22 +17,19 @@ __all__ = ["TemporalUNet"]
 
 
 class TemporalUNet(nn.Module):
-    """A U-Net over time with two residual blocks a level.
+    """A U-Net over time with two residual blocks per level.
 
     Time shrinks by one from level to level, by convolutions of width 2 and stride 1, and grows back
     likewise. Each level going up takes the features of the level of the same length going down
     beside its own.
-
-    Something may be added inside every residual block, between its two convolutions, where the time
-    is added too: `inside(width)` makes the module of a block with so many channels. It is called
-    with features [B, width, T] and with the latent of its block, and returns the features changed.
 
     Args:
         columns: D, columns of the matrices.
         widths: Channels of the levels.
         steps: S, the last time.
         last_skip: Whether the last unit takes the features of the first level beside its own.
-        inside: Makes what is added inside a residual block; None adds nothing.
+        inside: Makes a module for a residual block of so many channels, applied between its two
+            convolutions to features [B, width, T] and the block's latent; None for no modules.
     """
 
     times: Tensor
@@ -72,9 +69,8 @@ class TemporalUNet(nn.Module):
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform, zero biases.
 
-        The second convolution of every block is zero. So is the last layer (not published), for
-        almost all of a plan is zero: from random weights training takes several times as long to
-        get as far.
+        The second convolution of every block is zero. So is the last layer (not published): as
+        almost all of a plan is zero, training from random weights takes several times as long.
         """
         draw_layers(self, generator)
         for module in self.modules():
@@ -89,16 +85,12 @@ class TemporalUNet(nn.Module):
         return 4 * levels  # two going down and two in the middle or going up
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
-        """Apply the network.
+        """Apply the network, [B, T, D] → [B, T, D].
 
         Args:
-            matrix: [B, T, D]; T must be at least the number of levels.
+            matrix: Matrices; T is at least the number of levels.
             times: Time of each, [B].
-            latents: For what is added inside the blocks: a vector for each of N, in the order in
-                which they are passed, [B, N, W].
-
-        Returns:
-            [B, T, D].
+            latents: A vector for the module inside each of N blocks, in their order, [B, N, W].
         """
         time = self.time(self.times[times])
         inside = iter(latents.unbind(1) if latents is not None else ())
@@ -120,8 +112,7 @@ class _Unit(nn.Module):
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
         self.convolution = nn.Conv1d(inputs, width, 3, padding=1)
-        # published: 32 groups at widths of 256 and more; narrower levels keep 8 channels a group,
-        # so that a single position still has something to be normalised over
+        # published: 32 groups at widths of 256 and more; narrower levels keep 8 channels a group
         self.norm = nn.GroupNorm(math.gcd(32, width // 8), width)
 
     def forward(self, x: Tensor) -> Tensor:

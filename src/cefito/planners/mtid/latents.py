@@ -28,7 +28,7 @@ class Interpolation(nn.Module):
         layers: Transformer layers.
         heads: Heads of their attention; fewer if E is not a multiple.
         feedforward: Width inside their MLPs.
-        dropout: Their dropout.
+        dropout: Dropout inside them.
     """
 
     def __init__(
@@ -69,17 +69,11 @@ class Interpolation(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The latents of B queries, [B, N, E].
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            generator: In training, the source of dropout.
-        """
+        """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E]."""
         drop = dropping(self.dropout, generator)
-        share = self.shares()[:, None]
+        share = self.shares()[:, None]  # α [N, 1]
         start, end = self.encoded(torch.stack([initial, goal]))[:, :, None]
-        mixed: Tensor = (1 - share) * start + share * end
+        mixed: Tensor = (1 - share) * start + share * end  # [B, N, E]
         x = mixed
         for layer in self.layers:
             x = layer(x, drop)
@@ -95,7 +89,7 @@ class LatentAttention(nn.Module):
 
     Args:
         width: c, channels of the block.
-        dim: E, the width of latents.
+        dim: E.
     """
 
     def __init__(self, width: int, dim: int) -> None:

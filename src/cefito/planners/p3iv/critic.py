@@ -49,7 +49,7 @@ class Critic(nn.Module):
 
         Args:
             states: Decoded states [B, T, D'].
-            actions: Weights of the actions, which sum to one, [B, T, K].
+            actions: Weights of the actions [B, T, K].
         """
         x = torch.cat([states, self._scaled(self.embedding, actions)], dim=2)
         for layer in self.steps:

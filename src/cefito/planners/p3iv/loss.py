@@ -123,11 +123,11 @@ class P3ivLoss(PlanLoss):
 
 
 def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """Penalty for like outputs of different noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
+    """Penalty for like outputs of two noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
 
     Args:
-        left: Outputs for the first noise [B, …].
-        right: Outputs for the second noise [B, …].
+        left: Outputs for the noise `one`.
+        right: Outputs for the noise `other`.
         one: First noise [B, Z].
         other: Second noise [B, Z].
     """

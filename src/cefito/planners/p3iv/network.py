@@ -141,12 +141,7 @@ class P3ivNetwork(nn.Module):
             self.mean.copy_(torch.from_numpy(mean))
 
     def encode(self, initial: Tensor, goal: Tensor) -> Tensor:
-        """Encoded observations: the mean over their rows, [B, 2, D'].
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-        """
+        """Initial and goal observations, each [B, E] → means over their encoded rows [B, 2, D']."""
         x = (torch.stack([initial, goal], dim=1) - self.mean) / self.scale
         x = x.unflatten(-1, (self.config.rows, -1))
         if self.config.normalise:
@@ -156,13 +151,7 @@ class P3ivNetwork(nn.Module):
     def forward(
         self, encoded: Tensor, noise: Tensor, *, generator: torch.Generator | None = None
     ) -> Outputs:
-        """Decode encoded observations.
-
-        Args:
-            encoded: Initial and goal [B, 2, D'].
-            noise: [B, Z].
-            generator: Source of dropout; without, nothing is dropped.
-        """
+        """Decode encoded observations [B, 2, D'] and noise [B, Z]; dropout by the generator."""
         horizon = self.horizon
         empty = encoded.new_zeros(len(encoded), horizon - 1, encoded.shape[2])
         values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)
@@ -195,7 +184,7 @@ class P3ivNetwork(nn.Module):
         Args:
             initial: Initial observations [B, E].
             goal: Goal observations [B, E].
-            samples: Number of noises to use; all by default.
+            samples: Number of noises; all by default.
         """
         passes = min(self.config.passes, samples or self.config.passes)
         if passes > 1 or self.config.test_dropout:
@@ -229,11 +218,6 @@ class DecoderLayer(nn.Module):
     """A post-norm layer: attention over the tokens, over memory, and a ReLU MLP.
 
     With one slot of memory the second step adds a learned constant, as the released code does.
-
-    Args:
-        width: D.
-        heads: Attention heads.
-        hidden: Width of the MLP.
     """
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:

@@ -20,15 +20,11 @@ _TOKEN_DEVIATION = 0.02  # of the learned queries at first
 
 
 class PlanLlmNetwork(SchemaNetwork):
-    """SCHEMA's network, in which the two states see each other, and queries look at both.
+    """SCHEMA's network, in which the two states attend to each other, and queries to both.
 
     Encoded states pass an encoder, after which they are aligned, and a second one, after which they
     are decoded from. The output of the learned queries is added to the first input of the decoder
     of states. Without layers of either kind it is SCHEMA's network.
-
-    Args:
-        config: Widths and options.
-        shape: As of `SchemaNetwork`.
     """
 
     config: PlanLlmConfig
@@ -80,10 +76,7 @@ class PlanLlmNetwork(SchemaNetwork):
 class Exchange(nn.Module):
     """An encoder over a query's states, without positions: post-norm layers with ReLU.
 
-    Args:
-        width: D, also of the feed-forward layers, as published.
-        heads: Attention heads.
-        layers: Number of layers; 0 leaves states as they are.
+    Feed-forward layers are as wide as the states, as published.
     """
 
     def __init__(self, *, width: int, heads: int, layers: int) -> None:
@@ -100,15 +93,7 @@ class Exchange(nn.Module):
 
 
 class QueryTransformer(nn.Module):
-    """Learned queries that look at the two states in every second layer, from the first one.
-
-    Args:
-        width: D.
-        heads: Attention heads.
-        hidden: Width of the feed-forward layers.
-        layers: Number of layers.
-        queries: Number of learned queries.
-    """
+    """Learned queries that attend to the two states in every second layer, from the first one."""
 
     def __init__(self, *, width: int, heads: int, hidden: int, layers: int, queries: int) -> None:
         super().__init__()
@@ -134,7 +119,7 @@ class QueryTransformer(nn.Module):
 
 
 class _Layer(nn.Module):
-    """A post-norm layer; with `crossing` it looks at further tokens after its own."""
+    """A post-norm layer; with `crossing` it attends to further tokens after its own."""
 
     def __init__(
         self,

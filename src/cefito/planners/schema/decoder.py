@@ -23,13 +23,6 @@ class SharedMemoryDecoder(nn.Module):
 
     The output of an attention is normalised before it is added, and the sum again. Attention is not
     causal, and its weights are not dropped. There is no norm after the last layer.
-
-    Args:
-        width: D.
-        heads: Attention heads.
-        hidden: Width of the feed-forward layers.
-        layers: Number of layers.
-        memory: Whether there is a memory to attend to.
     """
 
     def __init__(
@@ -46,13 +39,7 @@ class SharedMemoryDecoder(nn.Module):
         return tuple(crossing.keys(memory[None]) for crossing in crossings)
 
     def forward(self, tokens: Tensor, keys: Keys, drop: Drop = keep) -> Tensor:
-        """Decode tokens, [B, L, D] → [B, L, D].
-
-        Args:
-            tokens: The tokens.
-            keys: The result of `keys` for the memory.
-            drop: Dropout in training.
-        """
+        """Decode tokens, [B, L, D] → [B, L, D], over the `keys` of a memory."""
         for place, layer in enumerate(self.layers):
             tokens = layer(tokens, keys[place] if keys else None, drop)
         return tokens

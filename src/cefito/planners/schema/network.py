@@ -201,7 +201,7 @@ class SchemaNetwork(nn.Module):
             initial: Initial observations [B, E].
             goal: Goal observations [B, E].
             tasks: Task ids [B]: the true ones in training; None for the likeliest.
-            memory: The result of `memory`, if many batches share it.
+            memory: The result of `memory`; by default it is computed.
             generator: In training, the source of dropout.
         """
         return self.decode(

@@ -85,13 +85,7 @@ class ViterbiNetwork(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Outputs:
-        """Compute emissions, encoded observations and task logits.
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            generator: In training, the source of dropout.
-        """
+        """Emissions, states and task logits of initial and goal observations, each [B, E]."""
         drop = dropping(self.config.dropout, generator)
         x = torch.stack([initial, goal], dim=1)  # [B, 2, E]
         if self.config.centre:
