@@ -17,7 +17,6 @@ from cefito.planners.shared.graph import (
     transition_counts,
     transition_probabilities,
 )
-from cefito.search.step_costs import StepCosts
 
 
 def windows_of(actions: list[list[int]], action_count: int) -> Windows:
@@ -142,25 +141,6 @@ def test_fewer_unseen_transitions_always_come_first(counts, horizon):
     unseen = [sum(counts[pair] == 0 for pair in pairwise(path)) for path in paths.tolist()]
     assert unseen == sorted(unseen)
     assert len(paths) == len(counts) ** (horizon - 2)
-
-
-@settings(deadline=None)
-@given(seed=st.integers(0, 2**32), horizon=st.integers(3, 5), count=st.integers(1, 6))
-def test_exact_paths_are_those_of_a_chain(seed, horizon, count):
-    counts = np.random.default_rng(seed).integers(0, 50, (6, 6))
-    costs, ends = (
-        transition_costs(counts, horizon=horizon),
-        np.random.default_rng(seed).integers(0, 6, 2),
-    )
-    fixed = np.full((2, 6), np.inf)
-    fixed[[0, 1], ends] = 0
-    chain = StepCosts(costs=(fixed[0], *[costs] * (horizon - 2), costs + fixed[1]))
-    expected = chain.cheapest(count)
-    paths, spent = cheapest_paths(
-        costs, first=int(ends[0]), last=int(ends[1]), horizon=horizon, count=count
-    )
-    np.testing.assert_allclose(spent, expected.costs, atol=1e-8)
-    np.testing.assert_allclose(chain.cost(paths), expected.costs, atol=1e-8)
 
 
 def slow_beam(costs, first, last, horizon, count, width):
@@ -304,17 +284,3 @@ def test_walks_by_hand():
     assert np.isinf(
         cheapest_paths(np.full((2, 2), np.inf), first=0, last=1, horizon=3, count=2)[1]
     ).all()
-
-
-def test_walks_among_many_actions():
-    generator = np.random.default_rng(0)
-    counts = generator.integers(0, 3, (778, 778)) * (generator.random((778, 778)) < 0.01)
-    probabilities = transition_probabilities(counts)
-    walks = likeliest_walks(probabilities, first=3, last=700, horizon=6, count=2)
-    assert walks.shape == (2, 6)
-    chances = probabilities[walks[:, :-1], walks[:, 1:]].prod(axis=1)
-    best = probabilities[:, 700]
-    for _ in range(4):
-        best = (probabilities * best).max(axis=1)
-    assert chances[0] == pytest.approx(best[3])
-    assert chances[0] >= chances[1] > 0

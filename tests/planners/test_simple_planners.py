@@ -242,19 +242,6 @@ def test_frequent_by_hand():
     np.testing.assert_allclose(planner.plan(known, 5)[1].probabilities, [0.5, 0.25, 0.25])
 
 
-def test_fittings_leave_each_other_alone():
-    train = random_windows(20, 1)
-    all_tasks = FrequentPlanner.counted(train, KnowsTask())
-    one_task = train.subset(np.flatnonzero(train.tasks == 1))
-    planners = (all_tasks, FrequentPlanner.counted(one_task, KnowsTask()))
-    zero = np.zeros((TASKS, 3), np.float32)
-    queries = Queries(initial=zero, goal=zero, tasks=np.arange(TASKS))
-    assert [[bool(len(plan)) for plan in planner.plan(queries, 2)] for planner in planners] == [
-        [True, True, True],
-        [False, True, False],
-    ]
-
-
 @pytest.mark.parametrize(
     "fit", [fit_nearest, lambda train: FrequentPlanner.counted(train, KnowsTask())]
 )
@@ -269,20 +256,6 @@ def test_tasks_without_training_windows_get_no_plan(fit):
     evaluation, _ = evaluate_planner(planner, queried, oracle_task=True)
     assert evaluation.without_plan == (queried.tasks == 2).sum() > 0
     assert evaluation.metrics["task_accuracy"] == 100
-
-
-def test_frequent_trains_a_task_model_or_takes_one_that_is_there():
-    train, other = random_windows(30, 3), random_windows(30, 7)
-    fitted = FrequentPlanner.fit(train, train, settings=SETTINGS, seed=0)
-    assert fitted.trainings["task classifier"].epochs == 2
-    model = fitted.planner.task_model
-    queries = Queries.from_windows(random_windows(15, 4))
-    before = model.log_probabilities(queries)
-    np.testing.assert_array_equal(before, fit_task_model(train, train).log_probabilities(queries))
-    counted = FrequentPlanner.counted(other, model)
-    assert counted.task_model is model
-    fit_frequent(other, seed=1)
-    np.testing.assert_array_equal(model.log_probabilities(queries), before)
 
 
 def test_task_model_learns_what_can_be_told_apart():

@@ -9,7 +9,6 @@ from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
-from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.mtid.network import MtidNetwork
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.mtid.settings import MtidSettings
@@ -18,7 +17,6 @@ from cefito.planners.network import data_shape
 from cefito.planners.settings import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import generator_for
-from cefito.study.variants import find_rows
 from cefito.training.distributed import Processes
 
 TINY = {
@@ -132,20 +130,6 @@ def test_loss_against_a_slow_loop(world, mask):
 
 
 # the training
-
-
-def test_interpolation_changes_what_is_learned(world, training):
-    row, other = find_rows(["mtid", "mtid-uninterpolated"])
-    assert (row.settings, other.settings) == ({}, {"mtid.interpolation": False})
-    plain = fit(world, **other.settings).planner
-    assert plain.network.interpolation is None
-    assert sum(plain.parameters.values()) < sum(training.planner.parameters.values())
-    queries = Queries.from_windows(world[1])
-    tasks = plain.predict_tasks(queries)
-    np.testing.assert_array_equal(tasks, training.planner.predict_tasks(queries))
-    assert not np.allclose(
-        sampled_scores(plain, queries, tasks), sampled_scores(training.planner, queries, tasks)
-    )
 
 
 # the mask

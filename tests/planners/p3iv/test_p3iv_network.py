@@ -219,19 +219,6 @@ def test_observations_that_are_no_rows():
     assert e.value.setting == "p3iv.rows"
 
 
-def test_dropout_is_drawn_from_the_generator_alone():
-    made = network()
-    encoded, noise = made.encode(drawn(3, DIM), drawn(3, DIM, seed=1)), drawn(3, 2, seed=2)
-    plain = made(encoded, noise).logits
-    once, again = (made(encoded, noise, generator=generator_for("cpu", 7)).logits for _ in "ab")
-    assert torch.equal(once, again)
-    assert not torch.allclose(once, plain)
-    undropped = network(dropout=0.0, token_dropout=0.0)
-    torch.testing.assert_close(
-        undropped(encoded, noise, generator=generator_for("cpu", 7)).logits, plain
-    )
-
-
 # samples
 
 
@@ -278,14 +265,6 @@ def test_dropout_in_planning_is_the_same_for_every_query(settings):
     assert torch.equal(emissions, made.emissions(initial, goal))
     assert torch.equal(emissions[2:], made.emissions(initial[2:], goal[2:]))
     assert not torch.allclose(emissions, network(**settings).emissions(initial, goal))
-
-
-def test_equal_seeds_draw_equal_networks():
-    one, same, other = (network(seed=seed).state_dict() for seed in (0, 0, 1))
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["noises"], other["noises"])
-    assert not torch.equal(one["memory"], other["memory"])
-    assert one["noises"].shape == (9, 2)
 
 
 # the critic

@@ -4,7 +4,6 @@ from pydantic import ValidationError
 
 from cefito.field.predictor import Dropout
 from cefito.planners.base import Shape
-from cefito.planners.diffusion.process import Diffusion
 from cefito.planners.pdpp.planner import PdppNetwork
 from cefito.planners.pdpp.settings import PdppConfig
 from cefito.runtime import generator_for
@@ -39,44 +38,7 @@ def condition(batch: int = 2, seed: int = 5) -> tuple[torch.Tensor, torch.Tensor
     return tasks, drawn(batch, DIM, seed=seed), drawn(batch, DIM, seed=seed + 1)
 
 
-def check_projected(
-    matrix: torch.Tensor, tasks: torch.Tensor, initial: torch.Tensor, goal: torch.Tensor
-) -> None:
-    """Every entry outside the action block, written out."""
-    batch, horizon, columns = matrix.shape
-    assert columns == TASKS + ACTIONS + DIM
-    for row in range(batch):
-        for step in range(horizon):
-            for task in range(TASKS):
-                assert matrix[row, step, task] == float(task == tasks[row])
-            for place in range(DIM):
-                result = matrix[row, step, TASKS + ACTIONS + place]
-                if step == horizon - 1:
-                    assert result == goal[row, place]
-                elif step == 0:
-                    assert result == initial[row, place]
-                else:
-                    assert result == 0
-
-
 # the projection
-
-
-@pytest.mark.parametrize("horizon", [1, 2, 3, 6])
-def test_everything_that_the_network_sees_while_sampling_is_projected(horizon):
-    given_parts = condition()
-    project = network(horizon=horizon, widths=(8,)).projection(*given_parts)
-    shape, seen = (2, horizon, TASKS + ACTIONS + DIM), []
-
-    def predict(x: torch.Tensor, now: int) -> torch.Tensor:
-        seen.append(x)
-        return drawn(*shape, seed=now)
-
-    result = Diffusion(steps=20, sampling=5).sample(predict, drawn(*shape), project)
-    assert len(seen) == 5
-    for matrix in (*seen, result):
-        check_projected(matrix, *given_parts)
-    assert torch.equal(result[..., project.actions], predict(result, 4)[..., project.actions])
 
 
 def test_treatment_of_the_observations():
@@ -140,40 +102,11 @@ def test_every_learned_number_matters_but_those_of_the_projected_columns():
     assert all(parameter.grad.abs().sum() > 0 for parameter in made.parameters())
 
 
-def test_rows_and_times_do_not_mix():
-    made = stirred(network(widths=(8, 16, 24)))
-    matrix, times = drawn(3, 3, TASKS + ACTIONS + DIM), torch.tensor([1, 7, 7])
-    together = made(matrix, times)
-    for row in range(3):
-        torch.testing.assert_close(
-            made(matrix[[row]], times[[row]])[0], together[row], atol=1e-4, rtol=1e-4
-        )
-    assert (made(matrix, torch.tensor([9, 7, 7]))[0] - together[0]).abs().max() > 1e-3
-
-
 def test_each_step_sees_the_whole_plan():
     made = stirred(network(widths=(8, 16, 24)))
     matrix = drawn(1, 3, TASKS + ACTIONS + DIM).requires_grad_()
     made(matrix, torch.tensor([3]))[0, 0].square().sum().backward()
     assert (matrix.grad.abs().sum(dim=2) > 0).all()
-
-
-def test_scores_are_those_of_plain_sampling():
-    made = stirred(network())
-    tasks, initial, goal = condition()
-    result = made.scores(tasks, initial, goal)
-    x = torch.zeros(2, 3, TASKS + ACTIONS + DIM)
-    for row in range(2):
-        x[row, :, tasks[row]] = 1
-        x[row, 0, TASKS + ACTIONS :], x[row, 2, TASKS + ACTIONS :] = initial[row], goal[row]
-    actions = slice(TASKS, TASKS + ACTIONS)
-    x[..., actions] = made.noise
-    signal = made.diffusion.signal.float()
-    for now, after in ((20, 16), (16, 12), (12, 8), (8, 4), (4, 0)):
-        clean = made(x, torch.full((2,), now))[..., actions]
-        noise = (x[..., actions] - signal[now].sqrt() * clean) / (1 - signal[now]).sqrt()
-        x[..., actions] = signal[after].sqrt() * clean + (1 - signal[after]).sqrt() * noise
-    torch.testing.assert_close(result, x[..., actions], atol=1e-4, rtol=1e-4)
 
 
 # what cannot be

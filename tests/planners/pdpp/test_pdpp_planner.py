@@ -263,14 +263,6 @@ def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     assert best.energies.dtype == np.float64
 
 
-def test_many_actions_are_no_burden():
-    scores = np.random.default_rng(0).standard_normal((6, 778))
-    (best,) = best_plans(scores[None], 50, 0)
-    np.testing.assert_array_equal(best.actions[0], scores.argmax(axis=1))
-    assert len(np.unique(best.actions, axis=0)) == len(best) == 50
-    assert (np.diff(best.energies) >= 0).all()
-
-
 def test_plans(world, training, planner):
     queries = Queries.from_windows(world[1])
     plans = planner.plan(queries, 5)

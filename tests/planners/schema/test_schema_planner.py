@@ -93,11 +93,10 @@ def test_losses_by_slow_loops(world):
     terms = loss.terms(rows, generator_for("cpu", 0), Processes())
     network = loss.module
     memory = network.memory()
-    outputs = network(
-        torch.from_numpy(train.initial[rows]),
-        torch.from_numpy(train.goal[rows]),
-        torch.from_numpy(train.tasks[rows]),  # the true ones
+    initial, goal, tasks = (
+        torch.from_numpy(part[rows]) for part in (train.initial, train.goal, train.tasks)
     )
+    outputs = network.decode(network.encode(initial, goal), tasks, memory, None)  # the true tasks
     logits = network.alignment(outputs.aligned, memory.encoded)
     actions, tasks, ends, states = [], [], [], []
     for place, row in enumerate(rows.tolist()):
@@ -240,7 +239,9 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
     planner = replace(planner, config=config)
     queries = Queries.from_windows(val).subset(range(4))
     with torch.no_grad():
-        outputs = planner.network(*planner.observations(queries))
+        outputs = planner.network.decode(
+            planner.encoded(queries), None, planner.network.memory(), None
+        )
     emissions = outputs.actions.double().log_softmax(dim=2).numpy()
     size = len(train.taxonomy.actions)
     counts = counted_transitions(train, size, "videos")

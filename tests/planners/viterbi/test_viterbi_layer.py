@@ -256,15 +256,6 @@ def test_decoding(horizon, size, seed, count):
                     )
 
 
-def test_marginals_take_the_likeliest_action_of_each_step():
-    emissions, counts = random_emissions(5, 3, 6, 9), random_counts(6, 9)
-    clamped = transition_probabilities(counts, clamped=True)
-    twice = log_marginals(log_marginals(emissions, clamped), clamped)
-    assert torch.equal(
-        decode(emissions, counts, 1, "marginals").sequences[:, 0], twice.argmax(dim=2)
-    )
-
-
 def test_only_seen_transitions_are_planned():
     """Emissions ask for 0, 0, 0, but only 0 → 1 → 2 was seen."""
     counts = torch.zeros(3, 3, dtype=torch.int64)

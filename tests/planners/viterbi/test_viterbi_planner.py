@@ -209,16 +209,6 @@ def test_observations_may_be_centred_and_normalised():
     torch.testing.assert_close(changed(initial, goal).emissions, expected.emissions)
 
 
-def test_dropout_comes_from_the_generator():
-    network, (initial, goal) = network_of(input_dropout=0.5, dropout=0.5), observations()
-    one, same, other = (
-        network(initial, goal, generator=generator_for("cpu", seed)).emissions for seed in (1, 1, 2)
-    )
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-    assert torch.equal(network(initial, goal).emissions, network(initial, goal).emissions)
-
-
 @torch.no_grad()
 def test_alignment():
     network = network_of(text_dim=3)
@@ -327,6 +317,7 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
             for name, value in {
                 "members": 1,
                 "hidden": 64,
+                "name_width": 16,
                 "input_dropout": 0.0,
                 "dropout": 0.0,
                 "training.optimiser.epochs": 10,
@@ -405,44 +396,6 @@ def test_plans(world, decoding):
     )
 
 
-def test_fewer_plans_where_there_are_not_so_many(world):
-    train, _ = world
-    same = train.subset(np.flatnonzero((train.actions == train.actions[0]).all(axis=1)))
-    planner = fitted((same, same))
-    plans = planner.plan(Queries.from_windows(same), 50)
-    counts = transition_counts(same, len(same.taxonomy.actions))
-    _, sums = k_best(torch.zeros(1, 3, len(counts)), torch.from_numpy(counts).double().log(), 50)
-    possible = int((sums > -torch.inf).sum())
-    assert possible < 50
-    assert {len(plan) for plan in plans} == {possible}
-    assert all(np.isfinite(plan.energies).all() for plan in plans)
-
-
-def test_no_sequence_of_seen_transitions(world, tmp_path):
-    """A graph without any edge: one plan, of the likeliest action at each step."""
-    planner = fitted(world)
-    planner.network.counts.zero_()
-    queries = Queries.from_windows(world[1])
-    # transitions are uniform then, so emissions decide
-    likeliest = mean_outputs(planner, queries).emissions.argmax(dim=2).numpy()
-    for plan, actions in zip(planner.plan(queries, 5), likeliest, strict=True):
-        np.testing.assert_array_equal(plan.actions, actions[None])
-        assert np.isfinite(plan.energies).all()
-        assert not plan.exact
-
-
-def test_tasks(world, planner):
-    queries = Queries.from_windows(world[1])
-    predicted = planner.predict_tasks(queries)
-    np.testing.assert_array_equal(
-        predicted, mean_outputs(planner, queries).tasks.argmax(dim=1).numpy()
-    )
-    given = Queries.from_windows(world[1], oracle_task=True)
-    np.testing.assert_array_equal(planner.predict_tasks(given), world[1].tasks)
-    for plan, same in zip(planner.plan(given, 2), planner.plan(queries, 2), strict=True):
-        np.testing.assert_array_equal(plan.actions, same.actions)
-
-
 def test_without_task_head(world, tmp_path):
     planner = fitted(world, task=0.0)
     assert planner.predict_tasks(Queries.from_windows(world[1])) is None
@@ -465,29 +418,6 @@ def test_short_horizons(world, horizon, tmp_path):
     assert {plan.actions.shape for plan in planner.plan(queries, 3)} == {(3, horizon)}
     planner.save(tmp_path)
     assert same_plans(planner, load(tmp_path), queries)
-
-
-def test_descriptions_are_needed_in_training_only(world, tmp_path):
-    path = write_descriptions(tmp_path / "descriptions.npy", world)
-    planner = fitted(
-        world,
-        context=TrainingContext(folder=tmp_path),
-        descriptions=str(path),
-        **{"training.optimiser.epochs": 5, "training.optimiser.learning_rate": 5e-3},
-    )
-    epochs = lines(tmp_path)
-    assert epochs[-1]["alignment"] < 0.8 * epochs[0]["alignment"]
-    assert planner.network.temperature.item() != pytest.approx(1 / 0.07)
-    assert planner.parameters["ViterbiPlanNet"] == small_count(world) + 5 * 16 + 1
-    (tmp_path / "run").mkdir()
-    planner.save(tmp_path / "run")
-    path.unlink()
-    loaded = load(tmp_path / "run", descriptions=str(path))
-    assert same_plans(planner, loaded, Queries.from_windows(world[1]))
-
-
-def small_count(world: tuple[Windows, Windows]) -> int:
-    return fitted(world, descriptions="none").parameters["ViterbiPlanNet"]
 
 
 @pytest.mark.parametrize("descriptions", ["/nowhere.npy", "free"])

@@ -186,31 +186,6 @@ class SchemaNetwork(nn.Module):
         """Logits of the tasks, float32 [B, C], from encoded observations [B, 2, D]."""
         return self.task2(drop(F.relu(self.task1(states.flatten(1))))).float()  # type: ignore[no-any-return]
 
-    def forward(
-        self,
-        initial: Tensor,
-        goal: Tensor,
-        tasks: Tensor | None = None,
-        *,
-        memory: Memory | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Outputs:
-        """Decode the states between, then the actions.
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            tasks: Task ids [B]: the true ones in training; None for the likeliest.
-            memory: The result of `memory`; by default it is computed.
-            generator: In training, the source of dropout.
-        """
-        return self.decode(
-            self.encode(initial, goal, generator=generator),
-            tasks,
-            memory or self.memory(generator=generator),
-            generator,
-        )
-
     def decode(
         self,
         encoded: Encoded,
@@ -218,7 +193,14 @@ class SchemaNetwork(nn.Module):
         memory: Memory,
         generator: torch.Generator | None,
     ) -> Outputs:
-        """The outputs for encoded observations, as `forward`."""
+        """Decode the states between encoded observations, then the actions.
+
+        Args:
+            encoded: Initial and goal observations.
+            tasks: Task ids [B]: the true ones in training; None for the likeliest.
+            memory: The result of `memory`.
+            generator: In training, the source of dropout.
+        """
         drop = dropping(self.config.dropout, generator)
         states = encoded.states
         logits = self.task_logits(states, drop)
