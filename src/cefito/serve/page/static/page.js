@@ -1,4 +1,4 @@
-// The page of `cefito serve`: asks the interface of the same service, shows what it answers.
+// The page of `cefito serve`: sends queries to the same service and shows its answers.
 (function () {
   "use strict";
 
@@ -54,9 +54,9 @@
       throw new Error("The service does not answer. See that it still runs, and try again.");
     }
     if (response.ok) return response;
-    const told = await response.json().catch(() => ({}));
+    const problem = await response.json().catch(() => ({}));
     const wait = response.headers.get("Retry-After");
-    const text = told.detail || told.title || "The service answered " + response.status + ".";
+    const text = problem.detail || problem.title || "The service answered " + response.status + ".";
     throw new Error(wait ? text + " (try again in " + wait + " s)" : text);
   }
 
@@ -114,7 +114,7 @@
     if ($("given").disabled) $("given").checked = false;
     actionsKnown(task === "" ? null : taskOf(task));
     $("plan").disabled = true;
-    if (!(await listVideos(task))) return; // something else was chosen meanwhile
+    if (!(await listVideos(task))) return; // another choice came in between
     videoChosen();
     if (!state.videos.length && run().datasets.length) say("No video has enough steps for this run.");
   }
@@ -200,7 +200,7 @@
       const response = await fetch("frame?" + wanted);
       if (response.status === 200) data = await response.blob();
     } catch (problem) {
-      data = null; // a query needs no frames
+      data = null; // frames are optional
     }
     if (!data || image.dataset.wanted !== wanted) return;
     if (image.src) URL.revokeObjectURL(image.src);
@@ -309,7 +309,7 @@
     complain("");
   }
 
-  // what is shown is no longer what is asked for
+  // the plans shown no longer belong to the query
   function stale() {
     if (state.going) state.going.abort();
     if (state.answer) {
@@ -435,7 +435,7 @@
     return parts.join(" · ");
   }
 
-  // As `cefito.report.mistakes` tells them.
+  // The same rules as in `cefito.report.mistakes`.
   function stepKinds(planned, truth) {
     const left = new Map();
     for (const action of truth) left.set(action, (left.get(action) || 0) + 1);
@@ -486,7 +486,7 @@
     };
   }
 
-  // ---- what happens when
+  // ---- events
 
   const number = (id) => Number($(id).value);
 
