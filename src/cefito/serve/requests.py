@@ -6,13 +6,14 @@ import base64
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from asgi_correlation_id import correlation_id
 from numpy.typing import NDArray
 
 from cefito.data.text import nfc
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
 from cefito.inference.named_constraints import NamedConstraints
 from cefito.inference.query import query_from_window
@@ -28,6 +29,7 @@ from cefito.serve.schemas import (
     ConstraintsRequest,
     EffortOut,
     Named,
+    ObservationsRequest,
     PlanAnswer,
     PlanOut,
     PlanRequest,
@@ -38,8 +40,6 @@ from cefito.serve.schemas import (
 from cefito.serve.settings import Limits
 
 __all__ = ["PreparedRequest", "prepare", "solve", "to_response"]
-
-_LARGEST = 1e12  # of an observation's numbers; larger ones overflow in float32
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def prepare(
         if request.video is not None:
             observed, truth, dataset = _window(served, request.video)
         else:
-            observed = _observations(request)
+            assert request.observations is not None
+            observed = _observations(request.observations)
     assert observed is not None
     query, constraints = prepare_query(
         run, observed, task=request.task, constraints=_named(request.constraints)
@@ -144,47 +145,34 @@ def _named(constraints: ConstraintsRequest) -> NamedConstraints:
     )
 
 
-def _observations(request: PlanRequest) -> Queries:
+def _observations(given: ObservationsRequest) -> Queries:
     """The query of two given observations."""
-    assert request.observations is not None
-    initial = _observation(request.observations.initial, "observations.initial")
-    goal = _observation(request.observations.goal, "observations.goal")
-    if initial.size != goal.size:
-        raise ProblemError(
-            f"observations: 'initial' has {initial.size} numbers and 'goal' {goal.size}; expected "
-            "equally many.",
-            "observations",
-        )
-    return Queries(initial=initial[None], goal=goal[None])
+    initial = _numbers(given.initial, "observations.initial")
+    goal = _numbers(given.goal, "observations.goal")
+    try:
+        return Queries(initial=initial[None], goal=goal[None])
+    except DataError as problem:
+        raise ProblemError(str(problem), "observations") from problem
 
 
-def _observation(given: Sequence[float] | str, field: str) -> NDArray[np.float32]:
-    if isinstance(given, str):
-        try:
-            data = base64.b64decode(given, validate=True)
-        except ValueError as problem:
-            raise ProblemError(
-                f"{field}: is not base64 ({problem}). Give a list of numbers, or base64 of "
-                "little-endian float32.",
-                field,
-            ) from problem
-        if not data or len(data) % 4:
-            raise ProblemError(
-                f"{field}: its base64 holds {len(data)} bytes; expected four for each number, "
-                "little-endian float32.",
-                field,
-            )
-        values = np.frombuffer(data, dtype="<f4").astype(np.float32)
-    else:
-        with np.errstate(over="ignore"):  # too large a number becomes infinite, and is refused
-            values = np.array(given, dtype=np.float64).astype(np.float32)
-    if not (np.abs(values) <= _LARGEST).all():  # False for NaN
+def _numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[Any]]:
+    if not isinstance(given, str):
+        return np.array(given, dtype=np.float64)
+    try:
+        data = base64.b64decode(given, validate=True)
+    except ValueError as problem:
         raise ProblemError(
-            f"{field}: holds NaN, infinity or a number too large to compute with. Give finite "
-            "numbers.",
+            f"{field}: is not base64 ({problem}). Give a list of numbers, or base64 of "
+            "little-endian float32.",
+            field,
+        ) from problem
+    if not data or len(data) % 4:
+        raise ProblemError(
+            f"{field}: its base64 holds {len(data)} bytes; expected four for each number, "
+            "little-endian float32.",
             field,
         )
-    return values
+    return np.frombuffer(data, dtype="<f4")
 
 
 def _window(

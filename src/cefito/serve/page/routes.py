@@ -123,7 +123,7 @@ def _type_of(schema: dict[str, Any]) -> Markup:
         return Markup(" or ").join(map(_type_of, schema["anyOf"]))
     if "enum" in schema:
         return Markup(" or ").join(json.dumps(value) for value in schema["enum"])
-    kind = Markup.escape(schema.get("format") or schema.get("type", "any"))
+    kind = Markup.escape("file" if "format" in schema else schema.get("type", "any"))
     entries = schema.get("patternProperties", {}).values() or [schema.get("additionalProperties")]
     if kind == "array":
         kind = Markup("list of {}").format(_type_of(schema["items"]))
