@@ -20,7 +20,6 @@ from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.locks import LOCK_FILE, locked
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
-from cefito.runs.info import RunInfo
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.settings import SearchConfig, search_settings
@@ -34,6 +33,7 @@ TINY = TINY_RUN | {
 }
 CONFIG = load_config("paper", overrides=TINY)
 FREQUENT = load_config("paper", method="frequent", overrides=TINY)
+WHERE = {"horizon": 3, "seed": 0}
 WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")
 
 
@@ -117,20 +117,10 @@ def test_an_opened_run_plans_as_the_trained_one(trained, world):
 
 
 def test_what_a_run_folder_holds(trained, world):
-    assert {path.name for path in trained.folder.iterdir()} == {
-        "run.json",
-        "taxonomy.json",
-        "manifest.json",
-        "videos.json",
-        "planner.json",
-        "prior.safetensors",
-        *WEIGHTS,
-        "classifier",
-        "field",
-        "chain",
-    }
+    files = {"run.json", "taxonomy.json", "manifest.json", "videos.json", "planner.json"}
+    files |= {"prior.safetensors", *WEIGHTS, "classifier", "field", "chain"}
+    assert {path.name for path in trained.folder.iterdir()} == files
     info = json.loads((trained.folder / "run.json").read_text())
-    assert info["finished"] is True
     assert info["dataset"] == {
         "name": world.name,
         "path": str(world.folder.resolve()),
@@ -138,7 +128,10 @@ def test_what_a_run_folder_holds(trained, world):
         "observed": None,
         "simulation": {"seed": 0, "knobs": world.provenance["knobs"]["observations"]},
     }
-    assert (info["horizon"], info["seed"], info["preset"]) == (3, 0, "paper")
+    assert (info["method"], info["horizon"], info["seed"], info["preset"]) == (
+        *("cefito", 3, 0, "paper"),
+    )
+    assert (info["finished"], info["selection"]) == (True, "held-out")
     assert info["config"] == CONFIG.sections
     assert info["versions"] == {
         "cefito": version("cefito"),
@@ -156,63 +149,29 @@ def test_what_a_run_folder_holds(trained, world):
         name: sum(part.numel() for part in network.parameters())
         for name, network in networks.items()
     }
-    assert (info["method"], info["selection"], trained.method, trained.horizon) == (
-        "cefito",
-        "held-out",
-        "cefito",
-        3,
-    )
     assert info["windows"] == {
         split: len(cut_windows(world, horizon=3, split=split)) for split in ("train", "val")
     }
     assert info["tasks_without_training"] == []
-    for name, place, epochs in (("energy field", "field", 2), ("task classifier", "classifier", 2)):
-        assert info["training"][name]["epochs"] == epochs
-        assert 1 <= info["training"][name]["best_epoch"] <= epochs
-        assert info["training"][name]["resumed"] is False
-        lines = [
-            json.loads(line)
-            for line in (trained.folder / place / "metrics.jsonl").read_text().splitlines()
-        ]
+    for name, place, first in (
+        ("energy field", "field", "val_success_rate"),
+        ("task classifier", "classifier", "val_task_accuracy"),
+    ):
+        result = info["training"][name]
+        assert (result["epochs"], result["resumed"]) == (2, False)
+        assert 1 <= result["best_epoch"] <= 2
+        text = (trained.folder / place / "metrics.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
         assert [line["epoch"] for line in lines] == [1, 2]
         assert all(np.isfinite(value) for line in lines for value in line.values())
         assert all("loss" in line for line in lines)
-        first = {"field": "val_success_rate", "classifier": "val_task_accuracy"}[place]
-        assert info["training"][name]["scores"][0] == max(line[first] for line in lines)
+        assert result["scores"][0] == max(line[first] for line in lines)
 
 
-@pytest.mark.parametrize("name", ["field", "classifier", "chain"])
-def test_tensorboard_events(trained, name):
+def test_tensorboard_events(trained):
     pytest.importorskip("tensorboard")
-    assert list((trained.folder / name / "tensorboard").glob("events.out.tfevents.*"))
-
-
-def test_the_form_of_the_run_file(trained, world, tmp_path):
-    """Entries and their order; those that a run has no use for are left out."""
-    begin = ["format_version", "method", "dataset", "horizon", "seed", "selection", "preset"]
-    begin += ["config", "versions", "finished"]
-    end = ["windows", "parameters", "training"]
-
-    def entries(folder):
-        return list(json.loads((folder / "run.json").read_text()))
-
-    assert entries(trained.folder) == [*begin, *end, "tasks_without_training"]
-    with pytest.raises(KeyboardInterrupt):
-        train_run(
-            world,
-            tmp_path / "run",
-            config=FREQUENT,
-            horizon=3,
-            seed=0,
-            progress=stopping_after(0),
-        )
-    assert entries(tmp_path / "run") == begin
-    train_run(world, tmp_path / "run", config=FREQUENT, horizon=3, seed=0)
-    assert entries(tmp_path / "run") == [*begin, *end]
-    for folder in (trained.folder, tmp_path / "run"):
-        (tmp_path / "copy").mkdir(exist_ok=True)
-        RunInfo.read(folder).write(tmp_path / "copy")
-        assert (tmp_path / "copy" / "run.json").read_bytes() == (folder / "run.json").read_bytes()
+    for name in ("field", "classifier", "chain"):
+        assert list((trained.folder / name / "tensorboard").glob("events.out.tfevents.*"))
 
 
 def test_another_search(trained, frequent, world):
@@ -279,7 +238,7 @@ def stopping_after(steps):
     return progress
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("steps", [0, 1, 3, 5, 6])
 def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
     """Two epochs of one step for classifier, chain and field, then the objective."""
     folder = tmp_path / "run"
@@ -440,39 +399,22 @@ def test_a_damaged_run_file(content, folder, world):
         open_run(folder)
 
 
-@pytest.mark.parametrize("key", ["dataset", "config", "seed", "preset"])
-def test_a_run_file_that_lacks_an_entry(key, folder):
-    info = json.loads((folder / "run.json").read_text())
-    del info[key]
-    (folder / "run.json").write_text(json.dumps(info))
-    with pytest.raises(RunError, match=r"run\.json: not a run of this version"):
-        open_run(folder)
-
-
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
         (name, damage)
         for name in (*WEIGHTS, "prior.safetensors", "planner.json", "run.json", "taxonomy.json")
-        for damage in ("halved", "one byte short", "empty", "garbage", "gone", "folder")
-        if (name, damage) != ("taxonomy.json", "gone")  # as in runs of earlier versions
+        for damage in ("halved", "empty", "gone", "folder")
     ],
 )
 def test_damaged_files_name_themselves(name, damage, folder):
     path = folder / name
-    content = path.read_bytes().rstrip(b"\n")
+    content = path.read_bytes()
     path.unlink()
     if damage == "folder":
         path.mkdir()
     elif damage != "gone":
-        path.write_bytes(
-            {
-                "halved": content[: len(content) // 2],
-                "one byte short": content[:-1],
-                "empty": b"",
-                "garbage": b"\x80\x04garbage" * 20,
-            }[damage]
-        )
+        path.write_bytes(content[: len(content) // 2 if damage == "halved" else 0])
     with pytest.raises(RunError, match=name.replace(".", r"\.")):
         open_run(folder)
 
@@ -482,20 +424,12 @@ def test_damaged_files_name_themselves(name, damage, folder):
     [
         ({"nonsense": 1}, "nonsense"),
         ({"format_version": 2}, "format_version"),
-        ({"horizon": "three"}, "horizon"),
         ({"horizon": None}, "horizon"),
-        ({"seed": "zero"}, "seed"),
         ({"selection": "guessed"}, "selection"),
         ({"config": []}, "config"),
-        ({"finished": "perhaps"}, "finished"),
-        ({"dataset": "world"}, "dataset"),
         ({"dataset": {"name": "world", "path": "/", "fingerprint": 3}}, "dataset.fingerprint"),
         ({"parameters": {"energy field": "many"}}, "parameters.energy field"),
-        ({"tasks_without_training": {"4": 1}}, "tasks_without_training"),
-        (
-            {"config": {"field": {"width": "wide"}}},
-            r"config: setting 'field\.width'",
-        ),
+        ({"config": {"field": {"width": "wide"}}}, r"config: setting 'field\.width'"),
         ({"method": "oracle"}, "no method 'oracle'"),
     ],
 )
@@ -559,11 +493,9 @@ def full_disk(monkeypatch, *names):
 @pytest.mark.parametrize(
     "name",
     [
-        *WEIGHTS,
-        "prior.safetensors",
+        "field.safetensors",
         "planner.json",
         "run.json",
-        "taxonomy.json",
         "checkpoint.safetensors",
         "metrics.jsonl",
     ],
@@ -638,28 +570,14 @@ def steps_of(monkeypatch):
 
 
 def test_a_run_of_another_method(frequent, world):
-    assert {path.name for path in frequent.folder.iterdir()} == {
-        "run.json",
-        "taxonomy.json",
-        "manifest.json",
-        "videos.json",
-        "frequent.json",
-        "classifier.safetensors",
-        "classifier",
-    }
+    files = {"run.json", "taxonomy.json", "manifest.json", "videos.json", "frequent.json"}
+    files |= {"classifier.safetensors", "classifier"}
+    assert {path.name for path in frequent.folder.iterdir()} == files
     opened = open_run(frequent.folder)
     assert (opened.method, opened.horizon, opened.info.selection) == ("frequent", 3, "held-out")
-    assert opened.info == frequent.info
-    assert opened.taxonomy == world.taxonomy
+    assert (opened.info, opened.taxonomy) == (frequent.info, world.taxonomy)
     assert opened.info.parameters == {"task classifier": opened.planner.task_model.parameters}
     assert "tasks_without_training" not in json.loads((frequent.folder / "run.json").read_text())
-    for left, right in zip(
-        frequent.planner.plan(queries(world), 3),
-        opened.planner.plan(queries(world), 3),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(left.actions, right.actions)
-        np.testing.assert_array_equal(left.energies, right.energies)
 
 
 def test_a_method_without_settings_or_training(world, tmp_path):
@@ -732,22 +650,8 @@ def test_what_is_trained_and_chosen_on(selection, world, tmp_path, monkeypatch):
 def test_another_selection_is_another_run(frequent, world, tmp_path):
     folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
     with pytest.raises(RunError, match="holds a run with another selection"):
-        train_run(
-            world,
-            folder,
-            config=FREQUENT,
-            horizon=3,
-            seed=0,
-            selection="published",
-        )
-    run = train_run(
-        world,
-        tmp_path / "run",
-        config=FREQUENT,
-        horizon=3,
-        seed=0,
-        selection="published",
-    )
+        train_run(world, folder, config=FREQUENT, selection="published", **WHERE)
+    run = train_run(world, tmp_path / "run", config=FREQUENT, selection="published", **WHERE)
     assert run.info.windows["val"] == len(cut_windows(world, horizon=3, split="test"))
     (tmp_path / "run" / "run.json").unlink()
     shutil.rmtree(tmp_path / "copy" / "classifier")
