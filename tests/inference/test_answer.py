@@ -3,12 +3,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
-from cefito.inference.answer import Answer, answer
+from cefito.inference.answer import Answer, TaskAnswer, answer
 from cefito.planners.base import BasePlanner
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
@@ -122,33 +121,11 @@ def test_the_form_of_an_answer(run, truth):
     assert Answer.model_validate(value) == found
 
 
-def test_what_is_no_answer(run):
-    value = answer(run, query_of(run)[0]).to_dict()
-    for changes in (
-        {"nonsense": 1},
-        {"exact": "perhaps"},
-        {"task": {**value["task"], "source": "guessed"}},
-        {"plans": [{"actions": [1]}]},
-        {"weights": {"energy": float("nan")}},
-    ):
-        with pytest.raises(ValidationError):
-            Answer.model_validate({**value, **changes})
-
-
-@pytest.mark.parametrize("task", [0, 1, 2])
-def test_an_answer_for_a_given_task(run, task):
-    found = answer(run, query_of(run)[0], task=task)
-    assert found.task.model_dump() == {
-        "id": task,
-        "name": ["tea", "toast", "tyre"][task],
-        "source": "given",
-        "probability": None,
-    }
+def test_an_answer_for_a_given_task(run):
+    found = answer(run, query_of(run)[0], task=1)
+    assert found.task == TaskAnswer(id=1, name="toast", source="given", probability=None)
     assert len(found.plans) == 5
-    for plan in found.plans:
-        assert set(plan.actions) <= set(run.planner.space.actions[task])
-    assert found.truth is None
-    assert "truth" not in found.to_dict()
+    assert all(set(plan.actions) <= set(run.planner.space.actions[1]) for plan in found.plans)
 
 
 def test_more_plans_than_there_are_sequences(run):
@@ -159,7 +136,7 @@ def test_more_plans_than_there_are_sequences(run):
     ]
 
 
-def test_what_cannot_be_answered(run):
+def test_invalid_requests(run):
     query, _ = query_of(run)
     for task in (-1, 3):
         with pytest.raises(ConfigError, match=f"unknown task {task}; there are 0 to 2") as caught:
@@ -230,10 +207,8 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
     "constraints",
     [
         Constraints(pinned=((1, 8),)),
-        Constraints(required=(0, 8)),
         Constraints(forbidden=(8,)),
         Constraints(before=((0, 8),)),
-        Constraints(before=((8, 0),)),
     ],
 )
 def test_actions_that_no_task_has(run, constraints):
@@ -247,9 +222,6 @@ def test_actions_that_no_task_has(run, constraints):
         {},
         {"tasks": 3},
         {"method": "guided"},
-        {"method": "beam"},
-        {"method": "naive"},
-        {"method": "auto", "budget_gflop": 0},
     ],
 )
 def test_an_answer_that_is_stopped_at_once(run, changes):
@@ -289,12 +261,7 @@ def test_an_answer_of_another_method(baseline, run, method):
         form["task"] = {**FORM["task"], "probability": "NoneType"}
     assert json.dumps(kinds(found.to_dict())) == json.dumps(form)
     given = answer(other, query, task=2)
-    assert given.task.model_dump() == {
-        "id": 2,
-        "name": "tyre",
-        "source": "given",
-        "probability": None,
-    }
+    assert given.task == TaskAnswer(id=2, name="tyre", source="given", probability=None)
     assert all(set(plan.actions) <= {6, 7} for plan in given.plans)
     with pytest.raises(ConfigError, match=r"cannot obey constraints"):
         answer(other, query, constraints=Constraints(forbidden=(0,)))

@@ -298,7 +298,9 @@ def _open_split(run: Run, path: Path, split: str) -> Source:
                         value = {"id": name, "initial": initial, "goal": goal}
                         yield Row(number, f"{path}, {name}", value)
         except (SafetensorError, OSError) as problem:
-            raise DataError(f"{file}: cannot be read any more ({problem}).") from problem
+            raise DataError(
+                f"{file}: cannot be read ({problem}). Prepare or copy it again."
+            ) from problem
 
     return Source(path, count, identity, rows)
 
