@@ -15,7 +15,6 @@ from cefito.evaluation import evaluate_planner, metrics
 from cefito.evaluation.calibration import calibration
 from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
-from cefito.evaluation.score import successes
 from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
@@ -161,13 +160,6 @@ def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
     assert planner.predicted == 0
 
 
-def test_which_windows_are_right(world):
-    windows = cut_windows(world, horizon=3, split="test").subset(range(3))
-    plans = [windows.actions[:1], np.empty((0, 3), np.int64), windows.actions[2:] + 1]
-    _, given = evaluate_planner(Says(plans), windows)
-    assert successes(given, windows).tolist() == [True, False, False]
-
-
 def test_another_search_is_kept_in_a_file_of_its_own(run):
     as_trained, _ = evaluate_run(run)
     assert changed_search(run) == {}
@@ -221,22 +213,6 @@ def test_scores_of_a_run_are_kept_in_its_folder(run, world, split):
     expected, _ = evaluate_planner(run.planner, windows)
     assert value.metrics == expected.metrics
     assert value.metrics["success_rate"] <= value.metrics["top_5_success_rate"] <= 100
-
-
-def test_the_scores_are_those_of_the_plans(run, world):
-    windows = cut_windows(world, horizon=3, split="test")
-    evaluation, plans = evaluate_planner(run.planner, windows, oracle_task=True)
-    best = np.stack([plan.actions[0] for plan in plans])
-    assert evaluation.metrics["success_rate"] == metrics.success_rate(best, windows.actions)
-    assert evaluation.metrics["mean_iou_bitwise"] == pytest.approx(
-        metrics.mean_iou_bitwise(best, windows.actions)
-    )
-    assert evaluation.metrics["top_5_success_rate"] == metrics.top_k_success_rate(
-        np.stack([plan.actions for plan in plans]), windows.actions
-    )
-    assert evaluation.leaves_per_query == np.mean(
-        [len(run.planner.space.actions[task]) ** 3 for task in windows.tasks]
-    )
 
 
 def test_oracle_and_sample(run, world):

@@ -388,17 +388,12 @@ def test_a_planner_that_fails_leaves_the_others(
         )
         assert ("traceback" in kept) is not isinstance(problem, RunError)
         assert kept.get("traceback", "Traceback").startswith("Traceback")
-    assert [(one.row.name, one.seed) for one in missing_trials(ours)] == [
-        ("fails", 0),
-        ("fails", 1),
-    ]
+    missing = [(one.row.name, one.seed) for one in missing_trials(ours)]
+    assert missing == [("fails", 0), ("fails", 1)]
     kept = {path: snapshot(path.parent) for path in (tmp_path / "out").rglob("nearest.json")}
     results = gather(ours)
-    assert [(each.row, hasattr(each, "error")) for each in results.trials] == 2 * [
-        ("fails", True),
-        ("nearest", False),
-        ("frequent", False),
-    ]
+    errors = [(each.row, hasattr(each, "error")) for each in results.trials]
+    assert errors == 2 * [("fails", True), ("nearest", False), ("frequent", False)]
     assert not any("traceback" in each for each in results.to_dict()["trials"])
     monkeypatch.setattr(Fails, "at", "")
     work.clear()
