@@ -47,43 +47,30 @@ from cefito.study.variants import find_rows
 from cefito.training import trainer
 
 METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp", "kepp", "schema")
-SMALL = {
+_EIGHT = "field.action_dim chain.hidden chain.width chain.emission viterbi.hidden viterbi.width"
+_EIGHT += " schema_model.hidden schema_model.width"
+_ONCE = "training chain_training pkg.training viterbi.training schema_model.training pdpp.training"
+_ONCE += " kepp.step.training kepp.plan.training classifier_training"
+SMALL: dict[str, Any] = {
+    **dict.fromkeys(_EIGHT.split(), 8),
+    **{f"{part}.optimiser.epochs": 1 for part in _ONCE.split()},
     "field.width": 16,
     "field.depth": 1,
     "field.heads": 2,
-    "field.action_dim": 8,
-    "training.optimiser.epochs": 1,
     "training.negatives.count": 4,
     "training.stopping.windows": 5,
     "training.stopping.candidates": 20,
     "classifier.hidden": [8, 8, 8],
     "classifier_training.optimiser.epochs": 3,
-    "chain.hidden": 8,
-    "chain.width": 8,
-    "chain.emission": 8,
     "chain.members": 2,
-    "chain_training.optimiser.epochs": 1,
     "search.fitting_windows": 5,
     "search.task_model": "classifier",
     "pkg.network.hidden": [8, 8],
-    "pkg.training.optimiser.epochs": 1,
-    "viterbi.hidden": 8,
-    "viterbi.width": 8,
-    "viterbi.training.optimiser.epochs": 1,
-    "schema_model.hidden": 8,
-    "schema_model.width": 8,
     "schema_model.heads": 2,
-    "schema_model.training.optimiser.epochs": 1,
-    "pdpp.training.optimiser.epochs": 1,
     "pdpp.widths": [8, 16, 32],
-    "pdpp.sampling": 2,
     "kepp.folds": 2,
-    "kepp.step.training.optimiser.epochs": 1,
-    "kepp.step.widths": [8],
-    "kepp.step.sampling": 2,
-    "kepp.plan.training.optimiser.epochs": 1,
-    "kepp.plan.widths": [8],
-    "kepp.plan.sampling": 2,
+    **dict.fromkeys(("kepp.step.widths", "kepp.plan.widths"), [8]),
+    **dict.fromkeys(("pdpp.sampling", "kepp.step.sampling", "kepp.plan.sampling"), 2),
 }
 SECONDS = 60  # time limit of an answer
 FINE = ("refused", "same")
@@ -313,76 +300,74 @@ def in_json(path: Path, draw: random.Random, other: Path) -> str:
 
 def changed_entry(value: Any, draw: random.Random) -> str:
     """Change one entry of a JSON value in place and return a description."""
-    place: list[Any] = []
-    while True:
-        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-        if not keys or draw.random() < 0.05:
-            key: Any = "added" if isinstance(value, dict) else len(value)
-            if isinstance(value, dict):
-                value["added"] = draw.choice(ODD)
-            else:
-                value.append(draw.choice(ODD))
-            return f"added an entry at {[*place, key]}"
-        key = draw.choice(keys)
-        place.append(key)
-        if isinstance(value[key], dict | list) and draw.random() < 0.9:
-            value = value[key]
-            continue
-        break
-    old = copy.deepcopy(value[key])
+    entries = list(_entries(value, ""))
+    holder, key, place = draw.choice(entries) if entries else (value, None, "")
+    if key is None or draw.random() < 0.1:
+        odd = draw.choice(ODD)
+        holder.update(added=odd) if isinstance(holder, dict) else holder.append(odd)
+        return f"added an entry beside {place}"
+    old = copy.deepcopy(holder[key])
     kind = draw.choice(("odd", "near", "remove", "text", "rename"))
     if kind == "remove":
-        del value[key]
-        return f"removed {place}"
-    if kind == "rename" and isinstance(value, dict):
-        value[f"{key}x"] = value.pop(key)
-        return f"renamed {place}"
-    if kind == "near" and type(old) in (int, float):
-        value[key] = draw.choice((old + 1, old - 1, -old, old * 10, old + 0.5, float(old)))
-    elif kind == "text":
-        value[key] = f"{old}"
+        del holder[key]
+    elif kind == "rename" and isinstance(holder, dict):
+        holder[f"{key}x"] = holder.pop(key)
+    elif kind == "near" and type(old) in (int, float):
+        holder[key] = draw.choice((old + 1, old - 1, -old, old * 10, old + 0.5, float(old)))
     else:
-        value[key] = draw.choice(ODD)
-    return f"{place}: {str(old)[:40]!r} → {str(value[key])[:40]!r}"
+        holder[key] = f"{old}" if kind == "text" else draw.choice(ODD)
+    return f"{kind} {place}, which was {str(old)[:40]!r}"
+
+
+def _entries(value: Any, place: str) -> Iterator[tuple[Any, Any, str]]:
+    """Yield the holder, key and place of all entries of a JSON value, at all depths."""
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield value, key, f"{place}/{key}"
+            yield from _entries(value[key], f"{place}/{key}")
+
+
+def _spot(number: float) -> Callable[[torch.Tensor, int], torch.Tensor]:
+    """Put a number at one place of a tensor; whole numbers become one larger."""
+
+    def change(tensor: torch.Tensor, place: int) -> torch.Tensor:
+        flat = tensor.reshape(-1)
+        old = flat[place % len(flat)]
+        flat[place % len(flat)] = number if tensor.is_floating_point() else old + 1
+        return tensor
+
+    return change
+
+
+TENSORS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    **{name: _spot(float(name)) for name in ("nan", "inf", "1e30", "0.1")},
+    "zero": lambda tensor, _: tensor.zero_(),
+    "double": lambda tensor, _: tensor.double(),
+    "half": lambda tensor, _: tensor.half(),
+    "whole": lambda tensor, _: tensor.int(),
+    "shape": lambda tensor, _: tensor[None],
+    "cut": lambda tensor, _: tensor[:-1].clone() if tensor.ndim else tensor,
+}
 
 
 def in_tensors(path: Path, draw: random.Random, other: Path) -> str:
     """Change a tensor of a safetensors file, or its metadata."""
     tensors, metadata = load_tensors(path, "pt", "")
-    name = draw.choice(sorted(tensors))
-    tensor = tensors[name].clone()
-    kinds = (
-        "nan inf zero nudge huge double half whole shape cut drop extra rename exchange metadata"
-    )
-    kind = draw.choice(kinds.split())
-    flat = tensor.reshape(-1)
-    if kind in ("nan", "inf", "nudge", "huge") and len(flat):
-        spot = draw.randrange(len(flat))
-        value = {"nan": torch.nan, "inf": torch.inf, "nudge": float(flat[spot]) + 1, "huge": 1e30}
-        flat[spot] = value[kind] if tensor.is_floating_point() else int(flat[spot]) + 1
-    elif kind == "zero":
-        tensor.zero_()
-    elif kind in ("double", "half", "whole"):
-        tensor = tensor.to({"double": torch.float64, "half": torch.float16}.get(kind, torch.int32))
-    elif kind == "shape":
-        tensor = tensor[None]
-    elif kind == "cut" and tensor.ndim and len(tensor):
-        tensor = tensor[:-1].clone()
-    tensors[name] = tensor
-    if kind == "drop":
-        del tensors[name]
+    name, second = draw.choice(sorted(tensors)), draw.choice(sorted(tensors))
+    kind = draw.choice((*TENSORS, "drop", "extra", "rename", "exchange", "metadata"))
+    if kind in TENSORS and tensors[name].numel():
+        place = draw.randrange(tensors[name].numel())
+        tensors[name] = TENSORS[kind](tensors[name].clone(), place)
     elif kind == "extra":
-        tensors[f"{name}.more"] = tensor.clone()
-    elif kind == "rename":
-        tensors[f"{name}x"] = tensors.pop(name)
+        tensors[f"{name}.more"] = tensors[name].clone()
+    elif kind in ("drop", "rename"):
+        tensor = tensors.pop(name)
+        tensors |= {f"{name}x": tensor} if kind == "rename" else {}
     elif kind == "exchange":
-        second = draw.choice(sorted(tensors))
         tensors[name], tensors[second] = tensors[second], tensors[name]
-        name = f"{name} and {second}"
     elif kind == "metadata":
-        key = draw.choice([*sorted(metadata), "added"])
-        metadata[key] = draw.choice(("", "0", "-1", "nan", "3", "9" * 20, "{}", "null"))
-        name = key
+        name = draw.choice([*sorted(metadata), "added"])
+        metadata[name] = draw.choice(("", "0", "-1", "nan", "3", "9" * 20, "{}", "null"))
     write_tensors(path, tensors, metadata)
     return f"{kind}: {name}"
 
