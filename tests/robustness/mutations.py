@@ -69,7 +69,7 @@ SMALL: dict[str, Any] = {
     "schema_model.heads": 2,
     "pdpp.widths": [8, 16, 32],
     "kepp.folds": 2,
-    **dict.fromkeys(("kepp.step.widths", "kepp.plan.widths"), [8]),
+    **{key: [8] for key in ("kepp.step.widths", "kepp.plan.widths")},
     **dict.fromkeys(("pdpp.sampling", "kepp.step.sampling", "kepp.plan.sampling"), 2),
 }
 SECONDS = 60  # time limit of an answer
