@@ -193,6 +193,7 @@ def _video(**change):
         (_video(steps=[[0, float("nan"), 3]]), r"step 0 .* runs from 0.0 s to nan s"),
         (_video(steps=[[0, 10**400, 3]]), "not a video"),
         (_video(steps=[[0, 1]]), "not a video"),
+        (_video(steps=[["0", 1, 3]]), "not a video"),
         (_video(steps=[3]), "not a video"),
         (_video(steps=None), "not a video"),
         (lambda video: video.pop("task_id"), r"not a video \(KeyError\('task_id'\)\). Expected"),

@@ -80,11 +80,7 @@ def extended_space(
 ) -> ActionSpace:
     """Extend A(c) of known tasks by the actions of further training windows and by new tasks.
 
-    Args:
-        known: Actions of the known tasks, position = task id.
-        train: Further training windows, of these tasks and of new ones with higher ids.
-        source: Origin of the actions.
-        fallback: Known tasks without training windows so far.
+    New tasks have higher ids. `fallback` lists known tasks without training windows so far.
     """
     seen = action_space(train, source)
     rows = [

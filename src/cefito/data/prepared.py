@@ -209,14 +209,9 @@ def _fingerprint(hashes: dict[str, str]) -> str:
 def check_observations(
     annotations: Annotations, *, start: NDArray[Any], end: NDArray[Any], place: str, remedy: str
 ) -> None:
-    """Check that observations are finite numbers and fit the annotations, one row a step.
+    """Check that observations [S, E] are finite numbers, one row for each of the S steps.
 
-    Args:
-        annotations: The videos; S steps.
-        start: Observations at the start of the steps, [S, E].
-        end: Observations at the end of the steps, [S, E].
-        place: Their file, for the message.
-        remedy: Last sentence of the message about rows that do not fit.
+    Messages begin with `place`, the file; those about rows that do not fit end with `remedy`.
     """
     steps = annotations.step_count
     for name, array in (("start", start), ("end", end)):
@@ -245,14 +240,7 @@ def check_observations(
 
 
 def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, remedy: str) -> None:
-    """Check that text embeddings [K, W] are finite numbers, one row an action of the taxonomy.
-
-    Args:
-        text: The embeddings.
-        taxonomy: The K actions.
-        place: Their file, for the message.
-        remedy: Last sentence of the message about rows that do not fit.
-    """
+    """Check that text embeddings [K, W] are finite numbers, one row for each of the K actions."""
     actions = len(taxonomy.actions)
     if text.ndim == 2 and (len(text) != actions or text.shape[1] == 0):
         raise DataError(

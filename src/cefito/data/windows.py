@@ -283,16 +283,9 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
 
 
 def video_folds(videos: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Assign a fold to each window, by a fixed seed; windows of a video share one.
+    """Assign a fold, 0 to `count` - 1, to the windows of each video [N], by a fixed seed.
 
     Numbers of videos in the folds differ by at most one.
-
-    Args:
-        videos: Video of each window [N].
-        count: Number of folds.
-
-    Returns:
-        Folds [N], from 0 to `count` - 1.
     """
     members, place = np.unique(videos, return_inverse=True)
     folds = np.random.default_rng(0).permutation(len(members)) % count

@@ -62,20 +62,9 @@ def prepare(
     A preparation that was stopped continues when it is repeated: finished videos are kept in the
     folder `.TARGET.work` beside the target until the data set is complete.
 
-    Args:
-        source: Annotations.
-        features: Folder with one file of features a video, one row a second.
-        target: New folder to write.
-        name: Name shown in tables; by default the one of the taxonomy.
-        beyond: Policy for steps whose rounded end is not below the number of rows: `drop`,
-            `rewrite` or `error`. Under `drop` and `error` the last steps of a video are kept if all
-            end within half a second after the rows.
-        seconds: Rows in one observation, odd: 3 for the published benchmarks.
-        precision: Stored type of the observations, float16 or float32.
-        workers: Threads.
-        videos: Folder of the videos themselves, recorded in the data set so that frames can be
-            shown.
-        progress: Shows finished videos.
+    Settings are described at `cefito.prepare`. Under the policies `drop` and `error`, the last steps
+    of a video are kept if all end within half a second after its rows. The data set records the
+    folder `videos`, so that frames can be shown.
 
     Returns:
         The data set. `provenance["preparation"]` lists what was left out, `summary_rows` as a

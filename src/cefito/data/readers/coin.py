@@ -31,13 +31,9 @@ def is_coin(value: Any) -> bool:
 
 
 def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -> Source:
-    """Read COIN's annotations.
+    """Read the parsed content of COIN's file.
 
-    Args:
-        path: The file, for messages.
-        value: Its parsed content.
-        taxonomy: The vocabulary; if None it is derived, and each task owns the actions that occur
-            in it.
+    Without a taxonomy, one is derived, in which each task owns the actions that occur in it.
     """
     entries = {nfc(video): _entry(video, entry, path) for video, entry in value["database"].items()}
     ids = [action for _, _, _, steps in entries.values() for action, _, _ in steps]

@@ -20,11 +20,7 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place (file and line) and the cells by column of each line of a CSV file.
 
     Column names are stripped and in lower case. Empty lines are skipped, and so is a first line
-    "sep=;", as Excel writes it.
-
-    Args:
-        path: The file.
-        remedy: Last sentence of the messages: what the file should be.
+    "sep=;", as Excel writes it. `remedy` is the last sentence of the messages.
     """
     text = nfc(_text(path, remedy))
     separator = re.match(r"sep=([,;\t|])\r?\n", text)

@@ -77,13 +77,9 @@ class FileFolder:
             )
 
     def find(self, names: Sequence[str]) -> tuple[Path, str]:
-        """Find the file of a video.
+        """Find the file of a video by its possible names; return it and the name that matched.
 
-        Args:
-            names: Possible names, the likeliest first, with or without folders and ending.
-
-        Returns:
-            The file, and the name by which it was found.
+        The likeliest name comes first; folders and endings in names are ignored.
         """
         bare = [nfc(bare_name(name, self._endings)) for name in names if name]
         for table in (self._exact, self._ends, self._beginnings):

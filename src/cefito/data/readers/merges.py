@@ -199,13 +199,9 @@ def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations,
     If several actions had the same name before (one in each task), only actions that share a task
     are merged.
 
-    Args:
-        annotations: The annotations.
-        merges: New names; an action listed with its own name is merged with others of that name.
-
-    Returns:
-        The annotations, renumbered without gaps in the old order; and for each action the old id of
-        the action that represents it, if possible one that had the name before.
+    An action listed with its own name is merged with others of that name. Ids are renumbered
+    without gaps in the old order. For each action, the old id of the action that represents it is
+    returned, if possible one that had the name before.
     """
     taxonomy = annotations.taxonomy
     task_names = [task.name for task in taxonomy.tasks]

@@ -74,11 +74,7 @@ def read_common(folder: Path | str, *, merges: Merges | None = None) -> Source:
 def read_folder(
     folder: Path, *, merges: Merges | None = None
 ) -> tuple[Source, Taxonomy, tuple[int, ...]]:
-    """Read the common form as `read_common`.
-
-    Returns:
-        The source, the taxonomy before merging, and for each action its id in that taxonomy.
-    """
+    """Read the common form; also return the taxonomy before merging and its ids of the actions."""
     place = folder / "videos.jsonl"
     annotations = read_annotations(folder)
     written = annotations.taxonomy
@@ -141,14 +137,7 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
 
 
 def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
-    """Make a step with checked times.
-
-    Args:
-        start: Seconds, a number or its text.
-        end: Seconds, a number or its text.
-        action: Id of its action.
-        place: File and line, for the message.
-    """
+    """Make a step of times in seconds (numbers or text), which are checked."""
     try:
         step = Step(start=float(start), end=float(end), action=action)
     except (TypeError, ValueError, OverflowError):

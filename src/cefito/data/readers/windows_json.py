@@ -51,15 +51,11 @@ def is_windows(value: Any) -> bool:
 def read_windows(
     files: Sequence[tuple[Path, Any]], *, dataset: str, taxonomy: Taxonomy | None
 ) -> Source:
-    """Reconstruct the videos of window files.
+    """Reconstruct the videos of window files, whose names contain train, val or test.
 
-    Args:
-        files: Paths and parsed contents; the name of each file contains train, val or test. With
-            files of several horizons, the shortest windows of a video give its steps, and the
-            others must agree.
-        dataset: Name of the data set if there is no taxonomy.
-        taxonomy: The vocabulary; if None, actions are named by their numbers and each task owns the
-            actions that occur in it.
+    With files of several horizons, the shortest windows of a video give its steps, and the others
+    must agree. Without a taxonomy, actions are named by their numbers and each task owns the
+    actions that occur in it.
     """
     windows: dict[str, list[_Window]] = defaultdict(list)
     split_of: dict[str, tuple[str, Path]] = {}
