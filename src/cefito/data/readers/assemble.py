@@ -62,9 +62,9 @@ def prepare(
     A preparation that was stopped continues when it is repeated: finished videos are kept in the
     folder `.TARGET.work` beside the target until the data set is complete.
 
-    Settings are described at `cefito.prepare`. Under the policies `drop` and `error`, the last steps
-    of a video are kept if all end within half a second after its rows. The data set records the
-    folder `videos`, so that frames can be shown.
+    Settings are described at `cefito.prepare`. Under `drop` and `error`, the last steps of a video
+    are kept if all end within half a second after its rows. The data set records the folder
+    `videos`, so that frames can be shown.
 
     Returns:
         The data set. `provenance["preparation"]` lists what was left out, `summary_rows` as a
