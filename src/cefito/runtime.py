@@ -1,4 +1,4 @@
-"""Where computations run and what they draw from: devices, seeds, named streams of randomness."""
+"""Devices, seeds and streams of random draws."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Stream(IntEnum):
 
 @unique
 class SimulationStream(IntEnum):
-    """What is drawn from the seed of simulated observations and worlds."""
+    """Streams that simulated observations and worlds draw from."""
 
     CAMERA = 1
     STYLES = 2
@@ -58,14 +58,14 @@ class SimulationStream(IntEnum):
 
 
 def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:
-    """A generator seeded by all of its parts: the seed, perhaps an epoch, and the stream."""
+    """Return a generator seeded by all parts: the seed, perhaps an epoch, and the stream."""
     import torch
 
     return torch.Generator(device=device).manual_seed(derived_seed(*parts))
 
 
 def derived_seed(*parts: int) -> int:
-    """A seed that all of `parts` determine (seed, stream, what is drawn)."""
+    """Return a seed that follows from all parts (a seed, a stream and further numbers)."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -75,11 +75,7 @@ def named_stream(name: str) -> int:
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that the generators cannot take.
-
-    Raises:
-        ConfigError: It is negative or has more than 63 bits.
-    """
+    """Refuse a seed that is negative or has more than 63 bits (ConfigError)."""
     if not 0 <= seed < 2**63:
         raise ConfigError(
             f"seed {seed}: expected a whole number from 0 to 2**63 - 1.", setting="seed"
@@ -87,15 +83,15 @@ def check_seed(seed: int) -> None:
 
 
 def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
-    """A device by its name; "auto" takes CUDA where there is one, else the CPU.
+    """Return a device by its name; "auto" takes CUDA if available, else the CPU.
 
     Args:
         name: auto, cpu, cuda (cuda:1 and so on) or mps, the GPU of a Mac.
-        float64: Whether what runs there needs numbers of 64 bits, which MPS lacks. Training and
-            planning do, encoders do not.
+        float64: Whether numbers of 64 bits are needed, which MPS lacks: in training and planning,
+            not in encoders.
 
     Raises:
-        RunError: CUDA or MPS is asked for and absent or cannot be used, or the name is unknown.
+        RunError: The device is absent or cannot be used, or the name is unknown.
     """
     import torch
 
@@ -114,7 +110,7 @@ def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
     )
     if missing:
         raise RunError(
-            f"device '{device.type}' was asked for, but PyTorch sees no such GPU here. Use 'cpu'.",
+            f"device '{device.type}': PyTorch sees no such GPU here. Use 'cpu'.",
             setting="device",
         )
     if device.type == "mps" and float64:
@@ -127,10 +123,9 @@ def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
 
 
 def return_memory() -> None:
-    """Hand freed memory back to the system, where the C library would keep it.
+    """Return freed memory to the system; glibc keeps it otherwise.
 
-    After large arrays have come and gone, as in loading weights, glibc holds on to what they leave
-    between others. Elsewhere this does nothing.
+    Useful after large arrays were freed, as in loading weights. Does nothing on other systems.
     """
     if not sys.platform.startswith("linux"):
         return

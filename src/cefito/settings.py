@@ -1,6 +1,6 @@
-"""The base of all settings, and presets: TOML files that say only where they leave their base.
+"""Base classes of settings and records, and presets: TOML files of departures from their base.
 
-`[[variant]]` tables of a preset hold departures for one data set and horizon.
+`[[variant]]` tables of a preset hold departures for a data set or horizon.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ __all__ = [
 ]
 
 LARGEST = 10**9
-"""Largest whole number that a setting can be."""
+"""Largest whole number of a setting."""
 MAX_WEIGHTS = 64 << 30
-"""Most bytes that the weights of one planner's networks may take: 64 GiB."""
-_SUGGESTED = 4  # most settings that are named where one is unknown
+"""Most bytes of the weights of one planner's networks: 64 GiB."""
+_SUGGESTED = 4  # most similar settings that a message names
 
 
 class Record(BaseModel):
-    """Base of all records: immutable; unknown keys and numbers that are none are refused.
+    """Base of all records: immutable; unknown keys, NaN and infinity are refused.
 
-    What is read from JSON is validated strictly, which `AnySettings` does not stand.
+    Records are read from JSON in pydantic's strict mode, settings in the mode of `Settings`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Settings(Record):
-    """Base of all settings: immutable; unknown keys and numbers that are none are refused.
+    """Base of all settings: immutable; unknown keys, NaN and infinity are refused.
 
-    A value is what it is written as: `true` and 3.7 are no whole numbers, 1 is no truth value, and
-    "3" is no number.
+    Values are not converted between kinds: `true` and 3.7 are not whole numbers, 1 is not a truth
+    value, and "3" is not a number.
     """
 
     @field_validator("*", mode="before")
@@ -70,11 +70,11 @@ class Settings(Record):
 
 
 def _check_kind(value: Any, kind: Any) -> None:
-    """Refuse a value of another kind than its setting's, where pydantic would convert it."""
+    """Refuse a value of another kind than its setting's that pydantic would convert."""
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         kinds = get_args(kind)
         each = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
-        for part, inner in zip(value, each, strict=False):  # the wrong number is told later
+        for part, inner in zip(value, each, strict=False):  # pydantic checks the number
             if not isinstance(part, str) or part.strip().lstrip("+-").isdecimal():
                 _check_kind(part, getattr(inner, "__origin__", inner))
         return
@@ -93,11 +93,11 @@ def _check_kind(value: Any, kind: Any) -> None:
 
 
 def check_weights(count: float, what: str) -> None:
-    """Refuse networks that no memory holds; for validators of settings.
+    """Refuse networks larger than any memory; for validators of settings.
 
     Args:
-        count: Number of weights, at least; a lower bound is enough.
-        what: Whose they are.
+        count: A lower bound of the number of weights.
+        what: Subject of the message.
 
     Raises:
         ValueError: They would take more than `MAX_WEIGHTS`.
@@ -105,7 +105,7 @@ def check_weights(count: float, what: str) -> None:
     if 4 * count > MAX_WEIGHTS:
         raise ValueError(
             f"{what} would have at least {count:.3g} weights, which take {_bytes(4 * count)}; at "
-            f"most {_bytes(MAX_WEIGHTS)} can be asked for"
+            f"most {_bytes(MAX_WEIGHTS)} are allowed"
         )
 
 
@@ -113,7 +113,7 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
 def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str) -> AnySettings:
-    """Settings of some kind from plain values.
+    """Make settings of plain values.
 
     Args:
         kind: Class of the settings.
@@ -121,8 +121,7 @@ def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str)
         place: Where they come from, for the message.
 
     Raises:
-        ConfigError: An unknown key or a value that a setting cannot have; `setting` is its dotted
-            key.
+        ConfigError: An unknown key or invalid value; `setting` is its dotted key.
     """
     try:
         return kind.model_validate(values)
@@ -139,11 +138,7 @@ def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str)
 
 
 def check_key(key: str, kind: type[Settings], *, place: str) -> None:
-    """Refuse the dotted key of an unknown setting or section.
-
-    Raises:
-        ConfigError: There is none of that name.
-    """
+    """Refuse the dotted key of an unknown setting or section (ConfigError)."""
     if not any(f"{name}.".startswith(f"{key}.") for name in setting_names(kind)):
         raise _unknown(key, kind, place)
 
@@ -159,7 +154,7 @@ def _bytes(count: float) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value that was refused, not too long; numbers of thousands of digits have no decimals."""
+    """A refused value, shortened; Python does not print numbers of thousands of digits."""
     try:
         text = repr(value)
     except ValueError:
@@ -168,7 +163,7 @@ def _shown(value: Any) -> str:
 
 
 def setting_names(kind: type[BaseModel]) -> Iterator[str]:
-    """Dotted names of all settings of some kind, without those of whole sections."""
+    """Yield the dotted names of all settings of a class, without names of whole sections."""
     for name, field in kind.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -178,7 +173,7 @@ def setting_names(kind: type[BaseModel]) -> Iterator[str]:
 
 
 def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values by their dotted keys: what `changed` takes."""
+    """Flatten nested values to dotted keys, the form of overrides in `changed`."""
     flat: dict[str, Any] = {}
     for key, part in values.items():
         if isinstance(part, Mapping):
@@ -189,7 +184,7 @@ def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole_key(place: tuple[int | str, ...], value: Any) -> str:
-    """The dotted key that was given where only its beginning is unknown."""
+    """The whole dotted key that was given, if its beginning is unknown."""
     parts = [str(part) for part in place]
     while isinstance(value, Mapping) and len(value) == 1:
         ((name, value),) = value.items()
@@ -198,7 +193,7 @@ def _whole_key(place: tuple[int | str, ...], value: Any) -> str:
 
 
 def _near(key: str, kind: type[BaseModel]) -> str:
-    """A question for the settings that may have been meant; empty where none is near."""
+    """A question for similar settings; empty if no name is similar."""
     names = list(setting_names(kind))
     sections = {name.rpartition(".")[0] for name in names} - {""}
     last = key.rpartition(".")[2]
@@ -215,10 +210,10 @@ def _near(key: str, kind: type[BaseModel]) -> str:
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values with some of them replaced.
+    """Return nested values with some of them replaced.
 
     Args:
-        values: Values to begin with.
+        values: Values to start from.
         overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are
             read as TOML values.
     """
@@ -246,7 +241,7 @@ class PresetFile:
 
 
 def preset_names(folder: Traversable) -> list[str]:
-    """Names of the presets in a folder."""
+    """Return the names of the presets in a folder."""
     files = (entry.name for entry in folder.iterdir())
     return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 

@@ -157,6 +157,6 @@ def precisions(precision: Precision, method: str) -> dict[str, Precision]:
 
 
 def _reader(section: str) -> type[Settings] | None:
-    """The settings of a method that reads a section; None if there is none."""
+    """The settings class of a method with a section; None if no method has it."""
     kinds = (method.settings for method in METHODS.values())
     return next((kind for kind in kinds if section in kind.model_fields), None)

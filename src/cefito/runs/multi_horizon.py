@@ -47,10 +47,10 @@ def train_runs(
         folder: Folder of the runs.
         configs: Settings of each horizon, by T, all of one method.
         seed: Seed of everything drawn, the same for all.
-        selection: Where epochs and weights are chosen, as in `train_run`.
-        device: Where to train.
-        progress: Shows progress.
-        group: The processes that train together; the first one writes.
+        selection: As in `train_run`.
+        device: As in `train_run`.
+        progress: As in `train_run`.
+        group: As in `train_run`.
         each: Called with every run as soon as it is finished, and whether it was trained now.
         tracker: As in `train_run`.
 
