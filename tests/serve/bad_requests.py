@@ -132,7 +132,7 @@ CONSTRAINTS = (
     Bad("an action below 0", constrained(require=[-1]), "greater than or equal to 0"),
     Bad("an action of 1,000 letters", constrained(forbid=["x" * 1000]), "at most 300 characters"),
     Bad("an order of one action", constrained(before=[[1]]), "at least 2 items"),
-    Bad("an action before itself", constrained(before=[[1, 1]]), "before itself"),
+    Bad("an action before itself", constrained(before=[[1, 1]]), "itself"),
     Bad("required and forbidden", constrained(0, require=[2], forbid=[2]), "both required and"),
     Bad("everything forbidden", constrained(0, forbid=list(range(8))), "every allowed action is"),
     Bad("more required than steps", constrained(0, require=[0, 2, 3, 4]), "only 3 steps"),

@@ -26,7 +26,7 @@ from cefito.serve.settings import ServiceSettings
 
 __all__ = [
     "CONTENT_POLICY",
-    "OPEN",
+    "_OPEN",
     "UPLOAD",
     "Metrics",
     "RequestMiddleware",
@@ -36,8 +36,6 @@ __all__ = [
 
 UPLOAD = "/v1/plan/upload"
 """Path of uploads, whose bodies may be larger."""
-OPEN = ("/health", "/ready")
-"""Paths that need no token, for monitoring."""
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -48,6 +46,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+_OPEN = ("/health", "/ready")  # paths that need no token, for monitoring
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -167,7 +166,7 @@ class RequestMiddleware:
                 kind="host",
             )
         shown = headers.get("authorization", "")
-        if token and scope["path"] not in OPEN and not _shows(shown, token.get_secret_value()):
+        if token and scope["path"] not in _OPEN and not _shows(shown, token.get_secret_value()):
             raise ProblemError(
                 "a token is needed. Send the header 'Authorization: Bearer TOKEN', or the token as "
                 "password.",

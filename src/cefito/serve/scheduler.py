@@ -191,7 +191,7 @@ class Scheduler:
         return []
 
     def _take(self) -> list[Job]:
-        """Take the first job that may run out of the queue, and those of its batch."""
+        """Take the first job that may run, with its batch, out of the queue."""
         room = self._expensive < max(1, self._workers - 1)
         first = next((job for job in self._waiting if room or not job.expensive), None)
         if first is None:

@@ -50,7 +50,7 @@ class Request(BaseModel):
 
 
 class ObservationsRequest(Request):
-    """Two observations, made like those of the run's data set."""
+    """Two observations, made like the observations of the run's data set."""
 
     initial: Observation
     goal: Observation

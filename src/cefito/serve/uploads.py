@@ -61,7 +61,7 @@ class Decoder:
     opened: dict[str, Observer] = field(default_factory=dict)
 
     def __call__(self, upload: Upload | None) -> Queries | str:
-        """The observations of an upload, or the reason why there are none.
+        """Return the observations of an upload, or why it cannot be used.
 
         Without an upload, open all encoders.
         """

@@ -159,7 +159,7 @@ class _Frames:
     def _find(
         self, run: str, horizon: int, dataset: str, video: str, step: int, goal: bool
     ) -> bytes | None:
-        """The frame where a window begins or ends, as JPEG; None if there is none."""
+        """The frame where a window begins or ends, as JPEG; None if it cannot be shown."""
         try:
             served = self._models.find(run, horizon)
         except ProblemError:
