@@ -26,8 +26,8 @@ from cefito.serve.settings import ServiceSettings
 
 __all__ = [
     "CONTENT_POLICY",
-    "_OPEN",
     "UPLOAD",
+    "_OPEN",
     "Metrics",
     "RequestMiddleware",
     "clean_id",
