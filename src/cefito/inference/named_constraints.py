@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import product
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from pydantic import StrictBool, StrictInt, StrictStr
+from pydantic import StrictBool, StrictInt, StrictStr, create_model
 
 from cefito.data.names import find_action, find_actions
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import Constraints, EachAction, OneAction
 from cefito.settings import Settings
 
 __all__ = ["Name", "NamedConstraints", "parse_constraints"]
@@ -20,27 +22,20 @@ Name = StrictInt | StrictStr
 """An id, or a name as `cefito.data.names` reads it."""
 
 
-class NamedConstraints(Settings):
-    """`Constraints` with actions by name or id; also their form in JSON.
+class _NamedConstraints(Settings):
+    """`Constraints` with actions by name or id, field by field; also their form in JSON.
 
     A name of several actions means all of them in `forbidden` and `before`, and is refused
-    elsewhere.
+    elsewhere: the types of the fields of `Constraints` say which.
     """
-
-    pinned: tuple[tuple[StrictInt, Name], ...] = ()
-    required: tuple[Name, ...] = ()
-    forbidden: tuple[Name, ...] = ()
-    before: tuple[tuple[Name, Name], ...] = ()
-    no_repeats: StrictBool = False
 
     def with_more(self, other: NamedConstraints) -> NamedConstraints:
         """Return the constraints of both."""
         return NamedConstraints(
-            pinned=self.pinned + other.pinned,
-            required=self.required + other.required,
-            forbidden=self.forbidden + other.forbidden,
-            before=self.before + other.before,
-            no_repeats=self.no_repeats or other.no_repeats,
+            **{
+                name: value | more if isinstance(value, bool) else value + more
+                for (name, value), (_, more) in zip(self, other, strict=True)
+            }
         )
 
     def resolved(self, taxonomy: Taxonomy, *, task: int | None = None) -> Constraints:
@@ -54,33 +49,50 @@ class NamedConstraints(Settings):
             ConfigError: No such action, or several of a name that must mean one.
         """
 
-        def one(given: Name, setting: str) -> int:
-            return find_action(taxonomy, given, task=task, setting=setting)
+        def ids(kind: Any, value: Any, setting: str) -> Sequence[Any]:
+            """Return all meanings of a value of a kind."""
+            if kind == OneAction:
+                return [find_action(taxonomy, value, task=task, setting=setting)]
+            if kind == EachAction:
+                return find_actions(taxonomy, value, task=task, setting=setting)
+            if get_origin(kind) is not tuple:
+                return [value]
+            kinds = get_args(kind)
+            if kinds[1:] == (...,):  # every meaning of every item, each once
+                every = [one for item in value for one in ids(kinds[0], item, setting)]
+                return [tuple(dict.fromkeys(every))]
+            return list(product(*map(ids, kinds, value, [setting] * len(kinds))))
 
-        def each(given: Name, setting: str) -> tuple[int, ...]:
-            return find_actions(taxonomy, given, task=task, setting=setting)
-
-        return Constraints(
-            pinned=tuple((step, one(action, "pinned")) for step, action in self.pinned),
-            required=tuple(one(action, "required") for action in self.required),
-            forbidden=_distinct(
-                number for action in self.forbidden for number in each(action, "forbidden")
-            ),
-            before=_distinct(
-                (before, after)
-                for first, second in self.before
-                for before in each(first, "before")
-                for after in each(second, "before")
-            ),
-            no_repeats=self.no_repeats,
-        )
+        return Constraints(**{name: ids(_KINDS[name], value, name)[0] for name, value in self})
 
 
-_Item = TypeVar("_Item")
+def _named(kind: Any) -> Any:
+    """Return the type of a field of `Constraints` with names in the place of actions."""
+    if kind in (OneAction, EachAction):
+        return Name
+    if get_origin(kind) is tuple:
+        parts = tuple(part if part is ... else _named(part) for part in get_args(kind))
+        return tuple.__class_getitem__(parts)
+    return {int: StrictInt, bool: StrictBool}[kind]
 
 
-def _distinct(items: Iterable[_Item]) -> tuple[_Item, ...]:
-    return tuple(dict.fromkeys(items))
+_KINDS = get_type_hints(Constraints, include_extras=True)
+
+if TYPE_CHECKING:
+
+    class NamedConstraints(_NamedConstraints):
+        """`Constraints` with actions by name or id."""
+
+        def __init__(self, **fields: Any) -> None: ...
+
+else:
+    NamedConstraints = create_model(
+        "NamedConstraints",
+        __base__=_NamedConstraints,
+        __module__=__name__,
+        __doc__=_NamedConstraints.__doc__,
+        **{one.name: (_named(_KINDS[one.name]), one.default) for one in fields(Constraints)},
+    )
 
 
 def parse_constraints(

@@ -18,10 +18,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from graphlib import CycleError, TopologicalSorter
+from typing import Annotated
 
 from cefito.errors import ConfigError
 
-__all__ = ["Constraints", "check"]
+__all__ = ["Constraints", "EachAction", "OneAction", "check"]
+
+OneAction = Annotated[int, "one"]
+"""An action id; a name in its place must be the name of one action."""
+EachAction = Annotated[int, "each"]
+"""An action id; a name in its place means all actions of that name."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,10 @@ class Constraints:
         no_repeats: Whether no action may occur twice.
     """
 
-    pinned: tuple[tuple[int, int], ...] = ()
-    required: tuple[int, ...] = ()
-    forbidden: tuple[int, ...] = ()
-    before: tuple[tuple[int, int], ...] = ()
+    pinned: tuple[tuple[int, OneAction], ...] = ()
+    required: tuple[OneAction, ...] = ()
+    forbidden: tuple[EachAction, ...] = ()
+    before: tuple[tuple[EachAction, EachAction], ...] = ()
     no_repeats: bool = False
 
     def __bool__(self) -> bool:
