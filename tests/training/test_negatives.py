@@ -421,7 +421,7 @@ def test_kinds_drawn_one_by_one_as_by_a_slow_loop(actions, positive, count, perm
     config = NegativesConfig(count=count, hard=0.7, permuted=permuted, exact=False)
     fast = sampler(config, actions, len(positive))
     slow = SlowStreamSampler(config=config, actions=actions, horizon=len(positive))
-    draws = 3000
+    draws = 1000
     positives = torch.tensor([positive]).expand(draws, -1)
     tasks = torch.zeros(draws, dtype=torch.int64)
     counts = []
