@@ -35,8 +35,8 @@ class SearchConfig(BeamSettings, AutoSettings, _MethodSettings):
     Attributes:
         objective: "energy" alone (paper), "prior" for the energy with the prior over sequences,
             "fitted" for the chain with both as far as they improve it, or "likelihood" for the same
-            without the energy, to measure its contribution. Weights, also of the task's probability, are
-            fitted on the validation split.
+            without the energy, to measure its contribution. Weights, also of the task's
+            probability, are fitted on the validation split.
         task_model: Model of the task probabilities: the task "classifier" (paper), or the "chain",
             summed over all sequences of a task; a classifier is only trained if it is chosen.
         tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation
