@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+from cefito.planners.base import Shape
 from cefito.planners.diffusion.matrix import ACTION, OBSERVATION, Block, Layout
 from cefito.planners.diffusion.network import DiffusionNetwork, end_weights
 from cefito.planners.diffusion.settings import DiffusionConfig
@@ -25,8 +26,8 @@ def layout(horizon: int = 4, **changes: object) -> Layout:
     """Tasks, then a block with a number for every row, then actions and observations."""
     task = Block("task", 3, lambda tasks: F.one_hot(tasks, 3)[:, None])
     blocks = (task, Block("numbers", 2, twice))
-    given = {"before": blocks, "action_count": ACTIONS, "observation_dim": DIM, **changes}
-    return Layout(horizon=horizon, **given)
+    shape = Shape(observation_dim=DIM, tasks=3, actions=ACTIONS, horizon=horizon)
+    return Layout(shape=shape, **{"before": blocks, **changes})
 
 
 def known(horizon: int = 4, seed: int = 0) -> tuple[torch.Tensor, ...]:

@@ -145,7 +145,7 @@ def slow_told(walks: list[list[int]], *, summed: bool) -> np.ndarray:
 
 def observed(network: DiffusionNetwork, initial: torch.Tensor, goal: torch.Tensor) -> np.ndarray:
     """The observation block of one plan."""
-    block = np.zeros((network.layout.horizon, DIM))
+    block = np.zeros((network.horizon, DIM))
     block[0], block[-1] = initial - network.mean, goal - network.mean
     return block
 

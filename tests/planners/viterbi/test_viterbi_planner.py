@@ -317,7 +317,6 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
             for name, value in {
                 "members": 1,
                 "hidden": 64,
-                "name_width": 16,
                 "input_dropout": 0.0,
                 "dropout": 0.0,
                 "training.optimiser.epochs": 10,

@@ -47,25 +47,21 @@ class Layout:
     """The blocks of the matrices of a method, from left to right.
 
     Attributes:
+        shape: K, E and T.
         before: The given blocks before the actions.
-        action_count: K.
-        observation_dim: E.
-        horizon: T.
         ends_only: Whether only the first and the last action are predicted; the others are given as
             zeros.
     """
 
+    shape: Shape
     before: tuple[Block, ...] = ()
-    action_count: int
-    observation_dim: int
-    horizon: int
     ends_only: bool = False
 
     @property
     def widths(self) -> dict[str, int]:
         """Columns of each block, by its name, in their order."""
         given = {block.name: block.width for block in self.before}
-        return given | {ACTION: self.action_count, OBSERVATION: self.observation_dim}
+        return given | {ACTION: self.shape.actions, OBSERVATION: self.shape.observation_dim}
 
     @property
     def columns(self) -> int:
@@ -83,7 +79,7 @@ class Layout:
 
     def rows(self, device: torch.device | None = None) -> Tensor:
         """The rows whose actions are predicted, bool [T]."""
-        rows = torch.full((self.horizon,), not self.ends_only, device=device)
+        rows = torch.full((self.shape.horizon,), not self.ends_only, device=device)
         rows[[0, -1]] = True
         return rows
 
@@ -97,15 +93,14 @@ class Layout:
                 [B, T, K]; the others are given as zeros. None for all (of the predicted rows).
         """
         *blocks, initial, goal = known
+        horizon, actions = self.shape.horizon, self.shape.actions
         filled = [
-            block.fill(given).to(initial.dtype).expand(-1, self.horizon, -1)
+            block.fill(given).to(initial.dtype).expand(-1, horizon, -1)
             for block, given in zip(self.before, blocks, strict=True)
         ]
-        behind = initial.new_zeros(
-            len(initial), self.horizon, self.action_count + self.observation_dim
-        )
-        behind[:, 0, self.action_count :] = initial
-        behind[:, -1, self.action_count :] = goal
+        behind = initial.new_zeros(len(initial), horizon, actions + self.shape.observation_dim)
+        behind[:, 0, actions:] = initial
+        behind[:, -1, actions:] = goal
         if self.ends_only:
             rows = self.rows(initial.device)[:, None]
             allowed = rows if allowed is None else allowed & rows
@@ -148,9 +143,4 @@ def task_layout(shape: Shape) -> Layout:
     """The task as one-hot in every row, from task ids [B], then actions and observations."""
     count = shape.tasks
     task = Block("task", count, lambda tasks: F.one_hot(tasks, count)[:, None])
-    return Layout(
-        before=(task,),
-        action_count=shape.actions,
-        observation_dim=shape.observation_dim,
-        horizon=shape.horizon,
-    )
+    return Layout(shape=shape, before=(task,))

@@ -59,17 +59,14 @@ class DiffusionNetwork(nn.Module):
             last_skip=last_skip,
             inside=inside,
         )
-        self.register_buffer("mean", torch.zeros(layout.observation_dim))
-        self.register_buffer("noise", torch.zeros(layout.horizon, layout.action_count))
-
-    @property
-    def action_count(self) -> int:
-        """K."""
-        return self.layout.action_count
+        shape = layout.shape
+        self.horizon, self.action_count = shape.horizon, shape.actions
+        self.register_buffer("mean", torch.zeros(shape.observation_dim))
+        self.register_buffer("noise", torch.zeros(shape.horizon, shape.actions))
 
     def row_weights(self) -> Tensor:
         """Weights of the rows in the loss, [T]: more for the ends."""
-        return end_weights(self.layout.horizon, self.config.ends)
+        return end_weights(self.horizon, self.config.ends)
 
     def observe(self, train: Windows) -> None:
         """Take from training windows what planning needs beside weights; here nothing."""

@@ -42,19 +42,14 @@ class StepNetwork(DiffusionNetwork):
 
     def __init__(self, config: KeppConfig, shape: Shape) -> None:
         actions = shape.actions
-        layout = Layout(
-            action_count=actions,
-            observation_dim=shape.observation_dim,
-            horizon=shape.horizon,
-            ends_only=True,
-        )
+        layout = Layout(shape=shape, ends_only=True)
         super().__init__(config=config.step, layout=layout, last_skip=False)
         self.walks, self.knowledge = config.walks, config.knowledge
         self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
 
     @override
     def row_weights(self) -> Tensor:
-        return end_weights(self.layout.horizon, self.config.ends, between=0.0)
+        return end_weights(self.horizon, self.config.ends, between=0.0)
 
     @override
     def observe(self, train: Windows) -> None:
@@ -72,12 +67,8 @@ class PlanNetwork(DiffusionNetwork):
     def __init__(self, config: KeppConfig, shape: Shape) -> None:
         actions = shape.actions
         fill = partial(walk_block, action_count=actions, summed=config.agreement == "sum")
-        layout = Layout(
-            before=(Block("graph", actions, fill), Block("language", actions, fill)),
-            action_count=actions,
-            observation_dim=shape.observation_dim,
-            horizon=shape.horizon,
-        )
+        blocks = (Block("graph", actions, fill), Block("language", actions, fill))
+        layout = Layout(shape=shape, before=blocks)
         super().__init__(config=config.plan, layout=layout, last_skip=False)
 
 

@@ -62,7 +62,7 @@ class MtidNetwork(DiffusionNetwork):
 
     @override
     def row_weights(self) -> Tensor:
-        return gradient_weights(self.layout.horizon, self.config.ends)
+        return gradient_weights(self.horizon, self.config.ends)
 
     @override
     def observe(self, train: Windows) -> None:
