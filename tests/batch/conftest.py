@@ -58,7 +58,7 @@ def nearest(own):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """A small run of CEFITO, which computes what it computes together in other bits than alone."""
+    """A small run of CEFITO, whose last bits depend on the queries that are planned together."""
     folder = tmp_path_factory.mktemp("trained")
     world = write_world(folder / "world", knobs=WorldKnobs(train=24, val=8, test=24, dim=8))
     config = load_config("small", dataset="synthetic", horizon=3, overrides=TINY)
@@ -67,7 +67,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def listed(tmp_path):
-    """A function that writes rows as a list of JSON lines; text stands as it is."""
+    """A function that writes rows as JSON lines; text is written as it is."""
 
     def write(rows, name="queries.jsonl"):
         path = tmp_path / name
@@ -79,7 +79,7 @@ def listed(tmp_path):
 
 
 def observed(count, width=15, seed=1):
-    """Queries whose observations stand in the list."""
+    """Rows with observations as lists of numbers."""
     generator = np.random.default_rng(seed)
     pairs = generator.standard_normal((count, 2, width)).round(4).tolist()
     return [

@@ -103,10 +103,10 @@ def test_bad_rows_are_reported_and_do_not_affect_others(beside, nearest, tmp_pat
     assert done.problems == ()
     bad = read(done.bad)
     assert done.counts.bad == len(bad) == len(TABLE)
-    told = [row["reason"] for row in bad]
+    reasons = [row["reason"] for row in bad]
     missed = {
         name: reason
-        for reason, (name, (_, message)) in zip(told, TABLE.items(), strict=True)
+        for reason, (name, (_, message)) in zip(reasons, TABLE.items(), strict=True)
         if message not in reason
     }
     assert missed == {}

@@ -90,14 +90,14 @@ def random_weights(path):
 
 
 def make_videos(folder):
-    """Draw 30 videos, the last six for test.
+    """Draw 22 videos, the last six for test.
 
     Returns taxonomy and videos as taxonomy.json and videos.jsonl hold them.
     """
     generator = np.random.default_rng(0)
     folder.mkdir()
     videos = []
-    for number in range(30):
+    for number in range(22):
         task, first = number % 2, int(generator.integers(0, 2))
         actions = list(TASKS.values())[task][first : first + 4]
         draw(folder / f"video-{number:02d}.mp4", actions, generator)
@@ -108,7 +108,7 @@ def make_videos(folder):
         videos.append(
             {
                 "video_id": f"video-{number:02d}",
-                "split": "test" if number >= 24 else "train",
+                "split": "test" if number >= 16 else "train",
                 "task_id": task,
                 "steps": steps,
             }
@@ -164,7 +164,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     how = ("--preset", "small", "--device", "cpu", *as_arguments(SETTINGS))
     call("train", data, "--horizon", 3, "--out", run, *how)
     correct, last = 0, ("--device", "cpu", "--json")
-    for number, video in enumerate(videos[24:]):
+    for number, video in enumerate(videos[16:]):
         steps = video["steps"][1:]
         window = ("--video", video["video_id"], "--from-step", 1)
         annotated = json.loads(call("plan", run, *window, *last))

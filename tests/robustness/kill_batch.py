@@ -1,9 +1,9 @@
-"""Kill `cefito plan-batch` at random moments, go on each time, and see what it gives in the end.
+"""Kill `cefito plan-batch` at random moments, resume it each time, and compare the result.
 
-A small world is made and a small run trained on it. The windows of its test split are planned once
-without a disturbance. Then the same is done again and again, and the command killed (SIGKILL) at a
-moment drawn evenly over the time that it takes; the next one goes on. Whenever a batch comes to its
-end, its file must be that of the undisturbed one, to the byte: every query once, in its place.
+A small run is trained on a small world. The windows of its test split are planned once without
+interruption. Then the same command is repeated and killed (SIGKILL) at a moment that is drawn
+uniformly over its duration; the next one resumes. Each finished file must be equal to the
+uninterrupted one, to the byte: every query once, in its place.
 
     python tests/robustness/kill_batch.py --kills 20 --executor processes --workers 2
 """
@@ -40,7 +40,7 @@ CALL = [sys.executable, "-c", "import sys; from cefito.cli import main; sys.exit
 
 
 def made(folder: Path, videos: int) -> tuple[Path, Path]:
-    """A run and its world, with so many test videos."""
+    """Return a run and its world, with `videos` test videos."""
     from cefito.data.simulation.world import WorldKnobs, write_world
     from cefito.planners.settings import load_config
     from cefito.runs.train import train_run
@@ -52,7 +52,7 @@ def made(folder: Path, videos: int) -> tuple[Path, Path]:
 
 
 def begin(run: Path, world: Path, out: Path, *options: str) -> subprocess.Popen[str]:
-    """Start the command, as the first of a group of processes."""
+    """Start the command."""
     return subprocess.Popen(
         [*CALL, "plan-batch", str(run), str(world), "--out", str(out), "--shard", "64", *options],
         stdout=subprocess.DEVNULL,
@@ -63,7 +63,7 @@ def begin(run: Path, world: Path, out: Path, *options: str) -> subprocess.Popen[
 
 
 def whole(run: Path, world: Path, out: Path, *options: str) -> float:
-    """Run the command to its end; the seconds that it took."""
+    """Run the command to its end and return its duration in seconds."""
     started = time.monotonic()
     process = begin(run, world, out, *options)
     _, errors = process.communicate()
@@ -73,14 +73,14 @@ def whole(run: Path, world: Path, out: Path, *options: str) -> float:
 
 
 def outputs(out: Path) -> list[Path]:
-    """All that a batch leaves."""
+    """Return all files of a batch."""
     return [path for path in out.parent.iterdir() if path.name.startswith(out.name)]
 
 
 def disturbed(
     run: Path, world: Path, out: Path, options: list[str], kills: int, seed: int, wanted: bytes
 ) -> dict[str, Any]:
-    """Kill the command so many times; what was seen."""
+    """Kill the command `kills` times and return the observations."""
     chance = random.Random(seed)
     seconds = whole(run, world, out, *options)
     found: dict[str, Any] = {"kills": 0, "ends": 0, "equal": 0, "shards_at_kill": []}
