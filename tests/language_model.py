@@ -66,10 +66,10 @@ class ParsedPrompt:
 
 def answered(body: dict[str, Any]) -> str:
     """A valid answer to a request."""
-    told = ParsedPrompt(body["messages"][1]["content"])
+    prompt = ParsedPrompt(body["messages"][1]["content"])
     wanted = len(re.findall(r'"plan_\d+"', body["messages"][0]["content"]))
     plans, seen = [], set()
-    for plan in [told.likeliest() if told.graph else next(told.plans()), *told.plans()]:
+    for plan in [prompt.likeliest() if prompt.graph else next(prompt.plans()), *prompt.plans()]:
         if tuple(plan) not in seen:
             seen.add(tuple(plan))
             plans.append({f"step_{step}": action for step, action in enumerate(plan, 1)})

@@ -80,7 +80,7 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "nul\0byte"])
-def test_names_that_cannot_be(name, tmp_path):
+def test_impossible_names(name, tmp_path):
     with pytest.raises(RunError, match="cannot be made"), locked(tmp_path / "x" / name, "work"):
         pass
     with pytest.raises((DataError, OSError)), new_folder(tmp_path / "x" / name):

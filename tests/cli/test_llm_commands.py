@@ -66,7 +66,7 @@ def test_a_model_has_to_be_named(world, call, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_would_be_asked(run, served, call):
+def test_the_preview_asks_nothing(run, served, call):
     code, out, err = call("llm-prompt", run, "--window", 1)
     assert code == 0
     assert out.startswith("system:\nYou plan procedures.")
@@ -85,7 +85,7 @@ def test_what_would_be_asked(run, served, call):
     assert f"{MODEL} at {served.url} would be asked at most 0 times, the budget is 1,000" in err
 
 
-def test_prompts_that_cannot_be(run, call, world, tmp_path):
+def test_invalid_previews(run, call, world, tmp_path):
     simple = tmp_path / "nearest"
     train = ("train", world.folder, "--horizon", 4, "--out", simple, "--method", "nearest")
     assert call(*train)[0] == 0
@@ -208,7 +208,7 @@ def cached(folder):
         return [row[0] for row in database.execute("SELECT question FROM responses")]
 
 
-def test_killed_and_gone_on_with_nothing_is_asked_twice(run, served, call, tmp_path):
+def test_a_killed_scoring_is_continued_without_repeated_requests(run, served, call, tmp_path):
     served.delay = 0.05
     command = [sys.executable, "-m", "cefito", "evaluate", str(run)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:

@@ -75,7 +75,7 @@ def test_planning_from_features_and_from_the_video(made, capsys):
         (["--initial", "row.npy", "--goal", "row.npy"], "(--features)"),
     ],
 )
-def test_what_features_cannot_be_asked(argv, message, made, capsys, monkeypatch):
+def test_invalid_options_with_features(argv, message, made, capsys, monkeypatch):
     monkeypatch.chdir(made / "features")
     row = made / "features" / "row.npy"
     np.save(row, np.zeros(5, np.float32))
@@ -193,7 +193,7 @@ def test_several_horizons(made, capsys):
         ("9" * 5000, "9999: expected a positive number"),
     ],
 )
-def test_horizons_that_cannot_be(given, message, made, tmp_path, capsys):
+def test_invalid_horizons(given, message, made, tmp_path, capsys):
     out = tmp_path / "out"
     line = call(capsys, "train", made / "data", "--horizon", given, "--out", out, code=2)
     assert message in line

@@ -54,7 +54,7 @@ def test_one_of_them():
         split_volume(["--quiet", "--verbose"])
 
 
-def test_quiet_leaves_results_and_what_is_urgent(capsys):
+def test_quiet_keeps_results_and_urgent_messages(capsys):
     with at_volume(Volume.QUIET), console.log_warnings():
         console.talk("wrote it")
         console.talk("failed: a cell", urgent=True)
@@ -68,7 +68,7 @@ def test_quiet_leaves_results_and_what_is_urgent(capsys):
     assert volume() is Volume.NORMAL
 
 
-def test_verbose_says_what_the_library_does(capsys):
+def test_verbose_shows_information(capsys):
     logger = logging.getLogger("cefito.somewhere")
     for chosen in (Volume.NORMAL, Volume.VERBOSE):
         with at_volume(chosen), console.log_warnings():

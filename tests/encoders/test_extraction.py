@@ -59,13 +59,13 @@ def test_a_folder(folder, stub, log, tmp_path):
     assert log.works[0]["notes"] == {"a.mp4", "b.mkv", "more/c.MP4"}
 
 
-def test_a_single_video_by_whatever_ending(write_video, stub, tmp_path):
+def test_a_single_video_of_any_ending(write_video, stub, tmp_path):
     path = write_video(tmp_path / "a.mp4", 2).rename(tmp_path / "recording.data")
     assert extract_videos(path, tmp_path / "out", stub).written == ["recording.data"]
     assert below(tmp_path / "out") == ["extract.json", "recording.npy"]
 
 
-def test_what_is_complete_is_kept(folder, make_stub, log, tmp_path):
+def test_complete_files_are_kept(folder, make_stub, log, tmp_path):
     out, stub = tmp_path / "out", make_stub()
     extract_videos(folder, out, make_stub())
     before = {name: (out / name).read_bytes() for name in below(out)}
@@ -96,7 +96,7 @@ def test_an_interruption_leaves_whole_files_only(folder, stub, make_stub, tmp_pa
     assert (result.kept, result.written) == (["a.mp4"], ["b.mkv", "more/c.MP4"])
 
 
-def test_videos_that_cannot_be_read_are_left_out(folder, stub, log, tmp_path):
+def test_unreadable_videos_are_left_out(folder, stub, log, tmp_path):
     (folder / "b.mkv").write_bytes((folder / "b.mkv").read_bytes()[:300])
     (folder / "aa.mp4").write_bytes(b"nothing")
     out = tmp_path / "out"

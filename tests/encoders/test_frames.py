@@ -23,7 +23,7 @@ CLOCK = Fraction(1, 1000)
 
 
 def grey(number):
-    """Brightness by which a frame is told from its neighbours."""
+    """Brightness that distinguishes a frame from its neighbours."""
     return 16 + number * 37 % 200
 
 
@@ -208,7 +208,7 @@ def test_packets_without_times_are_counted(tmp_path):
 
 
 def test_variable_frame_rate(tmp_path):
-    """What counts is how long a frame is shown, not how many there are."""
+    """The duration of frames counts, not their number."""
     times = [0, 0.04, 0.08, 0.6, 0.62, 2.3, 2.9, 2.95, 3.4, 3.45]
     path = write_video(tmp_path / "clip.mkv", times)
     info = probe(path)
@@ -222,7 +222,7 @@ def test_variable_frame_rate(tmp_path):
 
 
 @pytest.mark.parametrize(("length", "seconds"), [(0.2, 1), (1.48, 1), (1.52, 2), (3.0, 3)])
-def test_a_second_counts_when_its_middle_lies_in_the_video(length, seconds, tmp_path):
+def test_a_second_counts_if_its_middle_is_in_the_video(length, seconds, tmp_path):
     assert (
         probe(
             write_video(tmp_path / "clip.mkv", steady(length, rate=50 if length < 3 else 25))
@@ -425,7 +425,7 @@ def test_damage_is_reported_with_its_second(tmp_path):
     second = float(message.split(" at second ")[1].split(" ")[0].rstrip("."))
     assert 1.5 <= second <= 3.2
     assert "cannot be decoded at second" in message or "is damaged at second" in message
-    assert len(list(clips(probe(path), [0], SMALL))) == 1  # what lies before it can be had
+    assert len(list(clips(probe(path), [0], SMALL))) == 1  # earlier seconds can be read
 
 
 def test_sound_alone(tmp_path):
@@ -438,7 +438,7 @@ def test_sound_alone(tmp_path):
     )
 
 
-def test_files_that_are_no_video(tmp_path):
+def test_files_of_other_kinds(tmp_path):
     assert "no such file" in refused(tmp_path / "nowhere.mp4")
     assert "no such file" in refused(tmp_path)
     path = tmp_path / "file.mp4"

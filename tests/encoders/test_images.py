@@ -168,7 +168,7 @@ def test_picture_of_a_file(tmp_path):
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation(tmp_path, orientation):
     upright = np.array(picture(24, 16))
-    # what a camera stores so that a viewer which follows the orientation shows the upright picture
+    # stored pictures that the orientation turns upright
     stored = {
         1: upright,
         2: upright[:, ::-1],
@@ -187,7 +187,7 @@ def test_exif_orientation(tmp_path, orientation):
     )
 
 
-def test_pictures_that_cannot_be_read(tmp_path, monkeypatch):
+def test_unreadable_pictures(tmp_path, monkeypatch):
     picture().save(tmp_path / "whole.png")
     picture().save(tmp_path / "whole.jpg")
     for suffix in ("png", "jpg"):
@@ -293,9 +293,9 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
         (PretrainedImages(models / "clip", layer="pooled"), made_with),
         (encoder, {}),
     ]
-    for other, told in wrong:
+    for other, recorded in wrong:
         with pytest.raises(ConfigError, match="the pictures would be encoded by"):
-            observations_from_images(*pictures, other, made_with=told)
+            observations_from_images(*pictures, other, made_with=recorded)
     # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
     with pytest.raises(ConfigError) as caught:
         observations_from_images(
@@ -310,7 +310,7 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
 @pytest.mark.parametrize("name", ["clip", "dinov2"])
 @pytest.mark.parametrize("size", [(150, 96)])
 def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, name, size):
-    """The vector of a second is that of the picture which the video shows in its middle."""
+    """The vector of a second is the vector of its middle picture."""
     av = pytest.importorskip("av")
     from cefito.encoders.extraction import extract_videos
     from cefito.encoders.video import open_encoder

@@ -122,7 +122,7 @@ def test_forms_of_the_configuration(tmp_path, value, resize, crop):
         {"do_center_crop": True, "crop_size": None},
     ],
 )
-def test_configurations_that_cannot_be_used(tmp_path, change):
+def test_unusable_configurations(tmp_path, change):
     value = {"size": 32, "image_mean": CLIP_MEAN, "image_std": CLIP_STD, **change}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(value))
     with pytest.raises(

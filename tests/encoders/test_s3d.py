@@ -276,7 +276,7 @@ def test_checkpoints_of_other_names_or_shapes(state, tmp_path):
         assert found in refused(path)
 
 
-def test_files_that_are_no_checkpoint(tmp_path, released):
+def test_files_of_other_kinds(tmp_path, released):
     assert "no such file" in refused(tmp_path / "nowhere.pth")
     assert "cannot be read as a PyTorch checkpoint (" in refused(tmp_path)
     path = tmp_path / "file.pth"

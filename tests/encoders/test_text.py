@@ -273,7 +273,7 @@ def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, tmp_pa
     )
 
 
-def test_hub_that_cannot_be_reached(tmp_path, monkeypatch):
+def test_an_unreachable_hub(tmp_path, monkeypatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -409,7 +409,7 @@ def test_pickled_weights_are_refused_without_running_them(copied, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_vectors_that_are_not_finite(copied):
+def test_vectors_must_be_finite(copied):
     from safetensors.torch import load_file, save_file
 
     folder = copied("clip")
@@ -437,7 +437,7 @@ def test_text_that_is_too_long(models):
 # the cache
 
 
-def test_cache_asks_only_for_what_is_new(tmp_path):
+def test_cache_asks_only_for_new_texts(tmp_path):
     encoder = Counting()
     cached = CachedText(encoder, folder=tmp_path / "deep" / "cache")
     first = cached.encode(["cut", "pour", "cut"])
@@ -481,7 +481,7 @@ def test_damaged_cache_is_made_again(tmp_path, damage):
     assert len(encoder.asked) == 2
 
 
-def test_cache_keeps_what_another_process_added_meanwhile(tmp_path):
+def test_cache_keeps_additions_of_other_processes(tmp_path):
     class Slow(Counting):
         def encode(self, texts):
             if texts == ["cut"]:  # meanwhile another process writes
@@ -494,7 +494,7 @@ def test_cache_keeps_what_another_process_added_meanwhile(tmp_path):
     assert encoder.asked == []
 
 
-def test_cache_that_cannot_be_made(tmp_path):
+def test_a_cache_in_an_unusable_place(tmp_path):
     (tmp_path / "file").write_text("x")
     encoder = Counting()
     with pytest.raises(

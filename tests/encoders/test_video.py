@@ -152,12 +152,12 @@ def test_only_a_batch_is_held(clip, make_stub, monkeypatch):
         (np.zeros((3, 3), np.float32), r"has shape \[9, 3\]; expected \[12, any\]"),
     ],
 )
-def test_what_an_encoder_must_give(clip, make_stub, result, message):
+def test_encoders_must_give_finite_rows(clip, make_stub, result, message):
     with pytest.raises(DataError, match=rf"clip\.mp4: its features: .*{message}"):
         extract_features(clip, make_stub(encode=lambda _: result))
 
 
-def test_single_precision_whatever_the_encoder_gives(clip, features, make_stub):
+def test_vectors_become_single_precision(clip, features, make_stub):
     stub = make_stub()
     halved = make_stub(encode=lambda clips: stub.encode(clips).astype(np.float16))
     found = extract_features(clip, halved)
@@ -242,7 +242,7 @@ def test_pictures_that_change_in_size():
         ),
     ],
 )
-def test_encoders_that_cannot_be_opened(name, options, message):
+def test_unusable_encoders(name, options, message):
     with pytest.raises(ConfigError) as caught:
         open_encoder(name, **options)
     assert message in str(caught.value)

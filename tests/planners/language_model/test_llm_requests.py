@@ -318,7 +318,7 @@ def test_invalid_addresses(url):
     assert caught.value.setting == "llm.base_url"
 
 
-def test_what_asking_requires(serve, monkeypatch):
+def test_requirements_of_asking(serve, monkeypatch):
     with pytest.raises(ConfigError, match=r"llm\.model: no language model is named") as caught:
         check_settings(config(model=" "))
     assert caught.value.setting == "llm.model"
