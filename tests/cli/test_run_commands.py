@@ -292,7 +292,7 @@ def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys
     captured = succeeds(capsys, "evaluate", tmp_path / "run", "--oracle-task")
     assert warning in captured.err.splitlines()
     assert (
-        "tasks without training windows: 1; windows that belong to them: 2"
+        "tasks without training windows: 1; windows of these tasks: 2"
         in captured.err.splitlines()
     )
     captured = succeeds(capsys, "plan", tmp_path / "run", "--video", "c", "--task", 2, "--json")
@@ -459,7 +459,7 @@ def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, fails):
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--dataset", "nowhere"], "nowhere/dataset.json: no such file"),
         (["--save-plans", "plans.csv"], "ends in .jsonl or .parquet. (--save-plans)"),
-        (["--save-plans", "gone/plans.jsonl"], "gone/plans.jsonl: there is no such folder"),
+        (["--save-plans", "gone/plans.jsonl"], "gone/plans.jsonl: the folder does not exist"),
         (["--horizon", "4"], "plans 3 actions, not 4."),
     ],
 )
@@ -750,8 +750,8 @@ def test_evaluate_with_probabilities(run, capsys, tmp_path):
         (["--min-probability", "0.5"], "gives plans no probabilities here; it has them under"),
         ([*PROBABLE, "--min-probability", "1.5"], "1.5: expected a number from 0 to 1"),
         (["--reliability", "a.png"], "no probabilities here"),
-        ([*PROBABLE, "--reliability", "a.txt"], "expected a file that ends in .png, .svg, .pdf"),
-        ([*PROBABLE, "--reliability", "gone/a.png"], "there is no such folder"),
+        ([*PROBABLE, "--reliability", "a.txt"], "expected a file that ends in .png or .svg or .pdf"),
+        ([*PROBABLE, "--reliability", "gone/a.png"], "the folder does not exist"),
     ],
 )
 def test_what_probabilities_cannot_do(argv, message, run, fails, tmp_path, monkeypatch):
