@@ -292,8 +292,7 @@ def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys
     captured = succeeds(capsys, "evaluate", tmp_path / "run", "--oracle-task")
     assert warning in captured.err.splitlines()
     assert (
-        "tasks without training windows: 1; windows of these tasks: 2"
-        in captured.err.splitlines()
+        "tasks without training windows: 1; windows of these tasks: 2" in captured.err.splitlines()
     )
     captured = succeeds(capsys, "plan", tmp_path / "run", "--video", "c", "--task", 2, "--json")
     assert captured.err.splitlines() == [warning]
@@ -750,7 +749,10 @@ def test_evaluate_with_probabilities(run, capsys, tmp_path):
         (["--min-probability", "0.5"], "gives plans no probabilities here; it has them under"),
         ([*PROBABLE, "--min-probability", "1.5"], "1.5: expected a number from 0 to 1"),
         (["--reliability", "a.png"], "no probabilities here"),
-        ([*PROBABLE, "--reliability", "a.txt"], "expected a file that ends in .png or .svg or .pdf"),
+        (
+            [*PROBABLE, "--reliability", "a.txt"],
+            "expected a file that ends in .png or .svg or .pdf",
+        ),
         ([*PROBABLE, "--reliability", "gone/a.png"], "the folder does not exist"),
     ],
 )
