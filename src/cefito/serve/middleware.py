@@ -27,7 +27,6 @@ from cefito.serve.settings import ServiceSettings
 __all__ = [
     "CONTENT_POLICY",
     "UPLOAD",
-    "_OPEN",
     "Metrics",
     "RequestMiddleware",
     "clean_id",

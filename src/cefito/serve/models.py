@@ -112,9 +112,6 @@ class Served:
             split: Their split; None for all.
             offset: Videos to skip.
             limit: Maximum number of videos.
-
-        Raises:
-            ConfigError: Unknown task.
         """
         wanted = None if task is None else find_task(self.run.taxonomy, task)
         found = [
@@ -166,11 +163,7 @@ class Models:
     names: dict[str, str]
 
     def find(self, name: str | None, horizon: int | None) -> Served:
-        """The one run of a name and a horizon, both optional.
-
-        Raises:
-            ProblemError: No run or several runs fit.
-        """
+        """The one run of a name and a horizon, both optional."""
         fitting = [
             served
             for served in self.runs

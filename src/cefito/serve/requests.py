@@ -79,10 +79,6 @@ def prepare(
         limits: Limits of the service.
         request: The request; a `PlanRequest` unless the observations are given.
         observed: Uploaded observations.
-
-    Raises:
-        ProblemError: The request cannot be answered, or its search is too expensive.
-        CefitoError: The run cannot plan as requested.
     """
     served = models.find(request.run, request.horizon)
     if request.top_k > limits.top_k:
@@ -228,11 +224,7 @@ def _rounded(value: float) -> float:
 
 
 def solve(jobs: Sequence[Job], stop: Callable[[], bool]) -> list[Answer]:
-    """Plan queries of one kind as one batch.
-
-    Raises:
-        CefitoError: The planner refuses a query.
-    """
+    """Plan queries of one kind as one batch."""
     batch: list[PreparedRequest] = [job.work for job in jobs]
     first, queries = batch[0], [one.query for one in batch]
     tasks = [query.tasks for query in queries if query.tasks is not None]  # of all or of none

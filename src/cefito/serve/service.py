@@ -85,21 +85,11 @@ class Service:
             self.encoding.close()
 
     async def plan(self, request: Request, body: PlanRequest) -> PlanAnswer:
-        """Answer one query.
-
-        Raises:
-            ProblemError: It cannot be answered.
-            CefitoError: The run cannot plan as requested.
-        """
+        """Answer one query."""
         return await self._search(request, body, None, request.state.began)
 
     async def upload(self, request: Request, form: UploadForm) -> PlanAnswer:
-        """Answer a query of two uploaded pictures, or of two seconds of an uploaded video.
-
-        Raises:
-            ProblemError: It cannot be answered.
-            CefitoError: The run cannot plan as requested.
-        """
+        """Answer a query of two uploaded pictures, or of two seconds of an uploaded video."""
         body = form.request
         served = self.models.find(body.run, body.horizon)
         encoding = self.check_upload()
@@ -130,11 +120,7 @@ class Service:
         return await self._search(request, body, observed, time.monotonic())
 
     async def batch(self, request: Request, queries: Sequence[Any]) -> list[PlanAnswer | Problem]:
-        """An answer or a problem for each query.
-
-        Raises:
-            ProblemError: Too many queries, or no room for them in the queue.
-        """
+        """An answer or a problem for each query."""
         if len(queries) > self.limits.queries:
             raise ProblemError(
                 f"{len(queries)} queries: a batch holds at most {self.limits.queries}. Send "
@@ -163,11 +149,7 @@ class Service:
         return found
 
     def check_upload(self) -> EncodingProcess:
-        """The encoding process.
-
-        Raises:
-            ProblemError: The service has none.
-        """
+        """The encoding process."""
         if self.encoding is None:
             raise ProblemError(
                 "this service has no encoder for uploads. Send observations, or ask its operator "

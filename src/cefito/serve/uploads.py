@@ -129,11 +129,7 @@ class EncodingProcess:
         self._connection: Connection[Any, Any] | None = None
 
     def __call__(self, upload: Any, paths: Mapping[str, Path]) -> Queries:
-        """Encode an upload with these files.
-
-        Raises:
-            ProblemError: It cannot be encoded, took too long, or ended the process.
-        """
+        """Encode an upload with these files."""
         found: Queries | str = self._thread.submit(self._encode, upload).result()
         if isinstance(found, str):  # the reason
             for name, path in paths.items():
@@ -220,11 +216,7 @@ def _received(connection: Connection[Any, Any], seconds: float) -> bytes:
 
 @contextmanager
 def kept(form: UploadForm) -> Iterator[dict[str, Path]]:
-    """Keep the files of an upload in a folder that is removed at the end.
-
-    Raises:
-        ProblemError: A file is of a format that is not decoded.
-    """
+    """Keep the files of an upload in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="cefito-") as folder:
         paths = {}
         for name in ("initial", "goal", "video"):
