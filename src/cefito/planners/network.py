@@ -441,5 +441,5 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
 
 def named_departures(name: str, departures: Sequence[str]) -> str:
     """The name of a planner in tables, with how it departs from the published one."""
-    said = ", ".join(departure for departure in departures if departure)
-    return f"{name} ({said})" if said else name
+    named = ", ".join(departure for departure in departures if departure)
+    return f"{name} ({named})" if named else name

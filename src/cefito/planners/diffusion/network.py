@@ -89,7 +89,7 @@ class DiffusionNetwork(nn.Module):
     def allowed(self, *blocks: Tensor) -> Tensor | None:  # noqa: ARG002
         """Entries of the action block that are predicted, bool, broadcastable to [B, T, K].
 
-        The others are given as zeros. None, the default, stands for all of the predicted rows.
+        The others are given as zeros. None, the default, allows all of the predicted rows.
         """
         return None
 
