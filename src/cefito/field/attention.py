@@ -14,17 +14,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
 
     By PyTorch's kernel, except for bfloat16 on a CPU: there its backward pass takes about three
     times as long as plain matrix products, for which the CPU has instructions.
-
-    Args:
-        query: [B, heads, L, d].
-        key: [B, heads, M, d].
-        value: [B, heads, M, d].
-        mask: Result of `prepared_mask`, broadcastable to [B, heads, L, M]; None if every query may
-            see every key.
-
-    Returns:
-        [B, heads, L, d].
     """
+    # query [B, heads, L, d], key and value [B, heads, M, d] → [B, heads, L, d]; mask of
+    # `prepared_mask`, broadcastable to [B, heads, L, M]; None if every query may see every key
     if not _by_products(query.dtype, query.device):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     query, key, value = (part.contiguous() for part in (query, key, value))

@@ -29,23 +29,15 @@ queries on the first), and its action."""
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Prefixes of one length of one or several queries, with the cache for their continuations.
+    """Prefixes of one length of one or several queries, with the cache for their continuations."""
 
-    Attributes:
-        depth: Actions so far.
-        keys: Keys of each block [n, 2 · depth + 1, D], over all prefixes of all queries.
-        values: Values, likewise.
-        target: Goal of each prefix in the coordinates of `ReducedDistance` [n, R].
-        query: Query of each prefix [n].
-        offsets: For each query and last action the squared distance outside those coordinates
-            [Q, K].
-    """
-
-    depth: int
+    depth: int  # actions so far
+    # keys of each block [n, 2 · depth + 1, D], over all prefixes of all queries
     keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
-    target: Tensor
-    query: Tensor
+    values: tuple[Tensor, ...]  # values, likewise
+    target: Tensor  # goal of each prefix in the coordinates of `ReducedDistance` [n, R]
+    query: Tensor  # query of each prefix [n]
+    # for each query and last action the squared distance outside those coordinates [Q, K]
     offsets: Tensor
 
     def __len__(self) -> int:
@@ -71,10 +63,6 @@ class Children:
     children of one parent share its keys and values, which are read once for all of them.
     `of_chosen` continues chosen prefixes by an action of their own: each child gets a copy of its
     parent's keys and values, so that any selection makes one plain batch.
-
-    Args:
-        predictor: The predictor, with its current weights.
-        dtype: Type of weights, keys, values and tokens; cast once, here.
     """
 
     def __init__(self, predictor: Predictor, *, dtype: torch.dtype = torch.float32) -> None:
@@ -105,18 +93,9 @@ class Children:
     def of_every(
         self, prefixes: Prefixes, actions: Tensor, *, leaf: bool = False
     ) -> Iterator[Tokens]:
-        """Every prefix continued by every action, one block after the other.
-
-        Args:
-            prefixes: n parents.
-            actions: Action ids [A].
-            leaf: Whether the children are full sequences, for which the last block computes the
-                goal token only.
-
-        Yields:
-            Tokens [n, A, 2 or 1, D] and the keys and values of the pairs [n, A, 2, D]. After the
-            first block, keys and values do not differ by parent: [1, A, 2, D].
-        """
+        """Every prefix continued by every action, one block after the other."""
+        # yields tokens [n, A, 2, D] (leaves: [n, A, 1, D]) and the keys and values of the pairs
+        # [n, A, 2, D], after the first block [1, A, 2, D], as they do not differ by parent
         x, qkv = self._first(prefixes.depth, actions)  # [A, 2, D], [A, 2, 3 D]
         x, qkv = x[None], qkv[None]
         for index, block in enumerate(self.blocks):
@@ -136,18 +115,9 @@ class Children:
     def of_chosen(
         self, prefixes: Prefixes, parents: Tensor, actions: Tensor, *, leaf: bool = False
     ) -> Iterator[Tokens]:
-        """Chosen prefixes, each continued by an action of its own, one block after the other.
-
-        Args:
-            prefixes: Prefixes.
-            parents: Which of them each child continues [m].
-            actions: The action of each child [m].
-            leaf: As in `of_every`.
-
-        Yields:
-            Tokens [m, 2 or 1, D], and all keys and values that the children's own children will
-            see [m, 2 · depth + 3, D].
-        """
+        """Chosen prefixes, each continued by an action of its own, one block after the other."""
+        # parents and actions [m]; yields tokens [m, 2 or 1, D], and all keys and values that the
+        # children's own children will see [m, 2 · depth + 3, D]
         count = len(actions)
         if self._coarse:
             more = _padding(count)
@@ -173,14 +143,8 @@ class Children:
 
         A token sees its root and its ancestors only. For a few hundred prefixes this is faster than
         level by level, which makes many small products.
-
-        Args:
-            roots: Empty prefixes of Q queries.
-            levels: The tree of their prefixes; the last level has one node for each sequence.
-
-        Returns:
-            Tokens [M, D].
         """
+        # returns tokens [M, D]
         tokens, projected = zip(
             *(self._first(depth, actions) for depth, (_, actions) in enumerate(levels)), strict=True
         )
@@ -267,17 +231,9 @@ class Children:
 
         Heads are not split: the cache is copied for each head, zero outside the head's coordinates
         (K_h = K ∘ 1_h), so that all products are plain matrix products in the layout of the tokens.
-
-        Args:
-            query: Scaled queries [n or 1, A, t, D]; t = 2, or 1 for the state token alone.
-            key: Keys of the pair [n or 1, A, 2, D].
-            value: Values of the pair, likewise.
-            cached_key: The parent's keys [n, L, D].
-            cached_value: The parent's values, likewise.
-
-        Returns:
-            [n, A, t, D].
         """
+        # scaled queries [n or 1, A, t, D]; t = 2, or 1 for the state token alone; keys and values
+        # of the pair [n or 1, A, 2, D] and of the parent [n, L, D] → [n, A, t, D]
         member, spread = self._membership, self._spread
         n, length, width = cached_key.shape
         count, tokens, heads = query.shape[1], query.shape[2], member.shape[1]

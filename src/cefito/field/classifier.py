@@ -12,18 +12,9 @@ __all__ = ["TaskClassifier", "TaskNetwork"]
 
 
 class TaskNetwork(nn.Module):
-    """Base of networks that predict the task from both observations.
+    """Base of networks that predict the task from both observations."""
 
-    Args:
-        observation_dim: E.
-        dropout: Share of hidden units zeroed in training.
-
-    Attributes:
-        mean: Subtracted from the observations, [E].
-        dropout: As above.
-    """
-
-    mean: Tensor
+    mean: Tensor  # subtracted from the observations, [E]
 
     def __init__(self, *, observation_dim: int, dropout: float) -> None:
         super().__init__()
@@ -31,13 +22,7 @@ class TaskNetwork(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Return the logits of the tasks, [B, E] and [B, E] → [B, |C|].
-
-        Args:
-            initial: Initial observations.
-            goal: Goal observations.
-            dropout: In training, zeroes hidden units.
-        """
+        """Return the logits of the tasks, [B, E] and [B, E] → [B, |C|]."""
         raise NotImplementedError
 
 

@@ -37,15 +37,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ComponentName:
-    """Identifies a component of a field.
+    """Identifies a component of a field."""
 
-    Attributes:
-        member: Number of the member, from 0.
-        backward: Whether it reads sequences from their end.
-    """
-
-    member: int = 0
-    backward: bool = False
+    member: int = 0  # number of the member, from 0
+    backward: bool = False  # whether it reads sequences from their end
 
     def __str__(self) -> str:
         """Return "" for the first component, else e.g. "backward", "1" or "1-backward"."""
@@ -135,17 +130,11 @@ class CompositeField(nn.Module):
 
 @dataclass(frozen=True)
 class IncrementalComponent:
-    """A component as a search walks it.
+    """A component as a search walks it."""
 
-    Attributes:
-        energies: The component over the tree of prefixes.
-        reversed: Whether it takes goal, initial observation and reversed actions.
-        weight: Factor of its energies.
-    """
-
-    energies: IncrementalField
-    reversed: bool
-    weight: float
+    energies: IncrementalField  # the component over the tree of prefixes
+    reversed: bool  # whether it takes goal, initial observation and reversed actions
+    weight: float  # factor of its energies
 
 
 class IncrementalComposite:

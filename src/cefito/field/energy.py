@@ -204,13 +204,7 @@ class EnergyField(nn.Module):
 def _recomputed(
     function: Callable[..., Tensor], *inputs: Tensor, dropout: Dropout | None = None
 ) -> Tensor:
-    """Evaluate a function whose activations are recomputed in the backward pass.
-
-    Args:
-        function: Takes the inputs and, by name, the dropout; deterministic.
-        inputs: All tensors that it needs, with or without gradients.
-        dropout: Zeroes the same entries again; later draws are not shifted.
-    """
+    """Evaluate a deterministic function; its activations are recomputed in the backward pass."""
     generator = dropout.generator if dropout is not None and dropout.rate else None
     begun = None if generator is None else generator.get_state()
     called = False

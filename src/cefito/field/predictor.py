@@ -73,24 +73,14 @@ class Block(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
+        x: Tensor,  # tokens [B, L, D]
         *,
         mask: Tensor | None = None,
         last: int | None = None,
-        dropout: Dropout | None = None,
+        dropout: Dropout | None = None,  # zeroes parts of the residual branches
     ) -> Tensor:
-        """Apply the block.
-
-        Args:
-            x: Tokens [B, L, D].
-            mask: Result of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal.
-            last: Number of tokens, from the end, whose outputs are computed; the others are keys
-                and values only.
-            dropout: Zeroes parts of the residual branches.
-
-        Returns:
-            Tokens [B, L or last, D].
-        """
+        """Apply the block; with `last` compute only the last tokens [B, last, D]."""
+        # mask of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal
         length, width = x.shape[-2:]
         first = 0 if last is None else length - last
         normed = as_computed(normalise(x))  # [B, L, D]

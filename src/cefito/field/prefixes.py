@@ -23,12 +23,8 @@ __all__ = ["PrefixTree", "prefix_counts"]
 
 
 def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
-    """Return the number of distinct prefixes of each set of candidates, [B].
-
-    Args:
-        actions: Action ids [B, M, T].
-        action_count: K; K^T must stay below 2^63.
-    """
+    """Return the number of distinct prefixes of sets of candidates [B, M, T], as [B]."""
+    # K^T must stay below 2^63
     code = torch.zeros_like(actions[..., 0])
     total = torch.zeros_like(code[:, 0])
     for level in range(actions.shape[2]):
@@ -40,27 +36,17 @@ def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PrefixTree:
-    """The prefixes of B sets of M candidates.
+    """The prefixes of B sets of M candidates."""
 
-    Attributes:
-        order: Candidate at each sorted place [B, M].
-        actions: For each level the action of each node, [B, N_t]; padding repeats action 0.
-        ancestors: For each level t the node numbers on the levels 1..t of each node's path, [B,
-            N_t, t].
-    """
-
-    order: Tensor
+    order: Tensor  # candidate at each sorted place [B, M]
+    # for each level the action of each node, [B, N_t]; padding repeats action 0
     actions: tuple[Tensor, ...]
+    # for each level t the node numbers on the levels 1..t of each node's path, [B, N_t, t]
     ancestors: tuple[Tensor, ...]
 
     @classmethod
     def build(cls, actions: Tensor, *, action_count: int) -> PrefixTree:
-        """Build the tree from distinct candidates.
-
-        Args:
-            actions: Action ids [B, M, T], distinct within a row.
-            action_count: K; K^T must stay below 2^63.
-        """
+        """Build the tree from action ids [B, M, T], candidates of a row distinct; K^T < 2^63."""
         batch, size, horizon = actions.shape
         # code = Σ_t a_t K^(T − t), [B, M]: sorting by it makes sequences of one prefix adjacent
         code = torch.zeros(batch, size, dtype=torch.int64, device=actions.device)
@@ -95,17 +81,8 @@ class PrefixTree:
         return 1 + 2 * sum(level.shape[1] for level in self.actions)
 
     def pack(self, root: Tensor, table: Tensor, mask_token: Tensor, position: Tensor) -> Tensor:
-        """Return the packed tokens.
-
-        Args:
-            root: Token of the initial observation [B, D], without position.
-            table: Token of each action [K, D].
-            mask_token: The state-mask token [D].
-            position: Positions [2T + 1, D].
-
-        Returns:
-            Tokens [B, L, D].
-        """
+        """Return the packed tokens."""
+        # root [B, D] without position, tokens of actions [K, D], position [2T + 1, D] → [B, L, D]
         parts = [(root + position[0])[:, None]]
         for level, actions in enumerate(self.actions):
             parts.append(F.embedding(actions, table + position[2 * level + 1]))

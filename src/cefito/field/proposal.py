@@ -17,12 +17,6 @@ class ProposalNetwork(nn.Module):
     Both paths add up to a query for each step, whose logits are its products with one learned
     vector for each action, shared by the steps. The linear path recognises the first and the last
     action, which the observations show; without it, accuracy on unseen videos is lower.
-
-    Args:
-        config: Widths and options.
-        observation_dim: E.
-        action_count: K.
-        horizon: T.
     """
 
     mean: Tensor
@@ -54,13 +48,7 @@ class ProposalNetwork(nn.Module):
         nn.init.normal_(self.action_vectors, std=self.config.action_dim**-0.5, generator=generator)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K].
-
-        Args:
-            initial: Initial observations.
-            goal: Goal observations.
-            dropout: In training, drops features of the observations and hidden units.
-        """
+        """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K]."""
         drop = dropout or (lambda x: x)
         x = torch.stack([initial, goal], dim=1)
         if self.config.centre:

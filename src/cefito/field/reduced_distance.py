@@ -22,9 +22,6 @@ class ReducedDistance:
 
     The second term, the part of c outside the range of W, depends only on query and last action and
     is computed once; only the first is computed for every sequence.
-
-    Args:
-        predictor: The predictor, with its current weights.
     """
 
     def __init__(self, predictor: Predictor) -> None:
@@ -48,15 +45,9 @@ class ReducedDistance:
         return torch.device(self._head.device)
 
     def of_goals(self, goals: Tensor) -> tuple[Tensor, Tensor]:
-        """Project goals onto the range of the state head.
-
-        Args:
-            goals: Targets of predictions [Q, E].
-
-        Returns:
-            Coordinates Qᵀ(g − b) [Q, R], and for each last action the squared distance ‖c − QQᵀc‖²
-            outside the range [Q, K].
-        """
+        """Project goals onto the range of the state head."""
+        # goals: targets of predictions [Q, E]; returns coordinates Qᵀ(g − b) [Q, R], and for each
+        # last action the squared distance ‖c − QQᵀc‖² outside the range [Q, K]
         # in double precision: differences of large squares lose digits
         wanted = (goals - self._bias).double()
         outside = self._outside(wanted)[:, None].expand(-1, self._action_count)
@@ -66,16 +57,9 @@ class ReducedDistance:
         return self._inside(wanted).float(), outside.float()
 
     def squared(self, tokens: Tensor, goals: Tensor, actions: Tensor) -> Tensor:
-        """Return the squared distances within the range.
-
-        Args:
-            tokens: Normalised last tokens h […, D].
-            goals: Coordinates of the goals […, R], of as many axes.
-            actions: Last actions; their axes are the last ones of the result.
-
-        Returns:
-            Squared distances […].
-        """
+        """Return the squared distances within the range."""
+        # tokens: normalised last tokens h […, D]; goals: coordinates of the goals […, R], of as
+        # many axes; returns squared distances […]
         if self._skip_inside is not None:
             goals = goals - self._skip_inside[actions]
         # ‖R h − Qᵀc‖²

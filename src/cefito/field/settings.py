@@ -107,20 +107,13 @@ class ClassifierConfig(Settings):
 
 
 class ProposalConfig(Settings):
-    """The step model, which predicts each step's action from both observations (not in the paper).
+    """The step model: predicts each step's action from both observations (not in the paper)."""
 
-    Attributes:
-        hidden: Widths of the two hidden layers.
-        action_dim: Width of the learned action vectors, shared by all steps.
-        normalise: Layer-normalise the observations first.
-        centre: Subtract the training windows' mean observation first.
-        dropout: Share of the observations' features, and of hidden units, zeroed in training.
-    """
-
-    hidden: tuple[PositiveInt, PositiveInt] = (256, 256)
-    action_dim: int = Field(128, ge=1)
-    normalise: bool = True
-    centre: bool = True
+    hidden: tuple[PositiveInt, PositiveInt] = (256, 256)  # widths of the two hidden layers
+    action_dim: int = Field(128, ge=1)  # width of the learned action vectors, shared by all steps
+    normalise: bool = True  # layer-normalise the observations first
+    centre: bool = True  # subtract the training windows' mean observation first
+    # share of the observations' features, and of hidden units, zeroed in training
     dropout: float = Field(0.6, ge=0, lt=1)
 
     @model_validator(mode="after")

@@ -51,24 +51,16 @@ class Block(Protocol):
 
 
 class CompositeWalk:
-    """A walk of some queries that allow the same actions, all without constraints or none.
-
-    Args:
-        energies: Evaluates single sequences of the queries; counts the token forwards of all.
-        leaves: Receives the leaves.
-        room: Bytes for the children computed at once.
-        most: Leaves whose partial sums are kept at once.
-        watch: Polled for a stop.
-    """
+    """A walk of some queries that allow the same actions, all without constraints or none."""
 
     def __init__(
         self,
         energies: SequenceEnergies,
-        leaves: ResultHeap,
+        leaves: ResultHeap,  # receives the leaves
         *,
-        room: int,
-        most: int,
-        watch: Watch,
+        room: int,  # bytes for the children computed at once
+        most: int,  # leaves whose partial sums are kept at once
+        watch: Watch,  # polled for a stop
     ) -> None:
         self.components, self.spaces = energies.components, energies.spaces
         self.leaves, self.energies = leaves, energies
@@ -141,14 +133,7 @@ class CompositeWalk:
 
 
 class _Product:
-    """All sequences of some choices at each step, for several queries without constraints.
-
-    Args:
-        spaces: The queries.
-        choices: Places of the actions at each step.
-        tokens: Token forwards of each query [Q], incremented here.
-        room: Bytes for the children computed at once.
-    """
+    """All sequences of the places `choices` of each step, of several free queries."""
 
     def __init__(
         self, spaces: Sequence[Space], choices: Sequence[Ids], tokens: Ids, room: int

@@ -221,14 +221,8 @@ class _Walk:
     def _visit(
         self, prefixes: Any, query: NDArray[np.int64], rank: NDArray[np.int64], *, depth: int
     ) -> None:
-        """Visit all leaves below prefixes, in chunks whose children fit the room of a level.
-
-        Args:
-            prefixes: n prefixes, sorted by query.
-            query: Query of each [n].
-            rank: Rank of each among the prefixes of its length [n].
-            depth: Their length.
-        """
+        """Visit all leaves below prefixes, in chunks whose children fit the room of a level."""
+        # query, ascending, and rank among the prefixes of this length (`depth`) of each, [n]
         leaf = depth == self.last
         each = self.field.bytes_per_child(depth, leaf=leaf, each=not self.free)
         step = max(1, self.room // (self.size * each))

@@ -25,16 +25,6 @@ class Feasible:
     """The sequences that satisfy constraints, for one set of allowed actions and one horizon.
 
     Sequences are given by the places of their actions in the set, not by ids.
-
-    Args:
-        constraints: The constraints. Forbidding or ordering actions that are not allowed has no
-            effect.
-        actions: Allowed action ids, ascending, without repeats.
-        horizon: T.
-
-    Raises:
-        ConfigError: The constraints name an action or step that does not exist, contradict each
-            other, or no sequence at all satisfies them.
     """
 
     def __init__(self, constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
@@ -134,14 +124,7 @@ class Feasible:
         return valid
 
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which actions continue prefixes to a valid sequence.
-
-        Args:
-            prefixes: Places [n, t] with t < T; a valid sequence must begin with each.
-
-        Returns:
-            For each prefix and action whether a valid sequence begins with both [n, A].
-        """
+        """Return which actions continue valid prefixes [n, t] to a valid sequence, as [n, A]."""
         # Prefixes to states; what is open among their kinds bounds which actions may come.
         done = prefixes.shape[1]
         states = np.broadcast_to(self._start, (len(prefixes), len(self._start)))
@@ -238,15 +221,10 @@ class Feasible:
         return self._known[key]
 
     def _decide(self, done: int, spare: bool, state: tuple[int, ...]) -> bool:
-        """Whether a valid sequence passes through a state.
-
-        Args:
-            done: Steps done.
-            spare: Whether steps that no pinned or required action needs can always be filled: by
-                the previous action if actions may repeat, otherwise by open free ones. The state
-                then holds named kinds only.
-            state: Open actions of each kind, flags of missing required ones.
-        """
+        """Whether a valid sequence passes through a state."""
+        # spare: steps that no pinned or required action needs can always be filled, by the
+        # previous action if actions may repeat, otherwise by open free ones; the state then holds
+        # named kinds only. state: open actions of each kind, flags of missing required ones
         pinned = self._pinned_from[done]
         missing = [
             kind
@@ -282,16 +260,8 @@ class Feasible:
     def _continued(
         self, done: int, states: NDArray[Any], ways: NDArray[Any]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Yield the states that follow packed ones by one action, not yet merged.
-
-        Args:
-            done: Steps done.
-            states: Packed states [n].
-            ways: Number of prefixes that reach each [n].
-
-        Yields:
-            States [m, S] that may still be completed, and the number of prefixes of each [m].
-        """
+        """Yield the states that follow packed ones by one action, not yet merged."""
+        # packed states and the prefixes that reach each [n] → completable states [m, S], counts [m]
         left = self.horizon - done - 1
         for begin in range(0, len(states), CHUNK):
             packed = states[begin : begin + CHUNK, None]

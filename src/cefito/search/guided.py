@@ -187,12 +187,7 @@ class _Climb:
         return self.pending
 
     def learn(self, energies: NDArray[np.float64], spent: int) -> None:
-        """Add the energies of the wanted sequences and choose the next ones.
-
-        Args:
-            energies: Energies [M].
-            spent: Token forwards of each component for this query so far.
-        """
+        """Add the energies [M] of the wanted sequences and choose the next ones."""
         ranks = ranks_of(self.pending, self.space.size).tolist()
         scores = self.space.scores(energies, self.pending)
         self.energy.update(zip(ranks, energies.tolist(), strict=True))
@@ -203,11 +198,7 @@ class _Climb:
         self.done = not len(self.pending)
 
     def _next(self, left: float) -> NDArray[np.int64]:
-        """Return the sequences to evaluate next; none once the climb has ended.
-
-        Args:
-            left: Token forwards that remain of the budget.
-        """
+        """Return the sequences to evaluate next; none once the climb has ended."""
         wanted = self.pending[:0]
         if self.everything or not self.settings.refinements or left < self.around / 2:
             return wanted

@@ -53,16 +53,11 @@ Task = int | Ids
 
 
 class Tally:
-    """Counts of steps by their context.
-
-    Args:
-        events: Task, action two steps before, action before and action of steps [M, 4], `START`
-            before the window.
-        counts: Number of occurrences of each [M].
-        base: More than the largest action id + 1.
-    """
+    """Counts of steps by their context."""
 
     def __init__(self, events: Ids, counts: Ids, base: int) -> None:
+        # events: task, action two steps before, action before and action of steps [M, 4], `START`
+        # before the window; counts: number of occurrences of each [M]
         self.base = base
         columns = {
             "": (0,),
@@ -82,12 +77,7 @@ class Tally:
             self._sums[name] = np.append(keys, np.iinfo(np.int64).max), sums
 
     def __call__(self, name: str, *ids: ArrayLike) -> Reals:
-        """Return counts of steps.
-
-        Args:
-            name: Actions that the count depends on besides the task: "" for none, up to "dca".
-            ids: The task and these actions, in this order; ids broadcast.
-        """
+        """Return counts by the task and the actions of `name`: "" for none, up to "dca"."""
         keys, sums = self._sums[name]
         wanted = self._key(*ids)
         place = np.searchsorted(keys, wanted)
@@ -102,46 +92,29 @@ class Tally:
 
 @dataclass(frozen=True)
 class Levels:
-    """The formulas of the module; task, a, c and d are ids that broadcast.
+    """The formulas of the module; task, a, c and d are ids that broadcast."""
 
-    Attributes:
-        tally: Counts of steps to allowed actions.
-        sizes: A of each task [C].
-        repeats: ρ of each task [C].
-        returns: λ of each task [C].
-        order: Level at which they stop.
-        strengths: s₁, s₂, s₃.
-    """
-
-    tally: Tally
-    sizes: Ids
-    repeats: Reals
-    returns: Reals
-    order: int
-    strengths: Strengths
+    tally: Tally  # counts of steps to allowed actions
+    sizes: Ids  # A of each task [C]
+    repeats: Reals  # ρ of each task [C]
+    returns: Reals  # λ of each task [C]
+    order: int  # level at which they stop
+    strengths: Strengths  # s₁, s₂, s₃
 
     @classmethod
     def counted(
         cls,
         events: Ids,
-        counts: Ids,
+        counts: Ids,  # number of occurrences of each [M]
         *,
-        sizes: Sequence[int],
-        action_count: int,
-        order: int,
-        strengths: Strengths,
+        sizes: Sequence[int],  # A of each task [C]
+        action_count: int,  # K, the number of actions of all tasks
+        order: int,  # level at which the formulas stop
+        strengths: Strengths,  # s₁, s₂, s₃
     ) -> Levels:
-        """Make the levels from the steps of training windows.
-
-        Args:
-            events: Task, action two steps before, action before and action of steps to allowed
-                actions [M, 4], `START` before the window.
-            counts: Number of occurrences of each [M].
-            sizes: A of each task [C].
-            action_count: K, the number of actions of all tasks.
-            order: Level at which the formulas stop.
-            strengths: s₁, s₂, s₃.
-        """
+        """Make the levels from the steps of training windows."""
+        # events: task, action two steps before, action before and action of steps to allowed
+        # actions [M, 4], `START` before the window
         tally = Tally(events, counts, action_count + 1)
         task, d, c, a = events.T
         after, between = c != START, (d != START) & (d != c)

@@ -178,13 +178,7 @@ class Best:
     def add(
         self, energies: NDArray[np.floating[Any]], ranks: Ids, scores: Reals | None = None
     ) -> None:
-        """Add sequences.
-
-        Args:
-            energies: Their energies [M].
-            ranks: Their ranks [M], all different and none added before.
-            scores: Their scores [M]; None if these are the energies.
-        """
+        """Add sequences by energies, new ranks and scores (None for the energies), each [M]."""
         # A diverged field, or a query that it cannot take, gives NaN or infinity: such sequences
         # come last, and `finite` reports them.
         self.finite = self.finite and bool(np.isfinite(energies).all())

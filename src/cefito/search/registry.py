@@ -22,17 +22,12 @@ __all__ = ["SEARCHES", "SearchEntry", "find_search"]
 
 @dataclass(frozen=True)
 class SearchEntry:
-    """A registered search.
+    """A registered search."""
 
-    Attributes:
-        search: Makes it from the values of its settings.
-        settings: The settings that it reads; other settings of searches are refused with it.
-        exact: Whether it proves every answer, unless it is stopped.
-    """
-
-    search: Callable[..., Search]
+    search: Callable[..., Search]  # makes it from the values of its settings
+    # the settings that it reads; other settings of searches are refused with it
     settings: type[Settings] = Settings
-    exact: bool = False
+    exact: bool = False  # whether it proves every answer, unless it is stopped
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -55,11 +50,7 @@ SEARCHES: dict[str, SearchEntry] = {
 
 
 def find_search(name: str) -> SearchEntry:
-    """Return a search by its name.
-
-    Raises:
-        ConfigError: Unknown name.
-    """
+    """Return a search by its name."""
     if name not in SEARCHES:
         raise ConfigError(
             f"unknown search '{name}'; expected one of {', '.join(SEARCHES)}.", setting="method"

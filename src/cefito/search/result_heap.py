@@ -17,19 +17,9 @@ Ids = NDArray[np.int64]
 
 
 class ResultHeap:
-    """Leaves met by a walk of some queries that allow the same actions.
+    """Leaves met by a walk of some queries that allow the same actions."""
 
-    Args:
-        spaces: The queries.
-        top_k: Best leaves kept of each query.
-        watch: Receives the progress.
-        sampled: Leaves to keep of each query at regular distances, whatever their score.
-
-    Attributes:
-        best: The best leaves of each query.
-        samples: The leaves kept at regular distances.
-        count: Leaves met of each query [Q].
-    """
+    # samples: leaves kept at regular distances, whatever their score; count: leaves met [Q]
 
     def __init__(
         self, spaces: Sequence[Space], top_k: int, watch: Watch, *, sampled: int = 0
@@ -44,14 +34,8 @@ class ResultHeap:
     def add(
         self, energies: NDArray[np.float32], query: Ids, rank: Ids, *, share: float = 1.0
     ) -> None:
-        """Add leaves of distinct ranks; those of a query are adjacent.
-
-        Args:
-            energies: Their energies [n].
-            query: Query of each [n], ascending.
-            rank: Rank of each [n].
-            share: Fraction of their work that the watch has not received yet.
-        """
+        """Add leaves of distinct ranks; those of a query are adjacent."""
+        # energies, queries ascending and ranks, each [n]; share of their work not reported yet
         for one in np.unique(query):
             first, behind = np.searchsorted(query, [one, one + 1])
             space, part, ranks = self.spaces[one], energies[first:behind], rank[first:behind]

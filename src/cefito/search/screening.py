@@ -51,13 +51,7 @@ def sample_size(leaves: int) -> int:
 
 
 def screens(screening: Screening, field: Searchable, sequences: int) -> bool:
-    """Whether a search screens.
-
-    Args:
-        screening: The setting; "auto" screens if lower precision is faster.
-        field: The field.
-        sequences: About how many sequences will be evaluated.
-    """
+    """Whether a search of about so many sequences screens; "auto" if that is faster."""
     if screening == "auto":
         faster = all(component.energies.coarse_pays for component in components_of(field))
         return faster and sequences >= LEAST
@@ -98,15 +92,7 @@ class _CoarseComposite:
 
 
 class Screened:
-    """Sequences of one query evaluated in lower precision; decides which to evaluate again.
-
-    Args:
-        space: The query.
-        rough: Sequences of lowest coarse score.
-        sample: Other sequences with their coarse scores.
-        top_k: Plans wanted.
-        all_kept: Whether `rough` holds all sequences that were evaluated.
-    """
+    """Sequences of one query evaluated in lower precision; decides which to evaluate again."""
 
     def __init__(
         self, space: Space, rough: Best, sample: Best, top_k: int, *, all_kept: bool
@@ -161,12 +147,7 @@ class Screened:
 
 
 def rescore(screened: Sequence[Screened], energies: SequenceEnergies) -> None:
-    """Evaluate the sequences that may be the best again, for all queries together.
-
-    Args:
-        screened: The queries.
-        energies: Evaluates sequences of the same queries, in their order, in full precision.
-    """
+    """Evaluate the sequences that may be the best again, for all queries together."""
     while True:
         wanted = [query.wanted() for query in screened]
         counts = [len(sequences) for sequences in wanted]

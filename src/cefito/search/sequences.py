@@ -26,18 +26,9 @@ PACKED = 400
 
 
 class SequenceEnergies:
-    """Evaluates sequences of several queries together.
+    """Evaluates sequences of several queries together."""
 
-    Args:
-        field: The field.
-        spaces: The queries.
-        memory_mib: Bound on the memory of one batch, in MiB.
-
-    Attributes:
-        components: The components of the field.
-        tokens: Token forwards spent on each query so far [Q].
-        leaves: Sequences evaluated for each query so far [Q].
-    """
+    # tokens, leaves: token forwards and sequences of each query so far [Q]
 
     def __init__(self, field: Searchable, spaces: Sequence[Space], memory_mib: float) -> None:
         self.components, self.spaces = components_of(field), spaces
@@ -67,13 +58,8 @@ class SequenceEnergies:
     def walk(
         self, component: Component, query: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Yield the rows of each batch and their energies by one component alone.
-
-        Args:
-            component: One of `components`.
-            query: Query of each sequence [M].
-            sequences: Sequences of places [M, T].
-        """
+        """Yield the rows of each batch and their energies by one component alone."""
+        # query [M], sequences of places [M, T]
         if component.reversed:
             sequences = sequences[:, ::-1]
         most = batch_size(component.energies, self.memory_mib)

@@ -65,16 +65,7 @@ def make_search(settings: SearchConfig) -> Search:
 
 
 def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
-    """Return settings with some of them replaced.
-
-    Args:
-        config: The settings to change, such as those of a run.
-        overrides: Values by the name of the setting; None keeps the value.
-
-    Raises:
-        ConfigError: An unknown setting, an invalid value, or a setting that the chosen search does
-            not read; `setting` is its name.
-    """
+    """Return settings with some of them replaced; None keeps a value."""
     given = {name: value for name, value in overrides.items() if value is not None}
     settings = validated(SearchConfig, {**config.model_dump(), **given}, place="search")
     chosen = find_search(settings.method)
@@ -90,11 +81,6 @@ def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
 
 
 def changed_settings(config: SearchConfig, usual: SearchConfig) -> dict[str, Any]:
-    """Return the settings that differ from the usual ones, in the order of the fields.
-
-    Args:
-        config: The settings in use.
-        usual: The usual ones, such as those that a run was trained with.
-    """
+    """Return the settings that differ from the usual ones, in the order of the fields."""
     before = usual.model_dump()
     return {name: value for name, value in config.model_dump().items() if value != before[name]}

@@ -24,14 +24,8 @@ def chosen_smoothing(
 
     For each order the strengths are improved one by one, from the defaults, until none changes.
     Ties go to the lower order and to the value met first.
-
-    Args:
-        levels: The formulas with their counts; their own order and strengths do not matter.
-        sequences: Allowed actions of validation windows [M, T]. Without any the defaults stay.
-        tasks: Their tasks [M].
-        orders: Orders to choose from.
-        grid: Strengths to choose from.
     """
+    # sequences of validation windows [M, T], whose tasks are [M]; without any the defaults stay
     if not len(sequences):
         return DEFAULT_ORDER if DEFAULT_ORDER in orders else max(orders), DEFAULT_STRENGTHS
 

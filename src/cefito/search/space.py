@@ -25,20 +25,9 @@ class Space:
     """The sequences of a problem, by the places of their actions among the allowed ones.
 
     A search accepts it instead of the problem, which is then not compiled again.
-
-    Args:
-        problem: The problem.
-        horizon: T.
-        feasible: The compiled constraints, if other problems of the same actions share them.
-
-    Attributes:
-        free: Whether all sequences of the allowed actions are allowed.
-        feasible: The compiled constraints; None without constraints.
-
-    Raises:
-        ConfigError: No allowed action, unsorted or repeated ones, more than 2⁶³ sequences, costs
-            of another size, or no sequence that satisfies all.
     """
+
+    # free: whether all sequences of the allowed actions are allowed
 
     def __init__(self, problem: Problem, horizon: int, *, feasible: Feasible | None = None) -> None:
         if not problem.actions or list(problem.actions) != sorted(set(problem.actions)):
@@ -124,11 +113,7 @@ def observations(spaces: Sequence[Space], device: torch.device) -> tuple[Tensor,
 
 
 def compiled(problems: Sequence[Problem | Space], horizon: int, top_k: int) -> list[Space]:
-    """Compile all problems before any is searched; spaces are kept.
-
-    Raises:
-        ConfigError: top_k below 1, or a problem that no search could solve.
-    """
+    """Compile all problems before any is searched; spaces are kept."""
     if top_k < 1:
         raise ConfigError(f"top_k is {top_k}; expected at least 1.")
     return [

@@ -25,20 +25,13 @@ Children = Callable[[Ids], NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class Cheapest:
-    """The cheapest sequences found.
+    """The cheapest sequences found."""
 
-    Attributes:
-        sequences: Places of actions in the set of allowed ones [k, T], cheapest first, ties in
-            their order.
-        costs: Their costs [k].
-        bound: Lower bound on the cost of all other sequences; infinite if there are no others.
-        complete: Whether the list provably holds the k cheapest sequences.
-    """
-
+    # places of actions in the set of allowed ones [k, T], cheapest first, ties in their order
     sequences: Ids
-    costs: Reals
-    bound: float
-    complete: bool
+    costs: Reals  # their costs [k]
+    bound: float  # lower bound on the cost of all other sequences; infinite if there are no others
+    complete: bool  # whether the list provably holds the k cheapest sequences
 
 
 class StepCosts:

@@ -18,13 +18,7 @@ _KNOWN = 10.0  # observations that a mean learned before counts as
 
 
 class Observations:
-    """The observations of training windows.
-
-    Args:
-        windows: Training windows.
-        config: Changes in training.
-        device: Device of the tensors.
-    """
+    """The observations of training windows."""
 
     def __init__(self, windows: Windows, config: AugmentationConfig, device: torch.device) -> None:
         self.config = config
@@ -39,16 +33,8 @@ class Observations:
     def draw(
         self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return observations of some windows, changed as configured.
-
-        Args:
-            rows: Numbers of the windows [B].
-            generator: Source of all changes.
-            ends: Windows of the goals [B]; None for the same windows.
-
-        Returns:
-            Initial and goal observations, each [B, E].
-        """
+        """Return observations of some windows, changed as configured."""
+        # rows: windows [B]; ends: windows of the goals [B], None for the same → each [B, E]
         drawn = []
         places = (rows, rows if ends is None else ends)
         for source, groups, place in zip(
@@ -87,22 +73,17 @@ class ActionMeans:
     An initial observation shows the window's first action, a goal its last. Training draws means
     from which the videos of the batch, and a random part of the others, are left out; otherwise a
     window would recognise itself in them.
-
-    Args:
-        windows: Training windows.
-        mean: Subtracted before normalisation [E].
-        normalise: Normalises observations […, E].
-        known: Means of the first K' actions that were learned before [K', E], zero where none was;
-            each counts as ten observations of a further video, which is never left out.
     """
 
     def __init__(
         self,
-        windows: Windows,
-        mean: Tensor,
-        normalise: Callable[[Tensor], Tensor],
+        windows: Windows,  # training windows
+        mean: Tensor,  # subtracted before normalisation [E]
+        normalise: Callable[[Tensor], Tensor],  # normalises observations […, E]
         known: Tensor | None = None,
     ) -> None:
+        # known: means of the first K' actions that were learned before [K', E], zero where none
+        # was; each counts as ten observations of a further video, which is never left out
         self.count = len(windows.taxonomy.actions)
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
         self.video = torch.from_numpy(windows.video).to(mean.device)

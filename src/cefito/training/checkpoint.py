@@ -35,31 +35,21 @@ _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
 @dataclass
 class TrainingState:
-    """Progress of a training.
+    """Progress of a training."""
 
-    Attributes:
-        key: Digest of the network, data, settings and seed; a checkpoint with another key is
-            refused.
-        epoch: Finished epochs.
-        step: Optimisation steps.
-        best: Best validation scores so far, compared from the left.
-        metrics: Their names.
-        best_epoch: Epoch that had them.
-        waited: Validations since then.
-        finished: Whether training has ended.
-        average: Averaged weights, by name; empty without averaging.
-        best_weights: Weights of the best epoch, by name.
-    """
-
+    # digest of the network, data, settings and seed; a checkpoint with another key is refused
     key: str
-    epoch: int = 0
-    step: int = 0
+    epoch: int = 0  # finished epochs
+    step: int = 0  # optimisation steps
+    # best validation scores so far, compared from the left
     best: list[float] = field(default_factory=list)
-    metrics: list[str] = field(default_factory=list)
-    best_epoch: int = 0
-    waited: int = 0
-    finished: bool = False
+    metrics: list[str] = field(default_factory=list)  # their names
+    best_epoch: int = 0  # epoch that had them
+    waited: int = 0  # validations since then
+    finished: bool = False  # whether training has ended
+    # averaged weights, by name; empty without averaging
     average: dict[str, Tensor] = field(default_factory=dict)
+    # weights of the best epoch, by name
     best_weights: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -80,11 +70,7 @@ class _Counters(Record):
 def save_checkpoint(
     path: Path, state: TrainingState, module: nn.Module, optimiser: torch.optim.Optimizer
 ) -> None:
-    """Replace the checkpoint; if writing fails, the previous one stays.
-
-    Raises:
-        RunError: The file could not be written.
-    """
+    """Replace the checkpoint; if writing fails, the previous one stays."""
     tensors = {f"model.{name}": tensor for name, tensor in module.state_dict().items()}
     tensors |= {f"average.{name}": tensor for name, tensor in state.average.items()}
     tensors |= {f"best.{name}": tensor for name, tensor in state.best_weights.items()}
@@ -108,12 +94,7 @@ def _digest(counters: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 def load_checkpoint(
     path: Path, key: str, module: nn.Module, optimiser: torch.optim.Optimizer
 ) -> TrainingState:
-    """Load a checkpoint into a module and its optimiser.
-
-    Raises:
-        RunError: The file is missing, damaged, changed since it was written, or the checkpoint of
-            another training.
-    """
+    """Load a checkpoint into a module and its optimiser."""
     remedy = "Remove it to train from the beginning."
     tensors, metadata = load_tensors(path, "pt", remedy, RunError)
     try:
@@ -153,33 +134,13 @@ def load_checkpoint(
 def load_weights(
     module: nn.Module, tensors: Mapping[str, Tensor], place: str, *, copy: bool = True
 ) -> None:
-    """Load weights strictly.
-
-    Args:
-        module: The module.
-        tensors: The weights, by name.
-        place: File of the weights, for messages.
-        copy: Copy the weights into the module's tensors; if False, the module takes the given
-            tensors, as a module on the device "meta" must.
-
-    Raises:
-        RunError: As `check_weights`.
-    """
+    """Load weights strictly; unless `copy`, the module takes the given tensors themselves."""
     check_weights(module, tensors, place)
     module.load_state_dict(dict(tensors), assign=not copy)
 
 
 def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) -> None:
-    """Check that tensors have the names, shapes and types of a module's, and are finite.
-
-    Args:
-        module: The module.
-        tensors: The weights, by name.
-        place: File of the weights, for the message.
-
-    Raises:
-        RunError: A tensor does not fit, or holds NaN or infinity; the message names the first.
-    """
+    """Check that tensors have the names, shapes and types of a module's, and are finite."""
     expected = module.state_dict()
     wrong = sorted(set(expected) ^ set(tensors))
     if wrong:

@@ -20,21 +20,14 @@ __all__ = ["ClassifierLoss"]
 
 
 class ClassifierLoss:
-    """Cross-entropy of the task (paper, Sec. 3.3).
-
-    Args:
-        classifier: The classifier to train.
-        train: Training windows.
-        val: Validation windows.
-        config: Changes of the observations, label smoothing, which pairs.
-    """
+    """Cross-entropy of the task (paper, Sec. 3.3)."""
 
     def __init__(
         self,
         *,
-        classifier: TaskNetwork,
-        train: Windows,
-        val: Windows,
+        classifier: TaskNetwork,  # the classifier to train
+        train: Windows,  # training windows
+        val: Windows,  # validation windows
         config: ClassifierTrainingConfig,
     ) -> None:
         self.module, self.config = classifier, config

@@ -16,15 +16,10 @@ __all__ = ["Processes", "processes"]
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together.
+    """The processes that train together."""
 
-    Attributes:
-        rank: Number of this one.
-        world: How many there are.
-    """
-
-    rank: int = 0
-    world: int = 1
+    rank: int = 0  # number of this one
+    world: int = 1  # how many there are
 
     @property
     def first(self) -> bool:

@@ -26,25 +26,16 @@ FieldScore = Callable[[EnergyField, Processes], Mapping[str, float]]
 
 
 class FieldLoss:
-    """The contrastive loss and the auxiliary reconstruction (paper, Sec. 3.2).
-
-    Args:
-        field: The field to train.
-        train: Training windows.
-        actions: Action ids of each task, from which negatives are drawn.
-        config: Losses, negatives, changes of the observations.
-        score: Plans validation windows with a field and gives its scores.
-        known: Mean observations of actions that were learned before, as `ActionMeans` takes them.
-    """
+    """The contrastive loss and the auxiliary reconstruction (paper, Sec. 3.2)."""
 
     def __init__(
         self,
         *,
-        field: EnergyField,
-        train: Windows,
+        field: EnergyField,  # the field to train
+        train: Windows,  # training windows
         actions: Mapping[int, tuple[int, ...]],
-        config: FieldTrainingConfig,
-        score: FieldScore,
+        config: FieldTrainingConfig,  # losses, negatives, changes of the observations
+        score: FieldScore,  # plans validation windows with a field and gives its scores
         known: Tensor | None = None,
     ) -> None:
         self.module, self.config, self.score = field, config, score

@@ -15,17 +15,7 @@ __all__ = ["MetricsLog", "read_metrics"]
 
 
 class MetricsLog:
-    """Writes `metrics.jsonl` of a training, and passes the values to a tracker.
-
-    Args:
-        folder: Folder of the training.
-        epoch: Finished epochs; lines beyond them, left by a killed process, are dropped.
-        tracker: Name of the tracker.
-
-    Raises:
-        ConfigError: No such tracker, or it is not installed.
-        RunError: Existing lines do not fit, or the tracker cannot begin.
-    """
+    """Writes `metrics.jsonl` of a training, and passes the values to a tracker."""
 
     def __init__(self, folder: Path, epoch: int, *, tracker: str = "tensorboard") -> None:
         self.path = folder / "metrics.jsonl"
@@ -63,12 +53,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a `metrics.jsonl`, without a last line cut short by a kill.
-
-    Raises:
-        RunError: A line is not a line of `MetricsLog`, or not of the next epoch; the message names
-            it.
-    """
+    """Return the lines of a `metrics.jsonl`, without a last line cut short by a kill."""
     remedy = "Remove the file to go on without its earlier lines."
     try:
         texts = path.read_text(encoding="utf-8").split("\n")

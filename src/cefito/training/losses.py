@@ -21,15 +21,8 @@ def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig)
     τ = low + (high − low) · severity, severity = |A⁻ \ A⁺| / |A⁻| over the sets of distinct actions
     (paper, Eq. 3). The released CrossTask T = 3 preset mixes in the fraction of differing
     positions, weighted by `config.order`.
-
-    Args:
-        positives: [B, T].
-        negatives: [B, N, T].
-        config: Bounds and weight.
-
-    Returns:
-        Margins [B, N].
     """
+    # positives [B, T], negatives [B, N, T] → margins [B, N]
     inside = (negatives[..., None] == positives[:, None, None]).any(dim=-1)  # [B, N, T]
     equal = negatives[..., None] == negatives[..., None, :]
     again = equal.tril(diagonal=-1).any(dim=-1)  # repeats an earlier action, [B, N, T]
@@ -44,17 +37,9 @@ def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig)
 def triplet(
     positive: Tensor, negative: Tensor, margins: Tensor, reduction: str
 ) -> tuple[Tensor, Tensor]:
-    """Return the margin triplet loss max(d⁺ − d⁻ + τ, 0) (paper, Eq. 2).
-
-    Args:
-        positive: Energies of the positives [B].
-        negative: Energies of the negatives [B, N].
-        margins: [B, N].
-        reduction: "mean" over all triplets (paper) or over the "violating" ones (released code).
-
-    Returns:
-        Sum of the losses and the divisor, both scalars.
-    """
+    """Return the margin triplet loss max(d⁺ − d⁻ + τ, 0) (paper, Eq. 2)."""
+    # energies of positives [B] and negatives [B, N], margins [B, N] → sum of the losses, divisor:
+    # the number of all triplets (paper) or of the "violating" ones (released code)
     # max(d⁺ − d⁻ + τ, 0), [B, N]
     losses = (positive[:, None] - negative + margins).clamp_min(0)
     if reduction == "violating":
@@ -69,15 +54,8 @@ def softmax_contrastive(
 
     With negatives drawn uniformly, −energy / temperature then estimates log p(actions |
     observations) up to a constant.
-
-    Args:
-        positive: Energies of the positives [B].
-        negative: Energies of the negatives [B, N].
-        temperature: Above zero.
-
-    Returns:
-        Sum of the losses and their number, both scalars.
     """
+    # energies of positives [B] and negatives [B, N] → sum of the losses, number of rows
     # −energy / temperature, the positive first, [B, 1 + N]
     logits = -torch.cat([positive[:, None], negative], dim=1) / temperature
     target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)

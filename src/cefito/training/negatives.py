@@ -38,22 +38,18 @@ _LISTED = 1 << 20  # most sequences that are listed
 
 
 class NegativesConfig(Settings):
-    """How many negatives of which kind.
+    """How many negatives of which kind."""
 
-    Attributes:
-        count: N, negatives a positive; all other sequences if these are fewer and at most 256.
-        hard: r, the share of hard ones among those neither permuted nor edited (paper: 0.8).
-        permuted: Share of N that reorders the positive (paper: none; released CrossTask T = 3:
-            0.08).
-        edited: Share of N that changes the positive at one position (paper: none).
-        exact: Draw the shares above as exact numbers; otherwise draw the kind of each negative with
-            the shares as probabilities, until there are N (released code).
-    """
-
+    # N, negatives a positive; all other sequences if these are fewer and at most 256
     count: int = Field(50, ge=1)
+    # r, the share of hard ones among those neither permuted nor edited (paper: 0.8)
     hard: float = Field(0.8, ge=0, le=1)
+    # share of N that reorders the positive (paper: none; released CrossTask T = 3: 0.08)
     permuted: float = Field(0.0, ge=0, le=1)
+    # share of N that changes the positive at one position (paper: none)
     edited: float = Field(0.0, ge=0, le=1)
+    # draw the shares above as exact numbers; otherwise draw the kind of each negative with the
+    # shares as probabilities, until there are N (released code)
     exact: bool = True
 
     @model_validator(mode="after")
@@ -74,15 +70,10 @@ class NegativesConfig(Settings):
 
 @dataclass(frozen=True)
 class ActionSets:
-    """The actions of each task as one padded table.
+    """The actions of each task as one padded table."""
 
-    Attributes:
-        table: Action ids [C, widest]; rows of fewer actions repeat their first one at the end.
-        sizes: Number of actions of each task [C].
-    """
-
-    table: Tensor
-    sizes: Tensor
+    table: Tensor  # action ids [C, widest]; rows of fewer actions repeat their first one at the end
+    sizes: Tensor  # number of actions of each task [C]
 
     @classmethod
     def build(
@@ -96,20 +87,9 @@ class ActionSets:
 
 
 class NegativeSampler:
-    """Draws negatives for batches, on the device of the action sets.
+    """Draws negatives for batches, on the device of the action sets."""
 
-    Args:
-        config: Number and kinds.
-        actions: The actions of each task.
-        action_count: K.
-        horizon: T.
-
-    Attributes:
-        config: Number and kinds, the number reduced to the sequences of a small world.
-
-    Raises:
-        SamplingError: K^T does not fit 63 bits, or there are not so many sequences.
-    """
+    # config: number and kinds, the number reduced to the sequences of a small world
 
     def __init__(
         self, *, config: NegativesConfig, actions: ActionSets, action_count: int, horizon: int
@@ -138,20 +118,9 @@ class NegativeSampler:
         )
 
     def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw N negatives for each positive.
-
-        Args:
-            positives: True sequences [B, T], of actions of their tasks.
-            tasks: Their tasks [B].
-            generator: On the device of the action sets.
-
-        Returns:
-            Negatives [B, N, T]; in each row permuted ones first, then edited, hard and easy ones;
-            with `exact = false` in the order in which they were drawn.
-
-        Raises:
-            SamplingError: The tasks cannot give so many distinct sequences.
-        """
+        """Draw N negatives for each positive."""
+        # positives [B, T] of tasks [B] → negatives [B, N, T]; in each row permuted ones first,
+        # then edited, hard and easy ones; with `exact = false` in the order of the draws
         if not self.config.exact and not self._all:
             return self._decode(self._one_by_one(positives, tasks, generator))
         return self._decode(self.sample_codes(positives, tasks, generator)[0])
@@ -406,23 +375,13 @@ class NegativeSampler:
 
 
 def check_negatives(
-    config: NegativesConfig,
-    actions: Mapping[int, Sequence[int]],
+    config: NegativesConfig,  # number and kinds
+    actions: Mapping[int, Sequence[int]],  # the actions of each task
     *,
-    action_count: int,
-    horizon: int,
+    action_count: int,  # K
+    horizon: int,  # T
 ) -> None:
-    """Refuse a number of negatives that cannot be drawn; warn if a small world has fewer.
-
-    Args:
-        config: Number and kinds.
-        actions: The actions of each task.
-        action_count: K.
-        horizon: T.
-
-    Raises:
-        SamplingError: As `NegativeSampler`.
-    """
+    """Refuse a number of negatives that cannot be drawn; warn if a small world has fewer."""
     sampler = NegativeSampler(
         config=config,
         actions=ActionSets.build(actions),

@@ -23,23 +23,16 @@ class ProposalLoss:
 
     Steps whose action the task may not use (as validation videos can have them) are left out of the
     loss and of the likelihood; in the accuracy they count as wrong.
-
-    Args:
-        proposal: The network to train.
-        train: Training windows.
-        val: Validation windows.
-        actions: Action ids of each task, at least one; a task that is absent may use all.
-        config: Changes of the observations.
     """
 
     def __init__(
         self,
         *,
-        proposal: ProposalNetwork,
-        train: Windows,
-        val: Windows,
+        proposal: ProposalNetwork,  # the network to train
+        train: Windows,  # training windows
+        val: Windows,  # validation windows
         actions: Mapping[int, tuple[int, ...]],
-        config: TrainingConfig,
+        config: TrainingConfig,  # changes of the observations
     ) -> None:
         self.module, self.config = proposal, config
         device = proposal.bias.device

@@ -25,150 +25,104 @@ __all__ = [
 
 
 class OptimiserConfig(Settings):
-    """AdamW.
+    """AdamW."""
 
-    Attributes:
-        epochs: Most passes over the training windows.
-        batch_size: Windows a step, over all processes.
-        learning_rate: Step size.
-        weight_decay: Decoupled weight decay.
-        schedule: "constant", "cosine" to zero over all epochs, or "step": times `factor` whenever
-            `interval` has passed.
-        warmup: Share of all steps over which the step size first rises from zero in a straight
-            line.
-        factor: Of "step": what the step size is multiplied by.
-        interval: Of "step": share of all steps between two changes, counted from the end of the
-            rise.
-        clip: Bound on the gradient's norm; 0 for none.
-    """
-
-    epochs: int = Field(200, ge=1)
-    batch_size: int = Field(128, ge=1)
-    learning_rate: float = Field(5e-4, gt=0)
-    weight_decay: float = Field(1e-3, ge=0)
+    epochs: int = Field(200, ge=1)  # most passes over the training windows
+    batch_size: int = Field(128, ge=1)  # windows a step, over all processes
+    learning_rate: float = Field(5e-4, gt=0)  # step size
+    weight_decay: float = Field(1e-3, ge=0)  # decoupled weight decay
+    # "constant", "cosine" to zero over all epochs, or "step": times `factor` whenever `interval`
+    # has passed
     schedule: Literal["constant", "cosine", "step"] = "constant"
+    # share of all steps over which the step size first rises from zero in a straight line
     warmup: float = Field(0.0, ge=0, lt=1)
-    factor: float = Field(0.5, gt=0, le=1)
+    factor: float = Field(0.5, gt=0, le=1)  # of "step": what the step size is multiplied by
+    # of "step": share of all steps between two changes, counted from the end of the rise
     interval: float = Field(0.25, gt=0, le=1)
-    clip: float = Field(0.0, ge=0)
+    clip: float = Field(0.0, ge=0)  # bound on the gradient's norm; 0 for none
 
 
 class EmaConfig(Settings):
     """Exponential moving average of the weights; where it is on, the average is kept.
 
     Validation then sees the averaged weights, too.
-
-    Attributes:
-        decay: Weight of the past at each update; 0 is off.
-        every: Steps between updates.
-        warmup: Steps during which the average is a copy.
     """
 
-    decay: float = Field(0.0, ge=0, lt=1)
-    every: int = Field(10, ge=1)
-    warmup: int = Field(400, ge=0)
+    decay: float = Field(0.0, ge=0, lt=1)  # weight of the past at each update; 0 is off
+    every: int = Field(10, ge=1)  # steps between updates
+    warmup: int = Field(400, ge=0)  # steps during which the average is a copy
 
 
 class StoppingConfig(Settings):
-    """Early stopping and the choice of the best epoch, both on the validation split.
+    """Early stopping and the choice of the best epoch, both on the validation split."""
 
-    Attributes:
-        every: Epochs between validations.
-        patience: Validations without a better score before training stops; 0 never stops early.
-        windows: Size of the fixed sample of validation windows; 0 for all.
-        candidates: Most candidates a validation window is searched over; larger action sets are
-            thinned to a fixed part that holds the true actions. Where these alone make more, as at
-            long horizons, the window is planned by guided search. Of the field only.
-    """
-
-    every: int = Field(1, ge=1)
+    every: int = Field(1, ge=1)  # epochs between validations
+    # validations without a better score before training stops; 0 never stops early
     patience: int = Field(20, ge=0)
-    windows: int = Field(200, ge=0)
+    windows: int = Field(200, ge=0)  # size of the fixed sample of validation windows; 0 for all
+    # most candidates a validation window is searched over; larger action sets are thinned to a
+    # fixed part that holds the true actions. Where these alone make more, as at long horizons, the
+    # window is planned by guided search. Of the field only
     candidates: int = Field(20_000, ge=1)
 
 
 class AugmentationConfig(Settings):
-    """Changes of the observations in training (paper: none).
+    """Changes of the observations in training (paper: none)."""
 
-    Attributes:
-        noise: Deviation of Gaussian noise, in deviations as `scale` says.
-        scale: Deviations of each "feature" over the training windows, or the single one over all
-            features and windows of the "batch", initial and goal observations apart (released
-            code).
-        swap: Chance that an observation is replaced by the observation of another training window
-            of the same task and first action (initial) or last action (goal).
-    """
-
-    noise: float = Field(0.0, ge=0)
+    noise: float = Field(0.0, ge=0)  # deviation of Gaussian noise, in deviations as `scale` says
+    # deviations of each "feature" over the training windows, or the single one over all features
+    # and windows of the "batch", initial and goal observations apart (released code)
     scale: Literal["feature", "batch"] = "feature"
+    # chance that an observation is replaced by the observation of another training window of the
+    # same task and first action (initial) or last action (goal)
     swap: float = Field(0.0, ge=0, le=1)
 
 
 class TrainingConfig(Settings):
-    """How a network is trained.
-
-    Attributes:
-        precision: Precision of matrix products: "float32", "bfloat16", or "auto", bfloat16
-            where the device multiplies it natively. Weights, losses and the optimiser are float32.
-    """
+    """How a network is trained."""
 
     optimiser: OptimiserConfig = OptimiserConfig()
     ema: EmaConfig = EmaConfig()
     stopping: StoppingConfig = StoppingConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
+    # precision of matrix products: "float32", "bfloat16", or "auto", bfloat16 where the device
+    # multiplies it natively. Weights, losses and the optimiser are float32
     precision: Precision = "auto"
 
 
 class MarginConfig(Settings):
-    """Adaptive margins (paper, Eq. 3).
+    """Adaptive margins (paper, Eq. 3)."""
 
-    Attributes:
-        low: Margin of the mildest negatives.
-        high: Margin of the most severe ones.
-        order: Weight of the fraction of differing positions (paper: 0).
-    """
-
-    low: float = Field(0.01, ge=0)
-    high: float = Field(0.1, ge=0)
+    low: float = Field(0.01, ge=0)  # margin of the mildest negatives
+    high: float = Field(0.1, ge=0)  # margin of the most severe ones
+    # weight of the fraction of differing positions (paper: 0)
     order: float = Field(0.0, ge=0, le=1)
 
 
 class LossConfig(Settings):
-    """The contrastive loss.
+    """The contrastive loss."""
 
-    Attributes:
-        kind: "triplet" (paper), "softmax" over positive and negatives, or "regression": the
-            positive's distance alone, the baseline of the paper's training analysis.
-        reduction: Triplet only: mean over all triplets (paper) or over the "violating" ones
-            (released code).
-        temperature: Softmax only.
-        margin: Triplet only.
-    """
-
+    # "triplet" (paper), "softmax" over positive and negatives, or "regression": the positive's
+    # distance alone, the baseline of the paper's training analysis
     kind: Literal["triplet", "softmax", "regression"] = "triplet"
+    # triplet only: mean over all triplets (paper) or over the "violating" ones (released code)
     reduction: Literal["mean", "violating"] = "mean"
-    temperature: float = Field(1.0, gt=0)
-    margin: MarginConfig = MarginConfig()
+    temperature: float = Field(1.0, gt=0)  # softmax only
+    margin: MarginConfig = MarginConfig()  # triplet only
 
 
 class AuxiliaryConfig(Settings):
-    """Auxiliary action reconstruction (paper, Sec. 3.2 and Supp. A).
+    """Auxiliary action reconstruction (paper, Sec. 3.2 and Supp. A)."""
 
-    Attributes:
-        weight: λ; 0 is off.
-        states: Content of the state slots in the second pass: the predicted "states", embedded
-            again, with the logits of an action read at the state after it; or the "latents" of the
-            first pass as they are, with the logits read at the actions' own slots, without the
-            final norm (released code).
-        goal: Content of the goal's slot in the second pass: the "true" goal (paper) or the
-            "predicted" one; with "latents" it is always the predicted one.
-        negatives: Reconstruct the actions of every negative too, with half the weight on them
-            (released code).
-    """
-
-    weight: float = Field(1.0, ge=0)
+    weight: float = Field(1.0, ge=0)  # λ; 0 is off
+    # content of the state slots in the second pass: the predicted "states", embedded again, with
+    # the logits of an action read at the state after it; or the "latents" of the first pass as they
+    # are, with the logits read at the actions' own slots, without the final norm (released code)
     states: Literal["states", "latents"] = "states"
+    # content of the goal's slot in the second pass: the "true" goal (paper) or the "predicted" one;
+    # with "latents" it is always the predicted one
     goal: Literal["true", "predicted"] = "true"
+    # reconstruct the actions of every negative too, with half the weight on them (released code)
     negatives: bool = False
 
     @model_validator(mode="after")
@@ -179,29 +133,22 @@ class AuxiliaryConfig(Settings):
 
 
 class FieldTrainingConfig(TrainingConfig):
-    """How the field is trained.
-
-    Attributes:
-        recompute: Compute activations of the candidates again in the backward pass instead of
-            keeping them: less memory, more time, the same result. Not of reconstructed negatives.
-    """
+    """How the field is trained."""
 
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+    # compute activations of the candidates again in the backward pass instead of keeping them: less
+    # memory, more time, the same result. Not of reconstructed negatives
     recompute: bool = False
 
 
 class ClassifierTrainingConfig(TrainingConfig):
-    """How the task classifier is trained.
-
-    Attributes:
-        pairs: "windows" trains on the windows of the horizon (paper); "all" on every pair of steps
-            i < j of a video.
-        label_smoothing: Share of the target spread over all tasks.
-    """
+    """How the task classifier is trained."""
 
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-4, weight_decay=0.0)
     stopping: StoppingConfig = StoppingConfig(windows=0)
+    # "windows" trains on the windows of the horizon (paper); "all" on every pair of steps i < j of
+    # a video
     pairs: Literal["windows", "all"] = "windows"
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    label_smoothing: float = Field(0.0, ge=0, lt=1)  # share of the target spread over all tasks

@@ -77,11 +77,7 @@ TRACKERS: dict[str, Callable[[Path, int], Tracker]] = {
 
 
 def check_tracker(name: str) -> None:
-    """Refuse an unknown or missing tracker; TensorBoard may be missing.
-
-    Raises:
-        ConfigError: Unknown, or not installed.
-    """
+    """Refuse an unknown or missing tracker; TensorBoard may be missing."""
     if name not in (*TRACKERS, "none"):
         raise ConfigError(
             f"no tracker '{name}'; there are {', '.join(TRACKERS)} and none.", setting="tracker"
@@ -94,17 +90,7 @@ def check_tracker(name: str) -> None:
 
 
 def open_tracker(name: str, folder: Path, *, epoch: int) -> Tracker | None:
-    """Return a tracker for a training; None for "none", or if TensorBoard is not installed.
-
-    Args:
-        name: Name of the tracker, or "none".
-        folder: Folder of the training.
-        epoch: Finished epochs; later values are dropped if the tracker can.
-
-    Raises:
-        ConfigError: Unknown, or not installed.
-        RunError: It cannot begin.
-    """
+    """Return a tracker for a training; None for "none", or if TensorBoard is not installed."""
     check_tracker(name)
     if name == "none":
         return None

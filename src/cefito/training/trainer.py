@@ -35,17 +35,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Term:
-    """One term of a loss: weight · Σ sum / Σ count over all processes.
+    """One term of a loss: weight · Σ sum / Σ count over all processes."""
 
-    Attributes:
-        weight: Weight in the loss.
-        sum: Sum over the rows of this process, a scalar.
-        count: Number of summands of this process, a scalar.
-    """
-
-    weight: float
-    sum: Tensor
-    count: Tensor
+    weight: float  # weight in the loss
+    sum: Tensor  # sum over the rows of this process, a scalar
+    count: Tensor  # number of summands of this process, a scalar
 
 
 class Loss(Protocol):
@@ -61,13 +55,8 @@ class Loss(Protocol):
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        """Return the losses of a batch.
-
-        Args:
-            rows: Numbers of the batch's examples [B], of all processes.
-            generator: Source of all that is drawn for the whole batch, equal on every process.
-            group: The processes, which share the rows.
-        """
+        """Return the losses of a batch."""
+        # rows: numbers of the batch's examples [B], of all processes
 
     def validate(self, group: Processes) -> Mapping[str, float]:
         """Return scores on the validation split, higher is better; later ones break ties."""
@@ -75,24 +64,15 @@ class Loss(Protocol):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of a training.
+    """Result of a training."""
 
-    Attributes:
-        epochs: Epochs that were run.
-        best_epoch: The epoch that was kept.
-        scores: Its validation scores.
-        resumed: Whether it was resumed from a checkpoint.
-        metrics: Names of the scores.
-        precision: Precision of matrix products.
-        processor: Support of the device for bfloat16.
-    """
-
-    epochs: int
-    best_epoch: int
-    scores: tuple[float, ...]
-    resumed: bool
-    metrics: tuple[str, ...] = ()
-    precision: Resolved = "float32"
+    epochs: int  # epochs that were run
+    best_epoch: int  # the epoch that was kept
+    scores: tuple[float, ...]  # its validation scores
+    resumed: bool  # whether it was resumed from a checkpoint
+    metrics: tuple[str, ...] = ()  # names of the scores
+    precision: Resolved = "float32"  # precision of matrix products
+    # support of the device for bfloat16
     processor: Capability = field(default="none", compare=False)
 
 

@@ -65,21 +65,9 @@ def from_checkpoint(
     It plans by the energy alone (the released mean-square distance) over all sequences of the
     actions that the taxonomy lists for a task. It has no chain and no prior over sequences, which
     are learned from windows.
-
-    Args:
-        checkpoint: The checkpoint.
-        taxonomy: `taxonomy.json` whose action ids are those of the checkpoint.
-        action_text: .npy file of the text embeddings that the field was trained with, [K, W], row =
-            action id.
-
-    Returns:
-        The planner, and a record of the file for JSON.
-
-    Raises:
-        RunError: The checkpoint is missing, damaged, holds more than tensors and plain values, or
-            tensors of another network, or does not fit the taxonomy.
-        DataError: Taxonomy or text is missing or malformed.
     """
+    # action_text: .npy file of the text embeddings that the field was trained with, [K, W], row =
+    # action id
     known = Taxonomy.read(taxonomy)
     for task in known.tasks:
         if not task.actions:
@@ -142,16 +130,6 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
 
     Weights of the objective that were fitted with another classifier stay; they matter only if
     several tasks are searched.
-
-    Args:
-        planner: The planner.
-        path: The checkpoint.
-
-    Returns:
-        The planner, and a record of the file for JSON.
-
-    Raises:
-        RunError: As `from_checkpoint`.
     """
     observation_dim, task_count = planner.observation_dim, len(planner.taxonomy.tasks)
     tensors, record = _read(path, "model", CLASSIFIER)
@@ -174,16 +152,7 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
 
 
 def to_field_tensors(planner: CefitoPlanner, place: Path) -> tuple[dict[str, Tensor], Tensor]:
-    """Return a planner's field by the names of the authors' checkpoints, and its action text.
-
-    Args:
-        planner: The planner.
-        place: Its run folder, for messages.
-
-    Raises:
-        RunError: The field is not the paper's: one that reads forward, of the paper's size, with
-            text embeddings of the actions, and without extensions.
-    """
+    """Return a planner's field by the names of the authors' checkpoints, and its action text."""
     field = planner.field
     if isinstance(field, EnergyField):
         wrong = _departures(field)
@@ -199,15 +168,7 @@ def to_field_tensors(planner: CefitoPlanner, place: Path) -> tuple[dict[str, Ten
 
 
 def to_classifier_tensors(planner: CefitoPlanner, place: Path) -> dict[str, Tensor]:
-    """Return a planner's task classifier by the names of the authors' checkpoints.
-
-    Args:
-        planner: The planner.
-        place: Its run folder, for messages.
-
-    Raises:
-        RunError: No classifier, or not of the released form.
-    """
+    """Return a planner's task classifier by the names of the authors' checkpoints."""
     if planner.task_model is None:
         raise RunError(
             f"{place}: has no task classifier; its tasks are the chain's. Train with "
@@ -238,14 +199,7 @@ def field_tensors(field: EnergyField) -> dict[str, Tensor]:
 def field_shapes(
     observation_dim: int, actions: int, width: int, horizon: int
 ) -> dict[str, list[int]]:
-    """Return names and shapes of the tensors of a checkpoint of an energy field.
-
-    Args:
-        observation_dim: E.
-        actions: K.
-        width: W of the text embeddings.
-        horizon: T.
-    """
+    """Return names and shapes of the tensors of a checkpoint of an energy field."""
     with torch.device("meta"):
         field = EnergyField(
             config=_released().field,
@@ -263,12 +217,7 @@ def field_shapes(
 
 
 def classifier_shapes(observation_dim: int, task_count: int) -> dict[str, list[int]]:
-    """Return names and shapes of the tensors of a checkpoint of a task classifier.
-
-    Args:
-        observation_dim: E.
-        task_count: |C|.
-    """
+    """Return names and shapes of the tensors of a checkpoint of a task classifier."""
     with torch.device("meta"):
         network = TaskClassifier(
             config=ClassifierConfig(), observation_dim=observation_dim, task_count=task_count

@@ -39,12 +39,12 @@ _STREAM, _COMPONENTS = 3, 10  # streams of the seed: weights, and seeds of furth
 
 
 def fit_field(
-    train: Windows,
-    val: Windows,
+    train: Windows,  # training windows
+    val: Windows,  # validation windows
     *,
-    space: ActionSpace,
-    settings: CefitoSettings,
-    seed: int,
+    space: ActionSpace,  # actions of each task
+    settings: CefitoSettings,  # all settings
+    seed: int,  # seed of the first component; the seeds of others are derived from it
     context: TrainingContext,
     start: EnergyField | CompositeField | None = None,
 ) -> tuple[EnergyField | CompositeField, dict[str, TrainingResult]]:
@@ -53,26 +53,6 @@ def fit_field(
     Each keeps the epoch whose plans for validation windows are best by its own energy. The training
     of a component does not depend on the other components: the forward component of a field of both
     directions is the field of one direction.
-
-    Args:
-        train: Training windows.
-        val: Validation windows.
-        space: Actions of each task.
-        settings: All settings.
-        seed: Seed of the first component; the seeds of others are derived from it.
-        context: Device and folder; checkpoints and metrics are in `field/`, `field-backward/`,
-            `field-1/` etc.
-        start: A field over the first of these actions to begin with, of the same settings. Its
-            mean observation is kept.
-
-    Returns:
-        The field, and the results of its trainings.
-
-    Raises:
-        ConfigError: `start` knows actions by text embeddings, and the windows have none for new
-            actions, or others.
-        SamplingError: Too few sequences for the configured negatives.
-        RunError: A checkpoint in the folder belongs to another training.
     """
     observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
     vectors = (
@@ -197,13 +177,6 @@ def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Te
 
     None if the field learned them. Mean observations are updated by further windows of known
     actions; text vectors are kept.
-
-    Args:
-        windows: Further training windows, whose K actions continue those of the field.
-        start: The field.
-
-    Raises:
-        ConfigError: New actions without text embeddings of the field's width.
     """
     first = next(component for _, component in named_components(start))
     known = first.predictor.action_vectors.detach().to("cpu")

@@ -62,11 +62,7 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
 
 
 def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
-    """Read the parts of a planner, by the names of its attributes.
-
-    Raises:
-        RunError: Missing or damaged files, or files of another version.
-    """
+    """Read the parts of a planner, by the names of its attributes."""
     path = folder / "planner.json"
     value = read_json(path, _REMEDY, RunError)
     tensors, _ = load_tensors(folder / "field.safetensors", "pt", _REMEDY, RunError)

@@ -39,26 +39,16 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The candidates of N windows.
+    """The candidates of N windows."""
 
-    Attributes:
-        features: log q(task, sequence) under the chain, log p(sequence) under the prior, and
-            −energy, [N, n, 3].
-        log_task: Log-probability of each candidate's task [N, n].
-        correct: Share of correct actions, 0 under a wrong task, [N, n].
-        possible: Which candidates are possible sequences [N, n].
-        rank: Rank of each candidate's task among the window's likeliest [N, n].
-        truth: Candidate that is the true sequence, −1 if there is none [N].
-        videos: Video of each window [N].
-    """
-
+    # log q(task, sequence) under the chain, log p(sequence) under the prior, and −energy, [N, n, 3]
     features: NDArray[np.float64]
-    log_task: NDArray[np.float64]
-    correct: NDArray[np.float64]
-    possible: NDArray[np.bool_]
-    rank: NDArray[np.int64]
-    truth: NDArray[np.int64]
-    videos: NDArray[np.int64]
+    log_task: NDArray[np.float64]  # log-probability of each candidate's task [N, n]
+    correct: NDArray[np.float64]  # share of correct actions, 0 under a wrong task, [N, n]
+    possible: NDArray[np.bool_]  # which candidates are possible sequences [N, n]
+    rank: NDArray[np.int64]  # rank of each candidate's task among the window's likeliest [N, n]
+    truth: NDArray[np.int64]  # candidate that is the true sequence, −1 if there is none [N]
+    videos: NDArray[np.int64]  # video of each window [N]
 
     def subset(self, rows: NDArray[np.bool_]) -> _Candidates:
         """Return the candidates of some windows."""
@@ -98,27 +88,19 @@ class _Candidates:
 
 
 def fit_objective(
-    chain: ChainModel,
-    field: Field,
-    prior: NGramPrior,
-    val: Windows,
+    chain: ChainModel,  # the trained chain
+    field: Field,  # the trained field
+    prior: NGramPrior,  # prior over sequences
+    val: Windows,  # validation windows
     *,
-    windows: int,
-    progress: Progress = silent,
+    windows: int,  # size of the sample of validation windows; 0 for all
+    progress: Progress = silent,  # shows progress, window by window
 ) -> ObjectiveFit:
     """Fit the weights of all objectives, and choose the number of tasks.
 
     The candidates of a window are the likeliest sequences under the chain over all tasks. The
     weights are fitted by a conditional logistic model of the truth among them; windows without the
     truth are ignored. The number of tasks maximises the success rate.
-
-    Args:
-        chain: The trained chain.
-        field: The trained field.
-        prior: Prior over sequences.
-        val: Validation windows.
-        windows: Size of the sample of validation windows; 0 for all.
-        progress: Shows progress, window by window.
     """
     sample = val.sample(windows or None, seed=0)
     with progress("fitting the objective", total=len(sample)) as advance:

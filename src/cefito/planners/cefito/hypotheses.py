@@ -40,17 +40,11 @@ _PRIOR = Weights(energy=0.0, prior=1.0)
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A task that a query may belong to.
+    """A task that a query may belong to."""
 
-    Attributes:
-        query: Number of the query.
-        task: The task.
-        log_probability: Of the task given the observations; 0 if the task is given.
-    """
-
-    query: int
-    task: int
-    log_probability: float
+    query: int  # number of the query
+    task: int  # the task
+    log_probability: float  # of the task given the observations; 0 if the task is given
 
 
 class SequenceEvidence(Protocol):
@@ -79,20 +73,14 @@ class TaskProbabilities(Protocol):
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """Makes the problems of queries.
+    """Makes the problems of queries."""
 
-    Attributes:
-        space: Actions of each task.
-        prior: Prior over sequences.
-        sequences: Model of the probabilities of sequences.
-        task_model: Model of the probabilities of tasks; None for the model of sequences.
-        fitted: Weights of the objectives and of the guide, and the number of tasks to search.
-    """
-
-    space: ActionSpace
-    prior: NGramPrior
-    sequences: SequenceModel
+    space: ActionSpace  # actions of each task
+    prior: NGramPrior  # prior over sequences
+    sequences: SequenceModel  # model of the probabilities of sequences
+    # model of the probabilities of tasks; None for the model of sequences
     task_model: TaskProbabilities | None
+    # weights of the objectives and of the guide, and the number of tasks to search
     fitted: ObjectiveFit = NOTHING_FITTED
 
     def log_tasks(
@@ -109,13 +97,7 @@ class Hypotheses:
     def of(
         self, queries: Queries, tasks: int, evidence: SequenceEvidence | None = None
     ) -> list[Hypothesis]:
-        """Return the likeliest tasks of each query, likeliest first, or the given one.
-
-        Args:
-            queries: Observations, perhaps with tasks.
-            tasks: Most tasks of a query; all but the first need a probability of at least 0.001.
-            evidence: Evidence of the sequences' model, if it is known already.
-        """
+        """Return the likeliest tasks of each query, likeliest first, or the given one."""
         if queries.tasks is not None:
             return [
                 Hypothesis(query=row, task=int(task), log_probability=0.0)
@@ -132,30 +114,22 @@ class Hypotheses:
 
     def problems(
         self,
-        queries: Queries,
-        hypotheses: Sequence[Hypothesis],
-        evidence: SequenceEvidence,
+        queries: Queries,  # observations
+        hypotheses: Sequence[Hypothesis],  # tasks of these queries
+        evidence: SequenceEvidence,  # evidence of the sequences' model for the queries
         *,
-        horizon: int,
-        weights: Weights,
-        constraints: Constraints = UNCONSTRAINED,
+        horizon: int,  # T
+        weights: Weights,  # weights of the objective
+        constraints: Constraints = UNCONSTRAINED,  # constraints that every plan must satisfy
         pruning: int | None = None,
     ) -> list[Problem]:
         """Return the problem of each hypothesis.
 
         The guide is the objective without the energy; or the prior alone if the objective does not
         contain the chain, since sequences of low energy need not be likely under the chain.
-
-        Args:
-            queries: Observations.
-            hypotheses: Tasks of these queries.
-            evidence: Evidence of the sequences' model for the queries.
-            horizon: T.
-            weights: Weights of the objective.
-            constraints: Constraints that every plan must satisfy.
-            pruning: Allow only transitions seen in training windows of the task and so many likely
-                others; None allows all.
         """
+        # pruning: allow only transitions seen in training windows of the task and so many likely
+        # others; None allows all
         guide_weights = self.fitted.guide if weights.chain else _PRIOR
         priors: dict[int, StepCosts] = {}  # large tables, shared by all queries of a task
         problems = []
@@ -241,40 +215,24 @@ def _weighted(prior: StepCosts, chain: StepCosts, weights: Weights) -> StepCosts
 
 
 class TaskSpaces:
-    """Compiles the problems of queries; constraints once for each task.
-
-    Args:
-        space: Actions of each task.
-        prior: Prior over sequences.
-        taxonomy: Names of the tasks, for messages.
-        horizon: T.
-        constraints: Constraints that every plan must satisfy.
-        pruning: Number of unseen transitions allowed; None allows all.
-    """
+    """Compiles the problems of queries; constraints once for each task."""
 
     def __init__(
         self,
         *,
-        space: ActionSpace,
-        prior: NGramPrior,
-        taxonomy: Taxonomy,
-        horizon: int,
-        constraints: Constraints = UNCONSTRAINED,
-        pruning: int | None = None,
+        space: ActionSpace,  # actions of each task
+        prior: NGramPrior,  # prior over sequences
+        taxonomy: Taxonomy,  # names of the tasks, for messages
+        horizon: int,  # T
+        constraints: Constraints = UNCONSTRAINED,  # constraints that every plan must satisfy
+        pruning: int | None = None,  # number of unseen transitions allowed; None allows all
     ) -> None:
         self.space, self.prior, self.taxonomy = space, prior, taxonomy
         self.horizon, self.constraints, self.pruning = horizon, constraints, pruning
         self._tasks: dict[int, Feasible | ConfigError | None] = {}
 
     def possible(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """Return the hypotheses whose task has a sequence that satisfies the constraints.
-
-        Args:
-            hypotheses: Tasks of queries, the likeliest of a query first.
-
-        Raises:
-            ConfigError: A query has no such hypothesis.
-        """
+        """Return the hypotheses whose task has a sequence that satisfies the constraints."""
         kept = [one for one in hypotheses if not isinstance(self._task(one.task), ConfigError)]
         left = {hypothesis.query for hypothesis in kept}
         refusals: dict[int, list[str]] = defaultdict(list)
@@ -290,11 +248,7 @@ class TaskSpaces:
     def compiled(
         self, hypotheses: Sequence[Hypothesis], problems: Sequence[Problem]
     ) -> list[Space]:
-        """Compile the problems of possible hypotheses.
-
-        Raises:
-            ConfigError: A query's costs forbid all sequences of a task.
-        """
+        """Compile the problems of possible hypotheses."""
         spaces = []
         for hypothesis, problem in zip(hypotheses, problems, strict=True):
             feasible = self._task(hypothesis.task)

@@ -22,57 +22,35 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Coefficient:
-    """Estimate of one weight without the bound at zero.
+    """Estimate of one weight without the bound at zero."""
 
-    Attributes:
-        value: The unconstrained estimate, per unit of the given feature.
-        error: Its standard error, with whole videos as units.
-        low: Lower end of the 90 % interval.
-        high: Upper end.
-    """
-
-    value: float
-    error: float
-    low: float
-    high: float
+    value: float  # the unconstrained estimate, per unit of the given feature
+    error: float  # its standard error, with whole videos as units
+    low: float  # lower end of the 90 % interval
+    high: float  # upper end
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Fitted weights.
+    """Fitted weights."""
 
-    Attributes:
-        weights: Weight of each feature, at least 0, per unit of the given feature, [F].
-        coefficients: Unconstrained estimate of each weight.
-        log_likelihood: Mean log-likelihood of the truth among the candidates under `weights`.
-        queries: Number of queries with the truth among their candidates.
-    """
-
-    weights: Reals
-    coefficients: tuple[Coefficient, ...]
-    log_likelihood: float
-    queries: int
+    weights: Reals  # weight of each feature, at least 0, per unit of the given feature, [F]
+    coefficients: tuple[Coefficient, ...]  # unconstrained estimate of each weight
+    log_likelihood: float  # mean log-likelihood of the truth among the candidates under `weights`
+    queries: int  # number of queries with the truth among their candidates
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of the model with all terms and the model without the optional ones.
+    """Comparison of the model with all terms and the model without the optional ones."""
 
-    Attributes:
-        fit: The chosen model, on all queries; dropped terms have weight 0.
-        full: The model with all terms, on all queries.
-        kept: Which features the chosen model has, [F].
-        gain: Held-out log-likelihood gained per query by the optional terms, cross-fitted by video.
-        error: Its standard error, with whole videos as units.
-        folds: Number of folds.
-    """
-
-    fit: Fit
-    full: Fit
-    kept: NDArray[np.bool_]
+    fit: Fit  # the chosen model, on all queries; dropped terms have weight 0
+    full: Fit  # the model with all terms, on all queries
+    kept: NDArray[np.bool_]  # which features the chosen model has, [F]
+    # held-out log-likelihood gained per query by the optional terms, cross-fitted by video
     gain: float
-    error: float
-    folds: int
+    error: float  # its standard error, with whole videos as units
+    folds: int  # number of folds
 
 
 @dataclass(frozen=True)
@@ -228,52 +206,34 @@ def fit_weights(
     *,
     videos: Sequence[int] | None = None,
     offsets: Sequence[Reals] | None = None,
-    ridge: float = 1.0,
+    ridge: float = 1.0,  # strength of the shrinkage
 ) -> Fit:
     """Fit non-negative weights by maximum penalised likelihood.
 
     Features are scaled to unit deviation among the candidates of a query; weights are shrunk by
     ridge / 2 · |w|². L-BFGS-B finds the optimum with bounds at zero. Standard errors are sandwich
     errors with whole videos as units, at the unconstrained optimum.
-
-    Args:
-        features: Features of each query's candidates, finite, higher is better, [n, F].
-        truth: Row of each query's true candidate; −1 if it is not among them: such queries are
-            ignored.
-        videos: Video of each query, for the errors; None for one video each.
-        offsets: Fixed scores of each query's candidates [n], of weight 1.
-        ridge: Strength of the shrinkage.
     """
+    # features: features of each query's candidates, finite, higher is better, [n, F]; videos: video
+    # of each query, for the errors; None for one video each; offsets: fixed scores of each query's
+    # candidates [n], of weight 1
     problem = _Problem.make(features, truth, videos, offsets)
     return problem.fit(ridge, np.ones(problem.rows.shape[1], dtype=np.bool_))
 
 
 def choose_terms(
-    features: Sequence[Reals],
-    truth: Sequence[int],
+    features: Sequence[Reals],  # as in `fit_weights`
+    truth: Sequence[int],  # as in `fit_weights`
     *,
-    videos: Sequence[int],
+    videos: Sequence[int],  # video of each query, the unit of folds and errors
     earn: Sequence[int],
-    offsets: Sequence[Reals] | None = None,
-    ridge: float = 1.0,
-    folds: int = 5,
-    seed: int = 0,
-    errors: float = 1.0,
+    offsets: Sequence[Reals] | None = None,  # as in `fit_weights`
+    ridge: float = 1.0,  # as in `fit_weights`; in a fold as on the whole
+    folds: int = 5,  # most folds; at most one for each video
+    seed: int = 0,  # seed of the folds
+    errors: float = 1.0,  # standard errors that the gain must exceed
 ) -> Comparison:
-    """Fit weights, and keep optional terms only if they improve held-out videos.
-
-    Args:
-        features: As in `fit_weights`.
-        truth: As in `fit_weights`.
-        videos: Video of each query, the unit of folds and errors.
-        earn: Optional features: all dropped unless they improve the held-out log-likelihood by more
-            than `errors` standard errors.
-        offsets: As in `fit_weights`.
-        ridge: As in `fit_weights`; in a fold as on the whole.
-        folds: Most folds; at most one for each video.
-        seed: Seed of the folds.
-        errors: Standard errors that the gain must exceed.
-    """
+    """Fit weights, and keep optional terms only if they improve held-out videos."""
     problem = _Problem.make(features, truth, videos, offsets)
     every = np.ones(problem.rows.shape[1], dtype=np.bool_)
     simple = every.copy()

@@ -20,11 +20,7 @@ class NoTaskModel:
     """Stand-in for a task classifier: tasks must be given."""
 
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:  # noqa: ARG002
-        """Refuse.
-
-        Raises:
-            RunError: Always.
-        """
+        """Refuse."""
         raise RunError(
             "this run has no task classifier, so tasks must be given. Or add one: cefito "
             "import-checkpoint FILE --kind task-classifier --out RUN.",
@@ -44,11 +40,7 @@ class UniformSequenceModel:
         return self
 
     def log_tasks(self) -> NDArray[np.float64]:
-        """Refuse.
-
-        Raises:
-            RunError: Always.
-        """
+        """Refuse."""
         raise RunError(
             "this run was imported without a chain to predict tasks by.", setting="task_model"
         )
@@ -59,11 +51,7 @@ class UniformSequenceModel:
 
 
 def check_settings(settings: SearchConfig) -> None:
-    """Refuse settings that need training windows.
-
-    Raises:
-        ConfigError: Settings that only a trained run supports.
-    """
+    """Refuse settings that need training windows."""
     if settings.objective != "energy" or settings.pruning >= 0 or settings.prior_weight > 0:
         raise ConfigError(
             "this run was imported without training data, so it has neither a prior over sequences "

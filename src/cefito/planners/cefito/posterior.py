@@ -34,42 +34,27 @@ class Posterior:
 
     Under constraints the share of the allowed sequences found is not known; M is then 1, and plans
     are only compared with each other.
-
-    Attributes:
-        evidence: The chain of some queries.
-        log_tasks: Log-probability of each task, −∞ if another is given, [N, C].
-        power: Weight of the chain in M.
-        task: Weight of the task in M.
-        log_total: log Σ q(sequence)^power p(task)^task over all sequences and tasks [N].
-        exact: Whether probabilities do not depend on the search.
-        constrained: Whether plans must satisfy constraints.
     """
 
-    evidence: ChainEvidence
-    log_tasks: NDArray[np.float64]
-    power: float
-    task: float
+    evidence: ChainEvidence  # the chain of some queries
+    log_tasks: NDArray[np.float64]  # log-probability of each task, −∞ if another is given, [N, C]
+    power: float  # weight of the chain in M
+    task: float  # weight of the task in M
+    # log Σ q(sequence)^power p(task)^task over all sequences and tasks [N]
     log_total: NDArray[np.float64]
-    exact: bool
-    constrained: bool
+    exact: bool  # whether probabilities do not depend on the search
+    constrained: bool  # whether plans must satisfy constraints
 
     @classmethod
     def make(
         cls,
-        evidence: ChainEvidence,
-        log_tasks: NDArray[np.float64],
-        weights: Weights,
+        evidence: ChainEvidence,  # the chain of the queries
+        log_tasks: NDArray[np.float64],  # log-probability of each task [N, C]
+        weights: Weights,  # weights of the objective, the task's as if all tasks were searched
         *,
-        constrained: bool,
+        constrained: bool,  # whether plans must satisfy constraints
     ) -> Self:
-        """Make the posterior of some queries under an objective.
-
-        Args:
-            evidence: The chain of the queries.
-            log_tasks: Log-probability of each task [N, C].
-            weights: Weights of the objective, the task's as if all tasks were searched.
-            constrained: Whether plans must satisfy constraints.
-        """
+        """Make the posterior of some queries under an objective."""
         alone = not weights.energy and not weights.prior
         power, task = (weights.chain, weights.task) if alone else (1.0, 1.0)
         # log Σ_a q(a | c)^power + task · log p(c), [N, C]
@@ -85,13 +70,7 @@ class Posterior:
         )
 
     def weighed(self, query: int, plans: Plans, found: Sequence[tuple[Hypothesis, Plans]]) -> Plans:
-        """Return the best plans of a query with their probabilities.
-
-        Args:
-            query: Number of the query.
-            plans: The best plans over all tasks.
-            found: All plans found, task by task.
-        """
+        """Return the best plans of a query with their probabilities."""
         scores = np.concatenate([part.scores for _, part in found]) if found else np.zeros(0)
         if not np.isfinite(scores).any():  # nothing found, or a field that diverged
             return replace(plans, probabilities=np.zeros(len(plans)), searched_mass=0.0)

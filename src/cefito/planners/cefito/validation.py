@@ -33,10 +33,8 @@ def validation_problems(
     sequence and a fixed random choice of the task's others. At long horizons the true actions alone
     may make more sequences; then the problem keeps all of the task's actions, for guided search.
     The true task is used, so that the score is the field's alone.
-
-    Returns:
-        Problems, and the true sequences [N, T].
     """
+    # returns problems, and the true sequences [N, T]
     sample = val.sample(windows or None, seed=0)
     generator = np.random.default_rng(0)
     widest = max(1, int(candidates ** (1 / val.horizon) + 1e-9))
@@ -60,15 +58,7 @@ def validation_problems(
 def validation_searches(
     field: EnergyField, *, candidates: int, memory_mib: float, screening: Screening = "off"
 ) -> tuple[ExhaustiveSearch, GuidedSearch]:
-    """Return the searches of thinned validation problems and of all others.
-
-    Args:
-        field: The field.
-        candidates: Bound on the candidates of a problem. The guided search may cost as much as an
-            exhaustive search of so many.
-        memory_mib: Memory bound.
-        screening: Whether to screen in lower precision.
-    """
+    """Return the searches of thinned validation problems and of all others."""
     tokens = 3 * candidates  # two for each leaf, and the prefixes'
     guided = GuidedSearch(
         proposals=max(1, candidates // 4),
@@ -95,26 +85,15 @@ def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -
 
 def plan_scores(
     field: EnergyField,
-    group: Processes,
+    group: Processes,  # the processes that share the problems
     *,
-    problems: Sequence[Problem],
-    actual: NDArray[np.int64],
-    memory_mib: float,
-    candidates: int,
-    screening: Screening = "off",
+    problems: Sequence[Problem],  # validation problems
+    actual: NDArray[np.int64],  # their true sequences [N, T]
+    memory_mib: float,  # memory bound of the search
+    candidates: int,  # most candidates of a problem
+    screening: Screening = "off",  # whether to screen in lower precision
 ) -> Mapping[str, float]:
-    """Return success rate and mean accuracy, in per cent, of plans for validation problems.
-
-    Args:
-        field: The field, searched by its energy alone: exhaustively if a problem has at most
-            `candidates` sequences, guided otherwise.
-        group: The processes that share the problems.
-        problems: Validation problems.
-        actual: Their true sequences [N, T].
-        memory_mib: Memory bound of the search.
-        candidates: Most candidates of a problem.
-        screening: Whether to screen in lower precision.
-    """
+    """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
     rows = group.share(torch.arange(len(problems))).tolist()
     incremental = IncrementalField(field)
     exhaustive, guided = validation_searches(

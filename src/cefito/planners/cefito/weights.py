@@ -28,18 +28,12 @@ class Weights:
 
     score = energy · E − prior · log p(sequence | task)
             − chain · log q(sequence | task, observations) − task · log p(task | observations)
-
-    Attributes:
-        energy: Of the energy; one over the temperature.
-        prior: Of the prior over sequences.
-        chain: Of the chain's probability of the sequence within its task.
-        task: Of the task's probability; matters if several tasks are searched.
     """
 
-    energy: float = 1.0
-    prior: float = 0.0
-    chain: float = 0.0
-    task: float = 0.0
+    energy: float = 1.0  # of the energy; one over the temperature
+    prior: float = 0.0  # of the prior over sequences
+    chain: float = 0.0  # of the chain's probability of the sequence within its task
+    task: float = 0.0  # of the task's probability; matters if several tasks are searched
 
     def heated(self, temperature: float) -> Weights:
         """Return the weights of score / temperature: same plans, other probabilities."""
@@ -52,19 +46,14 @@ PAPER = Weights()
 
 @dataclass(frozen=True)
 class ObjectiveFit:
-    """Result of fitting the objective on validation windows.
+    """Result of fitting the objective on validation windows."""
 
-    Attributes:
-        weights: Weights of each objective in `OBJECTIVES`.
-        guide: Weights of the objective without the energy.
-        tasks: Number of tasks to search.
-        evidence: Evidence for the energy; None with too few videos.
-    """
-
+    # weights of each objective in `OBJECTIVES`
     weights: Mapping[str, Weights] = field(default_factory=lambda: dict.fromkeys(OBJECTIVES, PAPER))
+    # weights of the objective without the energy
     guide: Weights = Weights(energy=0.0, chain=1.0, task=1.0)
-    tasks: int = 1
-    evidence: Evidence | None = None
+    tasks: int = 1  # number of tasks to search
+    evidence: Evidence | None = None  # evidence for the energy; None with too few videos
 
 
 NOTHING_FITTED = ObjectiveFit()

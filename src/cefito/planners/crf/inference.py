@@ -25,17 +25,12 @@ _CHUNK = 2**22  # size of the largest intermediate array of decoding
 
 @dataclass(frozen=True)
 class SequenceScores:
-    """Scores of all sequences of B queries, with exact inference.
+    """Scores of all sequences of B queries, with exact inference."""
 
-    Attributes:
-        states: The states.
-        emissions: e, the score of each state at each step [B, T, S]; −∞ forbids.
-        transitions: w, the score of each transition within a task, from axis 1 to axis 2,
-            [C, A, A]; −∞ forbids. Places without a state are ignored.
-    """
-
-    states: TaskStates
-    emissions: Tensor
+    states: TaskStates  # the states
+    emissions: Tensor  # e, the score of each state at each step [B, T, S]; −∞ forbids
+    # w, the score of each transition within a task, from axis 1 to axis 2, [C, A, A]; −∞ forbids.
+    # Places without a state are ignored
     transitions: Tensor
 
     def __len__(self) -> int:
@@ -57,15 +52,9 @@ class SequenceScores:
         return SequenceScores(self.states, self.emissions[index], self.transitions)
 
     def scores(self, states: Tensor) -> Tensor:
-        """Return unnormalised scores of sequences.
-
-        Args:
-            states: For each query n sequences of states, [B, n, T], or one, [B, T]. A sequence with
-                −1, or with states of several tasks, is impossible.
-
-        Returns:
-            Scores [B, n] or [B]; −∞ if impossible.
-        """
+        """Return unnormalised scores of sequences."""
+        # states [B, n, T] or [B, T] → scores [B, n] or [B]; −∞ for impossible sequences: with −1,
+        # or with states of several tasks
         single = states.ndim == 2
         rows = states[:, None] if single else states
         known = rows.clamp_min(0)
@@ -129,15 +118,9 @@ class SequenceScores:
         A prefix is ranked by its score plus the highest score of what can follow it, which some
         sequence attains. So at most `count` prefixes of a length can begin the best `count`
         sequences, and no more are kept.
-
-        Args:
-            count: Sequences of each query.
-            tasks: Task ids [B] to which the queries are restricted; None for all tasks at once.
-
-        Returns:
-            States, int64 [B, count, T], best first, and scores [B, count]; −∞ (and meaningless
-            states) if there are fewer. Columns that no query could fill are left out.
         """
+        # tasks [B], None for all at once → states [B, count, T], best first, and scores
+        # [B, count]; −∞ if there are fewer. Columns that no query could fill are left out
         width = self.states.grid.shape[1]
         size = max(1, _CHUNK // ((self.states.grid.numel() + count) * width))
         parts = [
@@ -248,13 +231,8 @@ def fit_temperature(
 
     The negative log-likelihood is convex in 1 / temperature; golden-section search finds its
     minimum. Impossible sequences are ignored; without any others the temperature is 1.
-
-    Args:
-        chain: Scores of validation queries.
-        states: True states [B, T].
-        lowest: Lower bound.
-        highest: Upper bound.
     """
+    # states: true states [B, T]
     possible = (states >= 0).all(dim=1)
     if not bool(possible.any()):
         return 1.0
@@ -281,27 +259,19 @@ def fit_temperature(
 
 
 def fit_confidence(
-    chain: SequenceScores,
-    states: Tensor,
-    actions: Tensor,
+    chain: SequenceScores,  # scores of validation queries
+    states: Tensor,  # true states [B, T]
+    actions: Tensor,  # true actions [B, T]
     *,
-    videos: int,
-    lowest: float = 0.25,
-    highest: float = 8.0,
+    videos: int,  # number of videos of the queries
+    lowest: float = 0.25,  # lower bound
+    highest: float = 8.0,  # upper bound
 ) -> float:
     """Return the temperature that calibrates the probability of the best sequence.
 
     `fit_temperature` also raises the likelihood of true sequences far from the best one, which
     makes the best one underconfident. Here `confident_temperature` calibrates the best sequence,
     with `fit_temperature` as the centre of its prior.
-
-    Args:
-        chain: Scores of validation queries.
-        states: True states [B, T].
-        actions: True actions [B, T].
-        videos: Number of videos of the queries.
-        lowest: Lower bound.
-        highest: Upper bound.
     """
     best, scores = chain.best(1)
     right = (chain.states.actions[best[:, 0]] == actions).all(dim=1)

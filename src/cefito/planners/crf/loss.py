@@ -19,14 +19,7 @@ __all__ = ["ChainLoss"]
 
 
 class ChainLoss:
-    """−log p(task, sequence | observations), and cross-entropies of the first and last action.
-
-    Args:
-        network: The network to train.
-        train: Training windows, with actions of their tasks.
-        val: Validation windows.
-        config: Weight of the ends, changes of the observations.
-    """
+    """−log p(task, sequence | observations), and cross-entropies of the first and last action."""
 
     def __init__(
         self, *, network: ChainNetwork, train: Windows, val: Windows, config: ChainTrainingConfig

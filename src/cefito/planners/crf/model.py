@@ -39,42 +39,27 @@ _BLOCK = 512  # queries scored at once
 
 @dataclass(frozen=True)
 class ChainModel:
-    """Chains over the actions of all tasks, trained as whole sequences.
-
-    Attributes:
-        networks: The members.
-        temperature: Divides their mean scores; calibrates the best sequence's probability on
-            validation windows.
-    """
+    """Chains over the actions of all tasks, trained as whole sequences."""
 
     title: ClassVar[str] = "chain"
     file: ClassVar[str] = "chain.safetensors"
-    networks: tuple[ChainNetwork, ...]
+    networks: tuple[ChainNetwork, ...]  # the members
+    # divides their mean scores; calibrates the best sequence's probability on validation windows
     temperature: float
 
     @classmethod
     def fit(
         cls,
-        train: Windows,
-        val: Windows,
+        train: Windows,  # training windows
+        val: Windows,  # validation windows
         *,
-        space: ActionSpace,
-        settings: ChainSettings,
-        seed: int,
+        space: ActionSpace,  # actions of each task
+        settings: ChainSettings,  # the network and how it is trained
+        seed: int,  # seed of the first member; the seeds of others are derived from it
         context: TrainingContext,
         start: Self | None = None,
     ) -> tuple[Self, dict[str, TrainingResult]]:
-        """Train all members, one after the other, and calibrate their mean.
-
-        Args:
-            train: Training windows.
-            val: Validation windows.
-            space: Actions of each task.
-            settings: The network and how it is trained.
-            seed: Seed of the first member; the seeds of others are derived from it.
-            context: Device and folder; checkpoints and metrics are in `chain/`, `chain-1/` etc.
-            start: A chain over a subset of these states to begin with, of the same settings.
-        """
+        """Train all members, one after the other, and calibrate their mean."""
         config, training = settings.chain, settings.chain_training
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
         counted = smoothed_transitions(states, train.actions, train.tasks, config.smoothing)
@@ -123,11 +108,7 @@ class ChainModel:
 
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
-        """Load the members that were saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged file, or weights of another configuration.
-        """
+        """Load the members that were saved in a folder."""
         path, remedy = folder / cls.file, "Train the run again."
         tensors, metadata = load_tensors(path, "pt", remedy, RunError)
         networks = []
@@ -209,13 +190,7 @@ class ChainModel:
 
 
 def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
-    """Return −score of one task's sequences for one query, over the task's actions ascending.
-
-    Args:
-        scores: Scores of queries.
-        row: Number of the query.
-        task: The task.
-    """
+    """Return −score of one task's sequences for one query, over the task's actions ascending."""
     states = scores.states
     members = states.grid[task][states.grid[task] < len(states)]
     count = len(members)
@@ -254,15 +229,10 @@ def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:
 
 @dataclass(frozen=True)
 class ChainEvidence:
-    """Scores of some queries under a chain.
+    """Scores of some queries under a chain."""
 
-    Attributes:
-        scores: Scores of all sequences.
-        sums: log Σ exp(score) over the sequences of each task [N, C].
-    """
-
-    scores: SequenceScores
-    sums: NDArray[np.float64]
+    scores: SequenceScores  # scores of all sequences
+    sums: NDArray[np.float64]  # log Σ exp(score) over the sequences of each task [N, C]
 
     def log_tasks(self) -> NDArray[np.float64]:
         """Return log p(task | observations), summed over sequences, [N, C]."""

@@ -18,17 +18,11 @@ __all__ = ["ChainNetwork", "Outputs"]
 
 @dataclass(frozen=True)
 class Outputs:
-    """Outputs of the network for B queries.
+    """Outputs of the network for B queries."""
 
-    Attributes:
-        scores: Scores of all sequences.
-        first: Logits of the first state, read from the initial observation alone, [B, S].
-        last: Logits of the last state, read from the goal alone, [B, S].
-    """
-
-    scores: SequenceScores
-    first: Tensor
-    last: Tensor
+    scores: SequenceScores  # scores of all sequences
+    first: Tensor  # logits of the first state, read from the initial observation alone, [B, S]
+    last: Tensor  # logits of the last state, read from the goal alone, [B, S]
 
 
 class ChainNetwork(nn.Module):
@@ -37,13 +31,6 @@ class ChainNetwork(nn.Module):
     One linear encoder encodes both observations; an MLP on both encoded observations computes the
     emissions of every step. Each end is also predicted from its own observation alone, by cosines
     to learned vectors; these logits have a loss of their own and are added to the emissions.
-
-    Args:
-        config: Settings.
-        states: The states.
-        observation_dim: E.
-        horizon: T.
-        transitions: Logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`.
     """
 
     mean: Tensor
@@ -52,12 +39,13 @@ class ChainNetwork(nn.Module):
     def __init__(
         self,
         *,
-        config: ChainConfig,
-        states: TaskStates,
-        observation_dim: int,
-        horizon: int,
+        config: ChainConfig,  # settings
+        states: TaskStates,  # the states
+        observation_dim: int,  # E
+        horizon: int,  # T
         transitions: Tensor | None = None,
     ) -> None:
+        # transitions: logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`
         super().__init__()
         self.config, self.horizon, self.observation_dim = config, horizon, observation_dim
         size, (tasks, actions) = len(states), states.grid.shape
@@ -97,9 +85,6 @@ class ChainNetwork(nn.Module):
         """Copy a trained network over a subset of these states.
 
         Parameters of further states stay as drawn, their transitions as counted.
-
-        Args:
-            learned: The trained network; of the same horizon and settings.
         """
         old, target = learned.states.to("cpu"), self.state_dict()
         given = {name: tensor.to("cpu") for name, tensor in learned.state_dict().items()}
@@ -136,13 +121,7 @@ class ChainNetwork(nn.Module):
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Outputs:
-        """Compute the scores of all sequences, and the logits of the ends.
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            generator: Generator of dropout, in training.
-        """
+        """Compute the scores of all sequences, and the logits of the ends, from [B, E] each."""
         encoded = self._encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
         between = F.gelu(
             self.hidden(self._drop(encoded, self.config.dropout, generator).flatten(1))

@@ -47,16 +47,13 @@ class ChainPlanner(BasePlanner):
     −log p(task, sequence | observations), or −log p(sequence | task, observations) if the task is
     given, without regard to constraints. Probabilities are p, but under constraints they are shares
     among the allowed pairs that were listed, at least 64 for each task.
-
-    Attributes:
-        model: The trained chain.
     """
 
     abilities: ClassVar[Abilities] = Abilities(
         constraints=True, probabilities=True, finetuning=True
     )
     name = "chain"
-    model: ChainModel
+    model: ChainModel  # the trained chain
 
     @classmethod
     def fit(
@@ -68,11 +65,7 @@ class ChainPlanner(BasePlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """Train the chain over the actions that training windows show of each task.
-
-        Raises:
-            RunError: A checkpoint in the folder belongs to another training.
-        """
+        """Train the chain over the actions that training windows show of each task."""
         model, trainings = ChainModel.fit(
             train,
             val,
@@ -92,11 +85,7 @@ class ChainPlanner(BasePlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """Return a planner that begins with this chain and is trained on further windows.
-
-        Raises:
-            RunError: A checkpoint in the folder belongs to another training.
-        """
+        """Return a planner that begins with this chain and is trained on further windows."""
         model, trainings = ChainModel.fit(
             train,
             val,
@@ -116,11 +105,7 @@ class ChainPlanner(BasePlanner):
         settings: ChainSettings,
         context: TrainingContext = TrainingContext(),
     ) -> Self:
-        """Load the planner that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged file, or weights of another configuration.
-        """
+        """Load the planner that was saved in a folder."""
         model = ChainModel.load(Path(folder), config=settings.chain, device=context.device)
         return cls(model)
 
@@ -164,13 +149,7 @@ class ChainPlanner(BasePlanner):
         stop: Callable[[], bool] | None = None,  # noqa: ARG002
         progress: Progress = silent,  # noqa: ARG002
     ) -> list[Plans]:
-        """Return the likeliest sequences of each query.
-
-        Raises:
-            ConfigError: `top_k` below 1, or no sequence of any task satisfies the constraints.
-            RunError: Observations of another dimension.
-            DataError: Unknown tasks.
-        """
+        """Return the likeliest sequences of each query."""
         check_queries(self, queries, top_k, constraints)
         queries.check_tasks(self.model.states.task_count)
         return [
@@ -220,25 +199,15 @@ class ChainPlanner(BasePlanner):
 
     def _constrained(
         self,
-        scores: SequenceScores,
-        sums: Tensor,
-        total: float,
-        queries: Queries,
-        row: int,
-        top_k: int,
-        constraints: Constraints,
+        scores: SequenceScores,  # scores of all queries
+        sums: Tensor,  # log Σ exp(score) over the sequences of each task [C]
+        total: float,  # the same over all sequences that probabilities are shares of
+        queries: Queries,  # all queries
+        row: int,  # number of the query
+        top_k: int,  # plans wanted
+        constraints: Constraints,  # constraints that every plan must satisfy
     ) -> Plans:
-        """Return the likeliest allowed sequences of one query, searched task by task.
-
-        Args:
-            scores: Scores of all queries.
-            sums: log Σ exp(score) over the sequences of each task [C].
-            total: The same over all sequences that probabilities are shares of.
-            queries: All queries.
-            row: Number of the query.
-            top_k: Plans wanted.
-            constraints: Constraints that every plan must satisfy.
-        """
+        """Return the likeliest allowed sequences of one query, searched task by task."""
         states, refusals = scores.states, []
         ranked = sums.argsort(descending=True, stable=True).tolist()
         tasks = ranked if queries.tasks is None else [int(queries.tasks[row])]

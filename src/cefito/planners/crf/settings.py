@@ -20,35 +20,25 @@ class ChainConfig(Settings):
     """The network that scores a chain (not in the paper).
 
     Chosen on the validation windows of captaincook4d and of five draws of 8 of its recipes.
-
-    Attributes:
-        hidden: Width of the encoder's first linear layer.
-        width: Width of encoded observations.
-        emission: Width of the hidden layer between both encoded observations and the emissions.
-        input_dropout: Share of the observations' features zeroed in training.
-        dropout: Share of the encoded observations and of hidden units zeroed in training.
-        scale: Initial factor, learned, of the cosines that predict an end.
-        ends: Initial factor, learned, of the logits of each end that are added to the emissions of
-            its step.
-        smoothing: Added to each count of a transition within a task.
-        learned: Learn transitions around the logarithms of the smoothed counts.
-        normalise: Layer-normalise observations.
-        centre: Subtract the training windows' mean observation first.
-        members: Networks trained from different seeds, whose scores are averaged.
     """
 
-    hidden: PositiveInt = 3072
-    width: PositiveInt = 128
+    hidden: PositiveInt = 3072  # width of the encoder's first linear layer
+    width: PositiveInt = 128  # width of encoded observations
+    # width of the hidden layer between both encoded observations and the emissions
     emission: PositiveInt = 256
+    # share of the observations' features zeroed in training
     input_dropout: float = Field(0.4, ge=0, lt=1)
+    # share of the encoded observations and of hidden units zeroed in training
     dropout: float = Field(0.2, ge=0, lt=1)
+    # initial factor, learned, of the cosines that predict an end
     scale: float = Field(1 / 0.07, gt=0)
+    # initial factor, learned, of the logits of each end that are added to the emissions of its step
     ends: float = 0.3
-    smoothing: float = Field(0.2, gt=0)
-    learned: bool = True
-    normalise: bool = True
-    centre: bool = True
-    members: PositiveInt = 1
+    smoothing: float = Field(0.2, gt=0)  # added to each count of a transition within a task
+    learned: bool = True  # learn transitions around the logarithms of the smoothed counts
+    normalise: bool = True  # layer-normalise observations
+    centre: bool = True  # subtract the training windows' mean observation first
+    members: PositiveInt = 1  # networks trained from different seeds, whose scores are averaged
 
     @model_validator(mode="after")
     def _fits_memory(self) -> ChainConfig:
@@ -61,10 +51,6 @@ class ChainTrainingConfig(TrainingConfig):
     """How the chain is trained.
 
     Its last epoch is taken: a choice among epochs by few validation windows is mostly chance.
-
-    Attributes:
-        ends_weight: Weight of the mean cross-entropy of the first action, read from the initial
-            observation alone, and of the last one, read from the goal alone.
     """
 
     optimiser: OptimiserConfig = OptimiserConfig(
@@ -73,6 +59,8 @@ class ChainTrainingConfig(TrainingConfig):
     ema: EmaConfig = EmaConfig(decay=0.0)
     stopping: StoppingConfig = StoppingConfig(every=10_000, patience=0, windows=0)
     augmentation: AugmentationConfig = AugmentationConfig(swap=0.5)
+    # weight of the mean cross-entropy of the first action, read from the initial observation alone,
+    # and of the last one, read from the goal alone
     ends_weight: float = Field(1.0, ge=0)
 
 

@@ -21,31 +21,18 @@ __all__ = ["TaskStates", "smoothed_transitions"]
 
 @dataclass(frozen=True)
 class TaskStates:
-    """The states of a chain, task by task.
+    """The states of a chain, task by task."""
 
-    Attributes:
-        actions: Action id of each state, int64 [S].
-        tasks: Task id of each state, ascending, int64 [S].
-        grid: State at each place of each task, int64 [C, A]; S if the task has fewer than A
-            actions.
-        place: Place of each state in its task, int64 [S].
-        lookup: State of each task's actions, int64 [C, K]; −1 for actions of other tasks.
-    """
-
-    actions: Tensor
-    tasks: Tensor
+    actions: Tensor  # action id of each state, int64 [S]
+    tasks: Tensor  # task id of each state, ascending, int64 [S]
+    # state at each place of each task, int64 [C, A]; S if the task has fewer than A actions
     grid: Tensor
-    place: Tensor
-    lookup: Tensor
+    place: Tensor  # place of each state in its task, int64 [S]
+    lookup: Tensor  # state of each task's actions, int64 [C, K]; −1 for actions of other tasks
 
     @classmethod
     def make(cls, actions: Sequence[Sequence[int]], action_count: int) -> TaskStates:
-        """Number the states.
-
-        Args:
-            actions: Action ids of each task, position = task id.
-            action_count: K.
-        """
+        """Number the states of the actions of each task, position = task id."""
         sizes = [len(row) for row in actions]
         ids = torch.tensor([action for row in actions for action in row], dtype=torch.int64)
         tasks = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
@@ -95,22 +82,13 @@ class TaskStates:
 
 
 def smoothed_transitions(
-    states: TaskStates,
-    sequences: NDArray[np.integer[Any]] | Tensor,
-    tasks: NDArray[np.integer[Any]] | Tensor,
-    smoothing: float = 0.2,
+    states: TaskStates,  # the states
+    sequences: NDArray[np.integer[Any]] | Tensor,  # actions of training windows [N, T]
+    tasks: NDArray[np.integer[Any]] | Tensor,  # their tasks [N]
+    smoothing: float = 0.2,  # added to each count
 ) -> Tensor:
-    """Return log p(b | a, task) of smoothed counts of training windows.
-
-    Args:
-        states: The states.
-        sequences: Actions of training windows [N, T].
-        tasks: Their tasks [N].
-        smoothing: Added to each count.
-
-    Returns:
-        float32 [C, A, A]: log((n(a, b) + s) / (n(a) + s·|A|)); 0 at places without a state.
-    """
+    """Return log p(b | a, task) of smoothed counts of training windows."""
+    # returns float32 [C, A, A]: log((n(a, b) + s) / (n(a) + s·|A|)); 0 at places without a state
     found = states.find(torch.as_tensor(tasks).long(), torch.as_tensor(sequences).long())
     pairs = torch.stack([found[:, :-1].flatten(), found[:, 1:].flatten()])
     pairs = pairs[:, (pairs >= 0).all(dim=0)]
