@@ -18,8 +18,8 @@ from cefito.study.variants import ROWS
 from tiny_runs import as_arguments
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
-TINY = as_arguments(SETTINGS)
-TINY += ["--preset", "paper", "--device", "cpu"]
+PAPER = ["--preset", "paper", "--device", "cpu"]
+TINY = [*as_arguments(SETTINGS), *PAPER]
 CHEAP = ["--planners", "nearest,frequent", "--horizons", "2,3", "--seeds", "2", *TINY]
 
 
@@ -108,7 +108,7 @@ def test_compare(world, tmp_path, capsys):
 def test_compare_json_and_against(world, tmp_path, capsys):
     given = ["--planners", " nearest , nearest-true-task", "--horizons", "2", "--seeds", 1]
     given += ["--against", "nearest-true-task", "--sample", 8, "--selection", "published"]
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given, "--json", *TINY)
+    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given, "--json", *PAPER)
     results = json.loads(captured.out)
     assert results == json.loads((tmp_path / "results.json").read_text())
     assert (results["selection"], results["sample"]) == ("published", 8)
@@ -143,7 +143,8 @@ def test_compare_json_and_against(world, tmp_path, capsys):
         (["--workers", "0"], "workers 0: expected at least 1"),
         (["--selection", "best"], "best"),
         (["--set", "field.width"], "expected KEY=VALUE"),
-        (["--set", "field.wide=3"], "setting 'field.wide'"),
+        (["--set", "field.width=8"], "is not read by nearest. Leave it out."),
+        (["--set", "classifier.wide=3", "--planners", "nearest,frequent"], "'classifier.wide'"),
     ],
 )
 def test_compare_refuses(argv, message, world, tmp_path, refused):

@@ -105,6 +105,11 @@ def test_differences_are_of_what_the_method_reads(run, capsys):
         (["show", "smal"], "no preset 'smal'"),
         (["show", "small", "--method", "magic"], "no method 'magic'"),
         (["show", "small", "--set", "chain.member=2"], "did you mean 'chain.members'?"),
+        (
+            ["show", "small", "--method", "frequent", "--set", "field=1"],
+            "'field': is not read by frequent. Change one of classifier, classifier_training.",
+        ),
+        (["show", "small", "--method", "nearest", "--set", "pkg=1"], "by nearest. Leave it out."),
         (["diff", "nowhere", "small"], "nowhere"),
     ],
 )

@@ -194,6 +194,7 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
             "'training.optimiser.epochs'?",
         ),
         (["--set", "nonsense=3"], "setting 'nonsense': there is none of that name."),
+        (["--set", "pdpp.steps=0"], "setting 'pdpp.steps': is not read by cefito. Change one of"),
         (["--set", "field=3"], "setting 'field'"),
         (["--set", "=3"], "--set =3: expected KEY=VALUE"),
         (

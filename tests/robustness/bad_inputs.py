@@ -95,14 +95,20 @@ def make_world(root: Path) -> World:
     places = {"table": root / "steps.csv", "features": features, "data": root / "data"}
     calls = [["data", "prepare", "custom", str(places["table"]), str(places["data"])]]
     calls[0] += ["--features", str(features)]
+    quick = [
+        part
+        for entry in (
+            *("chain_training.optimiser.epochs=1", "training.optimiser.epochs=1"),
+            *("training.negatives.count=5", "field.width=16", "field.heads=2", "chain.hidden=16"),
+        )
+        for part in ("--set", entry)
+    ]
     for method, name in (("frequent", "simple"), ("cefito", "run")):
         places[name] = root / name
         call = ["train", str(places["data"]), "--horizon", "3", "--out", str(places[name])]
         call += ["--method", method]
-        for part in ("chain_training", "training", "classifier_training"):
-            call += ["--set", f"{part}.optimiser.epochs=1"]
-        call += ["--set", "training.negatives.count=5", "--set", "field.width=16"]
-        calls.append([*call, "--set", "field.heads=2", "--set", "chain.hidden=16"])
+        call += ["--set", "classifier_training.optimiser.epochs=1"]
+        calls.append([*call, *(quick if method == "cefito" else [])])
     for call in calls:
         with (root / "log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
             code = main(call)

@@ -112,13 +112,15 @@ def compare(
         published: Show published results below the rule.
         json: Print the results as JSON instead of tables.
     """
+    from cefito.planners.settings import check_sections
     from cefito.study.results import gather
     from cefito.study.study import run_study
     from cefito.study.variants import ALL, find_rows
 
-    names, counts = _planners(planners)
-    asks = ALL in names and _asks(options.preset, settings(options.set_))
+    (names, counts), changes = _planners(planners), settings(options.set_)
+    asks = ALL in names and _asks(options.preset, changes)
     rows = find_rows(names, language_model=asks)
+    check_sections(changes if rows else (), (row.method for row in rows))
     called = {row.name: row.name if row.name in names else ALL for row in rows}
     if against is not None and against not in called:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")

@@ -40,12 +40,16 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
+    from cefito.planners.settings import check_sections
     from cefito.runs.settings_export import settings_text, settings_values
 
+    overrides = settings(set_)
+    if method:
+        check_sections(overrides, [method])
     given: dict[str, Any] = {
         "dataset": _dataset_name(dataset),
         "horizon": horizon,
-        "overrides": settings(set_),
+        "overrides": overrides,
         "method": method,
     }
     if json:

@@ -33,6 +33,7 @@ def reproduce(
         options: Training and scoring.
         json: Print the results as JSON instead of tables.
     """
+    from cefito.planners.settings import check_sections
     from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
     from cefito.study.results import gather
     from cefito.study.study import check_study, missing_trials, run_study
@@ -40,6 +41,7 @@ def reproduce(
     experiment = find_experiment(table)
     others = None if horizons is None else numbers(horizons, "--horizons")
     study = experiment_study(table, options.study(dataset, rows=()), horizons=others)
+    check_sections(study.settings, (row.method for row in study.rows))
     check_study(study, workers=options.workers)
     talk(
         f"{table}: {experiment.title}; {len(study.rows)} rows, T = "

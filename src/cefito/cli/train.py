@@ -58,7 +58,7 @@ def train(
     """
     from cefito.data.prepared import name_and_fingerprint, open_dataset
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.settings import load_config, precisions
+    from cefito.planners.settings import check_sections, load_config, precisions
     from cefito.progress import silent
     from cefito.runs.folders import folders_for
     from cefito.runs.multi_horizon import train_runs
@@ -68,7 +68,9 @@ def train(
 
     chosen, fingerprint = horizons(horizon), name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
-    overrides = {**(precisions(precision, method) if precision else {}), **settings(set_)}
+    changes = settings(set_)
+    check_sections(changes, [method])
+    overrides = {**(precisions(precision, method) if precision else {}), **changes}
     configs = {
         length: load_config(
             preset, method=method, dataset=name, horizon=length, overrides=overrides

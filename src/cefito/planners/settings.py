@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -32,6 +32,7 @@ from cefito.settings import preset_names as names_in
 
 __all__ = [
     "RunConfig",
+    "check_sections",
     "load_config",
     "method_settings",
     "precisions",
@@ -130,6 +131,19 @@ def load_config(
         if name in kind.model_fields or _reader(name) is None
     }
     return RunConfig(method, Path(preset).stem, validated(kind, own, place=place))
+
+
+def check_sections(keys: Iterable[str], methods: Iterable[str]) -> None:
+    """Refuse dotted keys of sections that other methods read, but none of these (ConfigError)."""
+    names = list(dict.fromkeys(methods))
+    read = dict.fromkeys(part for name in names for part in find_method(name).settings.model_fields)
+    for key in keys:
+        section = key.partition(".")[0]
+        if section not in read and _reader(section) is not None:
+            remedy = f"Change one of {', '.join(read)}" if read else "Leave it out"
+            raise ConfigError(
+                f"setting '{key}': is not read by {' or '.join(names)}. {remedy}.", setting=key
+            )
 
 
 def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Settings:

@@ -20,7 +20,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.planners.base import check_finetuning
-from cefito.planners.settings import RunConfig
+from cefito.planners.settings import RunConfig, check_sections
 from cefito.progress import Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.run import Run
@@ -105,6 +105,7 @@ def finetuning_config(run: Run, *, epochs: int | None, settings: Mapping[str, An
     """
     if epochs is not None and epochs < 1:
         raise ConfigError(f"{epochs} epochs: expected at least 1.", setting="epochs")
+    check_sections(settings, [run.info.method])
     old = run.settings
     share = _SHARE if run.info.started_from is None else 1
     given = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from cefito.data.taxonomy import Taxonomy
 from cefito.planners.registry import METHODS
-from cefito.planners.settings import load_config, method_settings, preset_files
+from cefito.planners.settings import check_sections, load_config, method_settings, preset_files
 from cefito.runs.info import RUN_FILE, RunInfo
 from cefito.settings import flattened, variant_applies
 
@@ -112,6 +112,7 @@ def compare_settings(
         ConfigError: No such preset, or settings that are not valid in this version.
     """
     info = RunInfo.read(run)
+    check_sections(overrides or {}, [info.method])
     ours = _run_values(run, info)
     if (Path(other) / RUN_FILE).exists():
         theirs = _run_values(Path(other), RunInfo.read(Path(other)))
