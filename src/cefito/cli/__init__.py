@@ -103,15 +103,11 @@ def build_app() -> App:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the console entry point.
+    """Run the command line on the process's arguments by default, and return the exit code.
 
-    Args:
-        argv: Arguments without the program's name; those of the process by default.
-
-    Returns:
-        The exit code: 0 or the command's result; 2 for a wrong call or an error that a user can act
-        on, 1 for a fault of the machine or the program, 130 if interrupted, 141 if the reader of
-        stdout is gone, 128 plus the number of the signal that ended it.
+    0 or the command's result; 2 for a wrong call or an error that a user can act on, 1 for a fault
+    of the machine or the program, 130 if interrupted, 141 if the reader of stdout is gone, 128 plus
+    the number of the signal that ended it.
     """
     from cefito.cli import console_errors
     from cefito.cli.verbosity import at_volume, split_volume

@@ -46,11 +46,7 @@ def wrote(target: Path, dataset: PreparedDataset) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as JSON to stdout, in ASCII unless the console is of UTF-8.
-
-    Raises:
-        ValueError: It contains NaN or infinity.
-    """
+    """Write a value without NaN as JSON to stdout, in ASCII unless the console is of UTF-8."""
     letters = (sys.stdout.encoding or "").lower().replace("_", "-") in ("utf-8", "utf8")
     text = json.dumps(value, indent=1, ensure_ascii=not letters, allow_nan=False)
     sys.stdout.write(text + "\n")
@@ -59,11 +55,7 @@ def print_json(value: Any) -> None:
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write a table to stdout, never cut: framed on a terminal, else aligned plain columns.
 
-    Args:
-        title: Line above it; empty for none.
-        columns: Heads of the columns.
-        rows: Cells, each row as long as `columns`; columns of numbers are aligned to the right, and
-            None is an empty cell.
+    Columns of numbers are aligned to the right; None is an empty cell.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
@@ -146,12 +138,9 @@ def log_warnings() -> Iterator[None]:
 
 @contextmanager
 def stoppable(message: str) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns True after the first Ctrl-C; a second one interrupts.
+    """Yield a function that returns True after the first Ctrl-C, which writes the message.
 
-    Nothing changes outside the main thread, and if interrupts are ignored.
-
-    Args:
-        message: Written to stderr at the first Ctrl-C.
+    A second one interrupts. Nothing changes outside the main thread, or if interrupts are ignored.
     """
     asked = threading.Event()
     old = signal.getsignal(signal.SIGINT)

@@ -100,8 +100,7 @@ def silence_stdout() -> None:
 def ending_signals() -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise `Ended`, so that workers end and temporary files are removed.
 
-    Signals that are handled or ignored already (nohup) are left alone, and so are all outside the
-    main thread.
+    Signals that are handled or ignored already (nohup), and other threads, are left alone.
     """
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -140,9 +139,8 @@ def explain(problem: Exception) -> tuple[str, int]:
         remedy = _REMEDIES.get(problem.errno or 0, "")
         if problem.filename in (None, ""):
             return f"the operating system says: {reason}. {remedy}", 1
-        place = problem.filename
-        place = os.fsdecode(place) if isinstance(place, bytes) else place
-        return f"{place}: {reason}. {remedy}", 2
+        name = problem.filename
+        return f"{os.fsdecode(name) if isinstance(name, bytes) else name}: {reason}. {remedy}", 2
     return (
         f"unexpected {type(problem).__name__}: {detail} – a defect of cefito; "
         "repeat the command with --traceback to see where"

@@ -23,18 +23,13 @@ _SHOWN = 40
 
 
 def convert_option(kind: Any, tokens: Sequence[Token]) -> Any:
-    """Convert the tokens of an option of type `kind`; a `cyclopts.Parameter.converter`.
-
-    Raises:
-        ValueError: Not a number of this type, or not a path; the message says what is expected.
-    """
+    """Convert the tokens of an option of type `kind`; a `cyclopts.Parameter.converter`."""
     from cyclopts import convert
 
+    single = kind
     if get_origin(kind) in (Union, UnionType):  # an optional value
         others = [part for part in get_args(kind) if part is not type(None)]
         single = others[0] if len(others) == 1 else kind
-    else:
-        single = kind
     reader = {int: whole_number, float: real_number, Path: _path}.get(single)
     if reader is not None and isinstance(tokens, Sequence) and len(tokens) == 1:
         return reader(tokens[0].value)

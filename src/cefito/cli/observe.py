@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy import int64
     from numpy.typing import NDArray
 
+    from cefito.inference.observer import Observer
     from cefito.planners.base import Queries
     from cefito.runs.run import Run
 
@@ -70,14 +71,7 @@ def find_query(
     dataset: Path | None,
     device: torch.device,
 ) -> tuple[Queries, NDArray[int64] | None]:
-    """Return the query that the options choose, and its annotated actions if they are known.
-
-    Raises:
-        ConfigError: Options that do not go together, or as the functions of
-            `cefito.inference.query`.
-        DataError: A file cannot be read.
-        RunError: The data set is gone, or the encoder's weights are missing.
-    """
+    """Return the query that the options choose, and its annotated actions if they are known."""
     from cefito.inference.query import query_from_files, query_from_video
 
     if observe:
@@ -109,13 +103,14 @@ def _from_media(
         raise ConfigError("--seconds and --precision are for --features. Leave them out.")
     start, end = options.start, options.end
     before, after = options.initial_image, options.goal_image
-    encoder, weights = options.encoder, options.weights
+
+    def observer() -> Observer:
+        return Recipe.of(run).open(options.encoder, weights=options.weights, device=device)
+
     if video is not None and start is not None and end is not None and before is after is None:
-        observer = Recipe.of(run).open(encoder, weights=weights, device=device)
-        return observer.of_video(video, start, end, progress=passing_progress)
+        return observer().of_video(video, start, end, progress=passing_progress)
     if before is not None and after is not None and video is None and start is end is None:
-        observer = Recipe.of(run).open(encoder, weights=weights, device=device)
-        return observer.of_pictures(before, after)
+        return observer().of_pictures(before, after)
     raise ConfigError(
         "give --video FILE with --start and --end in seconds, or --initial-image and --goal-image."
     )

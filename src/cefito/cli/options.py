@@ -25,20 +25,12 @@ Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consu
 
 
 def settings(given: Sequence[str]) -> dict[str, str]:
-    """Parse the entries of `--set`: values by dotted key.
-
-    Raises:
-        ConfigError: An entry without a key or without "=".
-    """
+    """Parse the entries of `--set`: values by dotted key."""
     return pairs("--set", given, "KEY=VALUE, as in --set training.optimiser.epochs=20")
 
 
 def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
-    """Parse the entries of an option of the form KEY=VALUE: values by key.
-
-    Raises:
-        ConfigError: An entry without a key or without "=".
-    """
+    """Parse the entries of an option of the form KEY=VALUE: values by key."""
     values = {}
     for entry in given:
         key, sign, value = entry.partition("=")
@@ -49,11 +41,7 @@ def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
 
 
 def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
-    """Parse horizons such as "3" or "3,4,5".
-
-    Raises:
-        ConfigError: Other text, or a horizon twice.
-    """
+    """Parse horizons such as "3" or "3,4,5"."""
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"[1-9][0-9]{0,3}", part) for part in parts):
         raise ConfigError(

@@ -1,7 +1,4 @@
-"""Verbosity of commands: `--verbose` and `--quiet`, anywhere on the line.
-
-Results and errors are printed in any case.
-"""
+"""Verbosity of commands: `--verbose` and `--quiet`, anywhere on the line."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ __all__ = ["VOLUMES", "Volume", "at_volume", "split_volume", "volume"]
 
 
 class Volume(IntEnum):
-    """How much a command prints besides results and errors."""
+    """How much a command prints besides results and errors, which it always prints."""
 
     QUIET = 0
     NORMAL = 1
@@ -45,11 +42,7 @@ def at_volume(chosen: Volume) -> Iterator[None]:
 
 
 def split_volume(argv: Sequence[str]) -> tuple[list[str], Volume]:
-    """Split the arguments into all others and the verbosity, up to an argument "--".
-
-    Raises:
-        ConfigError: Both are given.
-    """
+    """Split the arguments into all others and the verbosity, up to an argument "--"."""
     end = argv.index("--") if "--" in argv else len(argv)
     given = {word for word in argv[:end] if word in VOLUMES}
     if len(given) > 1:

@@ -29,34 +29,21 @@ __all__ = ["Completion", "Preview", "ask_all", "preview"]
 logger = logging.getLogger(__name__)
 _WORTH_A_WARNING = 20  # requests from which their number is logged as a warning
 
-Respond = Callable[[Request], Response | None]
-"""Returns the response to a request, or None if it is missing."""
+Respond = Callable[[Request], Response | None]  # None if the response is missing
 
 
 @dataclass(frozen=True)
 class Completion:
-    """The outcome of one query's request and its repairs.
+    """The outcome of one query's request and its repairs."""
 
-    Attributes:
-        key: Cache key of the first request.
-        sequences: Plans, best first; empty if no answer contained one.
-        repaired: Whether they come from a repair request or from an invalid answer.
-        responses: All responses, oldest first.
-    """
-
-    key: str
-    sequences: Sequences
-    repaired: bool
-    responses: tuple[Response, ...]
+    key: str  # of the first request in the cache
+    sequences: Sequences  # best first; empty if no answer contained a plan
+    repaired: bool  # the plans come from a repair request or from an invalid answer
+    responses: tuple[Response, ...]  # oldest first
 
 
 class Preview(Record):
-    """One query's request with its cache key, and the number of requests for all queries.
-
-    Attributes:
-        different: Number of different requests, of which `known` have cached responses.
-        most: Maximum requests to the server; `budget` are allowed.
-    """
+    """One query's request with its cache key, and the number of requests for all queries."""
 
     key: str
     messages: list[dict[str, str]]
@@ -64,9 +51,9 @@ class Preview(Record):
     model: str
     server: str
     queries: int
-    different: int
-    known: int
-    most: int
+    different: int  # number of different requests
+    known: int  # of these, with cached responses
+    most: int  # maximum requests to the server
     budget: int
 
 
@@ -123,10 +110,6 @@ def ask_all(
 
     Equal requests are made once. Responses are cached as they come, so that repeating an
     interrupted or failed call continues it.
-
-    Raises:
-        ConfigError: More requests than the budget allows, or the server rejects them.
-        RunError: The server cannot be reached or fails, or the cache does.
     """
     with closing(ResponseCache(cache_folder(config))) as cache:
         dialogue = _Dialogue(requests, cache, config)
@@ -137,12 +120,7 @@ def ask_all(
 
 
 def preview(requests: Sequence[Request], config: LlmConfig, number: int = 0) -> Preview:
-    """Return the request of query `number` and the number of requests for all, without asking.
-
-    Raises:
-        ConfigError: There is no such query, or as `ask_all`.
-        RunError: The cache cannot be read.
-    """
+    """Return the request of query `number` and the number of requests for all, without asking."""
     if not 0 <= number < len(requests):
         raise ConfigError(
             f"window {number}: there are {len(requests):,}, counted from 0.", setting="window"

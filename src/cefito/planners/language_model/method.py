@@ -6,12 +6,10 @@ from cefito.planners.method import CLASSIFIER, GRAPH, SERVER, Method, PlannerVar
 
 __all__ = ["LANGUAGE_MODELS"]
 
-_EXAMPLES = 5  # sequences of training windows in the prompts of variants with examples
-_SETTINGS: dict[str, dict[str, int]] = {
-    "pkg": {"llm.graph": True},
-    "examples": {"llm.examples": _EXAMPLES},
+_PARTS: dict[str, tuple[str, str, int]] = {  # further parts of prompts: title, setting, value
+    "pkg": (" + PKG", "llm.graph", True),
+    "examples": (" + examples", "llm.examples", 5),
 }
-_WORDS = {"pkg": " + PKG", "examples": " + examples"}
 
 
 def _variant(
@@ -20,9 +18,9 @@ def _variant(
     """A variant whose prompts have further parts."""
     return PlannerVariant(
         name="-".join((name or method, *parts)),
-        title=title + "".join(_WORDS[part] for part in parts),
+        title=title + "".join(_PARTS[part][0] for part in parts),
         method=method,
-        settings={key: value for part in parts for key, value in _SETTINGS[part].items()},
+        settings={_PARTS[part][1]: _PARTS[part][2] for part in parts},
         true_ends=true_ends,
     )
 

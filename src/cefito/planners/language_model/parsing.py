@@ -21,12 +21,7 @@ class InvalidAnswerError(ValueError):
 
 
 def parse_strictly(request: Request, content: str) -> Sequences:
-    """Return the plans of an answer, without repeats, best first.
-
-    Raises:
-        InvalidAnswerError: The answer is not a JSON object of exactly the requested steps, each
-            with an allowed id.
-    """
+    """Return the plans of a JSON object of exactly the requested steps, best first, each once."""
     text = content.strip()
     fenced = _FENCE.match(text)
     try:
@@ -52,19 +47,19 @@ def _sequence(request: Request, value: Any) -> tuple[int, ...]:
     return tuple(value[name] for name in names)
 
 
-def _step_names(request: Request) -> list[str]:
-    return [f"step_{step}" for step in range(1, len(request.choices) + 1)]
-
-
 def _check_keys(value: Any, names: list[str]) -> None:
     if not isinstance(value, dict) or set(value) != set(names):
         raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
 
 
-def parse_leniently(request: Request, content: str) -> Sequences:
-    """Return the plans found in an invalid answer; none if it has none.
+def _step_names(request: Request) -> list[str]:
+    return [f"step_{step}" for step in range(1, len(request.choices) + 1)]
 
-    These are the JSON objects that contain all steps, however badly written (the last one, if one
+
+def parse_leniently(request: Request, content: str) -> Sequences:
+    """Return the plans found in an invalid answer, which may be none.
+
+    They are the JSON objects that contain all steps, however badly written (the last one, if one
     plan was requested); otherwise the T whole numbers of the last line. Every id must be allowed.
     """
     import json_repair

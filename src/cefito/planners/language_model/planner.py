@@ -53,26 +53,17 @@ _FILE = "llm.json"
 class Reply:
     """The origin of a query's plans.
 
-    Attributes:
-        outcome: "kept": the first answer was valid; "repaired": another answer was, or an invalid
-            one contained plans; "replaced": the plans are PKG's; "unasked": so too, after a stop.
-        model: Name of the requested model.
-        host: Server that was asked.
-        key: Cache key of the request.
-        served: The model that answered, as the server calls it.
-        asked: Time of the response, UTC, ISO 8601.
-        requests: Requests including repairs.
-        prompt_tokens: Tokens read in these.
-        completion_tokens: Tokens written.
+    Outcomes: "kept", the first answer was valid; "repaired", another answer was, or an invalid one
+    contained plans; "replaced", the plans are PKG's; "unasked", so too, after a stop.
     """
 
     outcome: Literal["kept", "repaired", "replaced", "unasked"]
-    model: str
+    model: str  # as requested
     host: str
-    key: str = ""
-    served: str = ""
-    asked: str = ""
-    requests: int = 0
+    key: str = ""  # of the request in the cache
+    served: str = ""  # the model that answered, as the server calls it
+    asked: str = ""  # time of the response, UTC, ISO 8601
+    requests: int = 0  # including repairs
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
@@ -82,23 +73,13 @@ class LlmPlanner(BasePlanner):
     """Asks a language model for the steps of each query; subclasses choose the prompt's facts.
 
     The prompt states in words what a step model and a task classifier recognise in the query's
-    observations, both trained on training windows. The step model is PKG's, so that the row of PKG
-    shows what its graph makes of the same ends. Plans may contain the task's actions in training
+    observations, both trained on training windows; the step model and the graph are PKG's. Plans may contain the task's actions in training
     windows, the recognised ends and the actions of the examples. Facts are computed query by query:
     a request does not depend on other queries, and is answered once (`response_cache`).
 
     An answer contains `llm.plans` plans, one by default, whatever `top_k` is. An invalid answer is
     followed by a repair request, then parsed leniently, and finally replaced by PKG's plan;
-    `Plans.reply` says which. The energy of a plan is its place in the answer, for lack of a
-    likelihood.
-
-    Attributes:
-        pkg: The step model and the graph of transitions.
-        task_model: Predicts tasks.
-        nearest: Source of the examples; None if prompts have none.
-        names: Names of tasks and actions.
-        task_actions: Each task's actions in training windows, or in the taxonomy if it has none.
-        config: The language model and its prompts.
+    `Plans.reply` says which. The energy of a plan is its place in the answer.
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_ends=True)
@@ -106,9 +87,9 @@ class LlmPlanner(BasePlanner):
     fixed_ends: ClassVar[bool]
     pkg: PkgPlanner
     task_model: TaskModel
-    nearest: NearestPlanner | None
+    nearest: NearestPlanner | None  # source of the examples
     names: Names
-    task_actions: tuple[tuple[int, ...], ...]
+    task_actions: tuple[tuple[int, ...], ...]  # in training windows, else in the taxonomy
     config: LlmConfig
 
     @classmethod
@@ -231,7 +212,7 @@ class LlmPlanner(BasePlanner):
         """Return the plans that the language model names, at most `llm.plans` per query.
 
         The budget is checked before the first request. Queries left unasked by `stop` get PKG's
-        plans. For errors see `ask_all`.
+        plans.
         """
         check_queries(self, queries, top_k, constraints)
         if not len(queries):
@@ -324,9 +305,8 @@ class LlmPlanner(BasePlanner):
 class LlmEndsPlanner(LlmPlanner):
     """States the most probable task and ends; the language model chooses the steps between.
 
-    This is PKG with a language model in place of the graph, and probably how the text-model rows in
-    the tables of ViterbiPlanNet (arXiv 2603.04265) were made, which is not published. At T = 2
-    nothing is left to choose, but the model is asked all the same.
+    Probably so were the text-model rows of ViterbiPlanNet (arXiv 2603.04265) made, which does not
+    say. At T = 2 nothing is left to choose, but the model is asked all the same.
     """
 
     ends_title = "recognised ends"

@@ -36,19 +36,12 @@ class Names:
 
 @dataclass(frozen=True)
 class Request:
-    """One request.
+    """One request for plans."""
 
-    Attributes:
-        messages: Role and content of each message.
-        choices: The allowed actions of each step [T].
-        plans: Number of plans that the answer must contain.
-        body: All other request fields that determine the answer.
-    """
-
-    messages: tuple[tuple[str, str], ...]
-    choices: tuple[tuple[int, ...], ...]
-    plans: int
-    body: dict[str, Any]
+    messages: tuple[tuple[str, str], ...]  # role and content
+    choices: tuple[tuple[int, ...], ...]  # [T], the allowed actions of each step
+    plans: int  # that the answer must contain
+    body: dict[str, Any]  # all other fields that determine the answer
 
     def key(self, host: str) -> str:
         """Return the SHA-256 of all that determines the answer: host, messages and body."""
@@ -57,14 +50,7 @@ class Request:
 
 
 def first_request(context: PromptContext, names: Names, horizon: int, config: LlmConfig) -> Request:
-    """Build the request for one query's plans.
-
-    Args:
-        context: The facts to state.
-        names: Names of tasks and actions.
-        horizon: T, the actions of a plan.
-        config: The model and its answer format.
-    """
+    """Build the request for one query's plans of T = `horizon` actions."""
     choices = context.choices(horizon)
     body: dict[str, Any] = {"model": config.model}
     if config.temperature >= 0:

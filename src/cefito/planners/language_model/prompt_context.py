@@ -1,7 +1,6 @@
-"""The facts about a query that its prompt states: what the trained networks recognise in it.
+"""The facts about a query that its prompt states: its task and both ends, in words.
 
-A language model cannot read observations, which are vectors. Networks trained on training windows
-name the task and both ends; the true ones are stated only if the query carries them (oracle rows).
+Networks trained on training windows recognise them; the true ones are stated in oracle rows only.
 """
 
 from __future__ import annotations
@@ -20,29 +19,17 @@ Ranked = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class PromptContext:
-    """The facts that the prompt of one query states.
-
-    Attributes:
-        tasks: Candidate tasks.
-        task_actions: The actions of each candidate task in training windows.
-        first: Candidates for the first action.
-        last: Candidates for the last action.
-        fixed_ends: Whether plans must keep the first and the last action.
-        true_ends: Whether the ends are annotated rather than recognised.
-        true_task: Whether the task is given rather than recognised.
-        successors: The most probable training successors of each action; empty if not stated.
-        examples: Action sequences of the nearest training windows.
-    """
+    """The facts that the prompt of one query states."""
 
     tasks: Ranked
-    task_actions: Mapping[int, tuple[int, ...]]
+    task_actions: Mapping[int, tuple[int, ...]]  # in training windows
     first: Ranked
     last: Ranked
-    fixed_ends: bool
-    true_ends: bool = False
+    fixed_ends: bool  # plans must keep the first and the last action
+    true_ends: bool = False  # annotated rather than recognised
     true_task: bool = False
-    successors: Mapping[int, Ranked] = field(default_factory=dict)
-    examples: tuple[tuple[int, ...], ...] = ()
+    successors: Mapping[int, Ranked] = field(default_factory=dict)  # in training; may be unstated
+    examples: tuple[tuple[int, ...], ...] = ()  # action sequences of the nearest windows
 
     @property
     def actions(self) -> tuple[int, ...]:
@@ -67,15 +54,9 @@ def most_probable(probabilities: NDArray[np.floating], count: int) -> Ranked:
 def probable_successors(
     transitions: NDArray[np.float64], actions: Sequence[int], count: int
 ) -> dict[int, Ranked]:
-    """Return the most probable successors of each listed action among the listed actions.
+    """Return at most `count` successors of each listed action among them, as seen in training.
 
-    Args:
-        transitions: Probability of each next action, [K, K]; rows are the earlier action.
-        actions: The listed actions, ascending.
-        count: Maximum successors per action.
-
-    Returns:
-        Successors seen in training; actions without any are left out.
+    `transitions` [K, K]: probability of each next action, rows are the earlier one.
     """
     successors = {}
     for action in actions:

@@ -1,7 +1,6 @@
 """Cache of LLM responses: one SQLite file, which several threads and processes may share.
 
-A response is committed as it comes, with its question, so that a killed process loses only the
-requests in flight. The file may be shared with results, and deleted to ask everything again.
+A response is committed as it comes, so that a killed process loses only the requests in flight.
 """
 
 from __future__ import annotations
@@ -28,34 +27,19 @@ _locks: dict[str, threading.Lock] = {}  # one per requested key, for the threads
 
 
 class Response(Record):
-    """A response of a server.
+    """A response of a server."""
 
-    Attributes:
-        asked: Time of the response, UTC, ISO 8601.
-        served: The model that answered, as the server calls it.
-        content: The answer; empty after a refusal.
-        refusal: The reason for a refusal.
-        finish: The reason for the end: "stop", "length", …
-        prompt_tokens: Tokens read.
-        completion_tokens: Tokens written.
-    """
-
-    asked: str
-    served: str
-    content: str
-    refusal: str = ""
-    finish: str = ""
+    asked: str  # time of the response, UTC, ISO 8601
+    served: str  # the model that answered, as the server calls it
+    content: str  # empty after a refusal
+    refusal: str = ""  # the reason for it
+    finish: str = ""  # the reason for the end: "stop", "length", …
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
 class ResponseCache:
-    """The responses in a folder, which is made if missing; to be closed.
-
-    Raises:
-        ConfigError: The folder cannot be made.
-        RunError: The file cannot be read or written; also raised by all methods.
-    """
+    """The responses in a folder, which is made if missing; to be closed."""
 
     def __init__(self, folder: Path) -> None:
         try:

@@ -78,15 +78,10 @@ def cache_folder(config: LlmConfig) -> Path:
 
 @dataclass(frozen=True, repr=False)
 class Server:
-    """A server of language models.
-
-    Attributes:
-        url: Its address.
-        key: The key to send; empty for none.
-    """
+    """A server of language models."""
 
     url: str
-    key: str
+    key: str  # empty to send none
 
     @classmethod
     def of(cls, config: LlmConfig) -> Server:
@@ -137,12 +132,7 @@ class Server:
         return client
 
     def ask(self, client: openai.OpenAI, request: Request) -> Response:
-        """Make one request; threads may share the client.
-
-        Raises:
-            RunError: The server cannot be reached or fails, after all retries.
-            ConfigError: It rejects the key, the model or the answer format.
-        """
+        """Make one request; threads may share the client."""
         import openai
 
         messages: Any = [{"role": role, "content": text} for role, text in request.messages]
@@ -183,15 +173,13 @@ class Server:
         if status == 429 or status >= 500:
             tries = f"{retries + 1} tries" if retries else "one try"
             return RunError(
-                f"{self.place}: {reason}, in {tries}. Received responses are cached: repeat the "
-                "command to continue."
+                f"{self.place}: {reason}, in {tries}. Repeat the command to continue; received "
+                "responses are cached."
             )
         if status in (401, 403):
-            sent = (
-                f"the key in {KEY} was sent"
-                if self.key
-                else f"no key was sent: {KEY} is sent to the server that {_URL} names"
-            )
+            sent = f"the key in {KEY} was sent"
+            if not self.key:
+                sent = f"no key was sent: {KEY} is sent to the server that {_URL} names"
             return ConfigError(f"{self.place}: refuses access ({reason}); {sent}.")
         if status == 404:
             return ConfigError(
