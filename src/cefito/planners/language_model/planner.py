@@ -73,9 +73,9 @@ class LlmPlanner(BasePlanner):
     """Asks a language model for the steps of each query; subclasses choose the prompt's facts.
 
     The prompt states in words what a step model and a task classifier recognise in the query's
-    observations, both trained on training windows; the step model and the graph are PKG's. Plans may contain the task's actions in training
-    windows, the recognised ends and the actions of the examples. Facts are computed query by query:
-    a request does not depend on other queries, and is answered once (`response_cache`).
+    observations; the step model and the graph are PKG's. Plans may contain the task's actions in
+    training windows, the recognised ends and the actions of the examples. Facts are computed query
+    by query: a request does not depend on other queries, and is answered once (`response_cache`).
 
     An answer contains `llm.plans` plans, one by default, whatever `top_k` is. An invalid answer is
     followed by a repair request, then parsed leniently, and finally replaced by PKG's plan;

@@ -173,8 +173,8 @@ class Server:
         if status == 429 or status >= 500:
             tries = f"{retries + 1} tries" if retries else "one try"
             return RunError(
-                f"{self.place}: {reason}, in {tries}. Repeat the command to continue; received "
-                "responses are cached."
+                f"{self.place}: {reason}, in {tries}. Received responses are cached: repeat the "
+                "command to continue."
             )
         if status in (401, 403):
             sent = f"the key in {KEY} was sent"
