@@ -42,83 +42,43 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def proposal_loss(
-    *,
-    actions: dict[int, tuple[int, ...]] | None = None,
-    dropout: float = 0.0,
-    noise: float = 0.0,
-    swap: float = 0.0,
-) -> ProposalLoss:
+def proposal_loss(*, dropout: float = 0.0, noise: float = 0.0, swap: float = 0.0) -> ProposalLoss:
     config = ProposalConfig(hidden=(6, 5), action_dim=4, dropout=dropout)
     network = ProposalNetwork(config=config, observation_dim=E, action_count=K, horizon=T)
     network.reset(generator(1))
     with torch.no_grad():
         network.bias.copy_(torch.randn(network.bias.shape, generator=generator(2)))
     training = TrainingConfig(augmentation=AugmentationConfig(noise=noise, swap=swap))
-    return ProposalLoss(
-        proposal=network,
-        train=windows(),
-        val=windows(4, seed=1),
-        actions=ACTIONS if actions is None else actions,
-        config=training,
-    )
+    return ProposalLoss(proposal=network, train=windows(), val=windows(4, seed=1), config=training)
 
 
 @torch.no_grad()
-def slow_steps(
-    made: ProposalLoss, data: Windows, rows: list[int], actions: dict[int, tuple[int, ...]]
-) -> tuple[list[float], list[bool]]:
-    """Log-likelihoods of steps whose action is allowed; whether each step's likeliest is right."""
+def slow_steps(made: ProposalLoss, data: Windows) -> tuple[list[float], list[bool]]:
+    """Log-likelihood of each step's action; whether it is the likeliest."""
     likelihoods, right = [], []
-    for row in rows:
-        logits = made.module(
-            torch.from_numpy(data.initial[[row]]), torch.from_numpy(data.goal[[row]])
-        )[0].double()
-        allowed = actions.get(int(data.tasks[row]), tuple(range(K)))
+    for row in range(len(data)):
+        one = (torch.from_numpy(part[[row]]) for part in (data.initial, data.goal))
+        logits = made.module(*one)[0].double()
         for step, true in enumerate(data.actions[row].tolist()):
-            weights = {action: np.exp(float(logits[step, action])) for action in allowed}
-            right.append(max(weights, key=weights.__getitem__) == true)
-            if true in weights:
-                likelihoods.append(float(np.log(weights[true] / sum(weights.values()))))
+            weights = np.exp(logits[step].numpy())
+            right.append(weights.argmax() == true)
+            likelihoods.append(float(np.log(weights[true] / weights.sum())))
     return likelihoods, right
 
 
-SOME = {0: (0, 1), 1: (3, 4, 5, 6)}  # training windows of task 0 have actions besides
-
-
-@pytest.mark.parametrize("actions", [ACTIONS, SOME, {1: ACTIONS[1]}, {}])
-def test_cross_entropy_of_the_tasks_actions(actions):
-    made = proposal_loss(actions=actions)
+@torch.no_grad()
+def test_terms_and_scores_against_slow_loops():
+    made = proposal_loss()
     assert len(made) == 6
     term = made.terms(torch.arange(6), generator(), ONE)["cross_entropy"]
-    likelihoods, _ = slow_steps(made, windows(), list(range(6)), actions)
-    assert int(term.count) == len(likelihoods)
-    assert float(term.sum.detach()) == pytest.approx(-sum(likelihoods), rel=1e-5)
-    assert term.weight == 1
-    assert (len(likelihoods) < 18) == (actions is SOME)
-
-
-@pytest.mark.parametrize("actions", [ACTIONS, SOME])
-def test_gradients_are_finite_and_spare_other_tasks_actions(actions):
-    made = proposal_loss(actions=actions)
-    both_of_task_0 = torch.tensor([0, 2])
-    made.terms(both_of_task_0, generator(), ONE)["cross_entropy"].sum.backward()
-    gradients = {name: parameter.grad for name, parameter in made.module.named_parameters()}
-    assert all(bool(gradient.isfinite().all()) for gradient in gradients.values())
-    others = [action for action in range(K) if action not in actions[0]]
-    assert not gradients["action_vectors"][others].any()
-    assert gradients["action_vectors"][list(actions[0])].any()
-
-
-@pytest.mark.parametrize("actions", [ACTIONS, SOME])
-@torch.no_grad()
-def test_scores(actions):
-    made = proposal_loss(actions=actions)
-    scores = made.validate(ONE)
-    assert list(scores) == ["step_log_likelihood", "step_accuracy"]
-    likelihoods, right = slow_steps(made, windows(4, seed=1), list(range(4)), actions)
-    assert scores["step_log_likelihood"] == pytest.approx(np.mean(likelihoods), rel=1e-5)
-    assert scores["step_accuracy"] == pytest.approx(100 * np.mean(right))
+    likelihoods, _ = slow_steps(made, windows())
+    assert (int(term.count), term.weight) == (18, 1)
+    assert float(term.sum) == pytest.approx(-sum(likelihoods), rel=1e-5)
+    likelihoods, right = slow_steps(made, windows(4, seed=1))
+    assert made.validate(ONE) == {
+        "step_log_likelihood": pytest.approx(np.mean(likelihoods), rel=1e-5),
+        "step_accuracy": pytest.approx(100 * np.mean(right)),
+    }
 
 
 def test_observations_are_changed_and_units_dropped():

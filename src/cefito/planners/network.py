@@ -1,8 +1,4 @@
-"""Trained networks, and planners made of one: built, trained, saved and loaded in one place.
-
-A planner of one network gives `NetworkPlanner` three things: `build` makes its network for data of
-a shape, `loss` trains it, `decode` turns queries into plans. The rest is here.
-"""
+"""Trained networks, and planners made of one: built, trained, saved and loaded in one place."""
 
 from __future__ import annotations
 
@@ -81,15 +77,10 @@ def data_shape(windows: Windows, text: NDArray[Any] | None = None) -> Shape:
 
 @torch.no_grad()
 def copy_learned(network: nn.Module, learned: nn.Module, *, apart: Collection[str] = ()) -> None:
-    """Copy the tensors of a trained network into one with more actions or tasks.
+    """Copy the tensors of a trained network, except `apart`, into one with more actions or tasks.
 
     New actions and tasks follow the known ones, so the beginning of each axis is copied; the rest
     stays as drawn.
-
-    Args:
-        network: Freshly drawn; no axis is shorter than in the trained network.
-        learned: The trained network.
-        apart: Names of tensors to leave alone.
     """
     target = network.state_dict()
     for name, tensor in learned.state_dict().items():
@@ -110,23 +101,20 @@ def train_network(
     centre: bool = False,
     begin: Callable[[Network], None] | None = None,
 ) -> TrainingResult:
-    """Draw a network's weights, put it on the device and train it in place.
+    """Draw a network's weights by its `reset(generator)`, move it to the device, train it in place.
 
     Args:
-        network: A network with `reset(generator)`; with `centre` also with a buffer `mean` [E].
-        loss: Makes the loss of the network, which is on the device then.
-        name: Name of the network, shown in the progress.
+        network: With `centre` it has a buffer `mean` [E].
+        loss: Makes the loss of the network on the device.
+        name: Shown in the progress.
         training: Optimiser, stopping, augmentation.
-        stream: Number of the seed's stream that the weights are drawn from; by default one that
-            follows from the name.
+        stream: Stream of the seed that draws the weights; by default one that follows from the
+            name.
         seed: Seed of weights, batches and noise.
         settings: All else that determines the result, for JSON.
         context: Device, folder, progress.
         centre: Keep the mean observation of the training windows in the network.
         begin: Puts learned weights, the mean observation among them, into the drawn network.
-
-    Raises:
-        RunError: The checkpoint in the folder cannot be used or written, or the training diverged.
     """
     untyped: Any = network
     untyped.reset(generator_for("cpu", seed, named_stream(name) if stream is None else stream))
@@ -142,11 +130,7 @@ def train_network(
 
 
 def finite_outputs(values: Tensor, title: str) -> Tensor:
-    """Return the outputs of a network for N queries [N, ...], or refuse NaN and infinity.
-
-    Raises:
-        RunError: The message names the network's `title` and the first query that has them.
-    """
+    """Return finite outputs [N, ...], else raise a `RunError` that names the first query."""
     finite = values.isfinite().flatten(1).all(dim=1)
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0])
@@ -159,29 +143,16 @@ def finite_outputs(values: Tensor, title: str) -> Tensor:
 
 
 class _OfNetwork(Generic[Network]):
-    """A trained network and the sizes of its data; never changed.
+    """A trained network and the sizes of its data; never changed."""
 
-    Attributes:
-        title: Name of the network in messages, progress and records.
-        part: Name of its file and of its training's folder.
-        stream: Number of the seed's stream that its weights are drawn from; by default one that
-            follows from the title.
-        build: Makes an untrained network of its settings and a `Shape`; often the network's class.
-        loss: Makes the loss of a network on the device, of training and validation windows, and of
-            further arrays if `train` is given any; often the loss's class.
-        own_mean: Whether `observe` sets the mean observation that the network subtracts.
-        ignored: Settings that do not change the trained weights.
-        network: The network.
-        shape: The sizes of the data that it was trained on.
-    """
-
-    title: ClassVar[str]
-    part: ClassVar[str]
+    title: ClassVar[str]  # name in messages, progress and records
+    part: ClassVar[str]  # name of its file and of its training's folder
+    # of the seed, for its weights; None: follows from the title
     stream: ClassVar[int | None] = None
-    build: ClassVar[Any]
-    loss: ClassVar[Any]
-    own_mean: ClassVar[bool] = False
-    ignored: ClassVar[frozenset[str]] = frozenset()
+    build: ClassVar[Any]  # (settings, shape) → untrained network
+    loss: ClassVar[Any]  # (network on the device, train, val, *given arrays) → loss
+    own_mean: ClassVar[bool] = False  # whether `observe` sets the mean observation
+    ignored: ClassVar[frozenset[str]] = frozenset()  # settings that do not change the weights
     network: Network
     shape: Shape
 
@@ -209,18 +180,8 @@ class _OfNetwork(Generic[Network]):
     ) -> tuple[Network, Shape, TrainingResult]:
         """Build a network and train it; the epoch of the best validation score is kept.
 
-        Args:
-            train: Training windows.
-            val: Validation windows.
-            config: The network's settings.
-            given: Arrays that it is trained with beside windows.
-            seed: Seed of weights, batches and noise.
-            context: Device, folder, progress.
-            text: Text vectors [..., W] among the given arrays, if there are any.
-            suffix: Tells several trainings of such networks apart.
-
-        Raises:
-            RunError: A checkpoint cannot be used or written, or the training diverged.
+        `given` are the arrays, beside windows, that it is trained with, `text` [..., W] among them.
+        A `suffix` distinguishes several trainings of such networks.
         """
         shape = data_shape(train, text)
         network = cls.build(config, shape)
@@ -249,11 +210,7 @@ class _OfNetwork(Generic[Network]):
     def read(
         cls, folder: Path, config: Any, device: torch.device | str, *, suffix: str = ""
     ) -> tuple[Network, Shape]:
-        """The network that was saved in a folder, and its shape.
-
-        Raises:
-            RunError: Missing or damaged file, or weights of another configuration.
-        """
+        """Read the network that was saved in a folder, and its shape."""
         path = folder / f"{cls.part}{suffix}.safetensors"
         tensors, metadata = load_tensors(path, "pt", _REMEDY, RunError)
         if "shape" not in metadata:
@@ -305,11 +262,7 @@ class TrainedNetwork(_OfNetwork[Network]):
 
     @classmethod
     def load(cls, folder: Path, *, config: Any, device: torch.device | str = "cpu") -> Self:
-        """The network that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged file, or weights of another configuration.
-        """
+        """Load the network that was saved in a folder."""
         return cls(*cls.read(folder, config, device))
 
     @property
@@ -324,24 +277,15 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
 
     The network has `reset(generator)`, which draws its weights, and `config`, its settings, with
     `training` among them.
-
-    Attributes:
-        section: The section of the method's settings; by default it is called as the `part`.
-        config: Its settings.
     """
 
-    section: ClassVar[str] = ""
+    section: ClassVar[str] = ""  # of the method's settings; by default named as the `part`
     network: Network
     shape: Shape
     config: Any
 
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:
-        """The best plans of each query, best first.
-
-        Args:
-            queries: At least one, checked.
-            top_k: Plans per query, at least 1.
-        """
+        """The `top_k` best plans of each query, best first; there is at least one query."""
         raise NotImplementedError
 
     @classmethod
@@ -375,13 +319,7 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """Train the network; the epoch of the best validation score is kept.
-
-        Raises:
-            ConfigError: Settings that do not fit the windows.
-            DataError: A file that the settings name is missing or damaged.
-            RunError: A checkpoint cannot be used or written, or the training diverged.
-        """
+        """Train the network; the epoch of the best validation score is kept."""
         config = cls.config_of(settings)
         text = cls.text_vectors(config, train)
         given = () if text is None else (text,)
@@ -394,11 +332,7 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
     def load(
         cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
     ) -> Self:
-        """The planner that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged files, or weights of another configuration.
-        """
+        """Load the planner that was saved in a folder."""
         config = cls.config_of(settings)
         return cls(*cls.read(Path(folder), config, context.device), config)
 
@@ -426,13 +360,7 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
         stop: Callable[[], bool] | None = None,  # noqa: ARG002
         progress: Progress = silent,  # noqa: ARG002
     ) -> list[Plans]:
-        """The best plans of each query, best first; fewer if there are not so many sequences.
-
-        Raises:
-            ConfigError: `top_k` below 1, or constraints.
-            DataError: A task that it does not know.
-            RunError: Observations of another dimension.
-        """
+        """The best plans of each query, best first; fewer if there are not so many sequences."""
         check_queries(self, queries, top_k, constraints)
         if self.abilities.true_task:
             queries.check_tasks(self.shape.tasks)

@@ -25,14 +25,8 @@ class DiffusionLoss(PlanLoss):
     """Squared error of the restored actions at random times, each row weighted, summed over a plan.
 
     The error is averaged over a batch, where it was published as summed: AdamW's steps do not
-    depend on the factor.
-
-    Args:
-        network: The network to train.
-        train: Training windows.
-        val: Validation windows.
-        known: The source of the given blocks of training windows, [N, ...]: the true tasks, say.
-        val_known: Their source for validation windows, as known when planning: the predicted tasks.
+    depend on the factor. `known` [N, ...] is the source of the given blocks of training windows,
+    such as the true tasks; `val_known` the source when planning, such as predicted tasks.
     """
 
     def __init__(
@@ -53,10 +47,7 @@ class DiffusionLoss(PlanLoss):
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        """The weighted squared error of a batch.
-
-        Everything is drawn for the whole batch, then shared out.
-        """
+        """The weighted squared error of a batch, drawn for the whole batch and shared out."""
         initial, goal = self.observations.draw(rows, generator)
         times = torch.randint(
             1, self.config.steps + 1, (len(rows),), generator=generator, device=rows.device

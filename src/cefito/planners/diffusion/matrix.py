@@ -1,10 +1,7 @@
-"""A plan as a matrix over time, in named blocks of columns.
+"""A plan as a matrix over time [T, D], in named blocks of columns.
 
-The matrix of a plan is [T, D]. Its columns are the blocks that a method gives (the task, walks of a
-graph), then the action of each row as one-hot, then the observation: the initial one in row 1, the
-goal in row T, zero between. All but the actions is given, and perhaps some of their entries too, as
-zeros. After every change a matrix is projected: the given part is restored. Only the open actions
-are predicted.
+Given blocks, the actions as one-hot, observations (initial in row 1, goal in row T, else zero). A
+projection restores the given part after every change; only open actions are predicted.
 """
 
 from __future__ import annotations
@@ -30,11 +27,8 @@ OBSERVATION = "observation"
 class Block:
     """Columns whose content is given.
 
-    Attributes:
-        name: Name of the block.
-        width: Number of columns.
-        fill: Makes their content [B, T, width], or [B, 1, width] if it is the same in every row,
-            from the source for B plans, [B, ...].
+    `fill` makes them from the source for B plans [B, ...]: [B, T, width], or [B, 1, width] if the
+    content is the same in every row.
     """
 
     name: str
@@ -44,18 +38,11 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The blocks of the matrices of a method, from left to right.
-
-    Attributes:
-        shape: K, E and T.
-        before: The given blocks before the actions.
-        ends_only: Whether only the first and the last action are predicted; the others are given as
-            zeros.
-    """
+    """The blocks of the matrices of a method, from left to right."""
 
     shape: Shape
-    before: tuple[Block, ...] = ()
-    ends_only: bool = False
+    before: tuple[Block, ...] = ()  # the given blocks before the actions
+    ends_only: bool = False  # only the first and the last action are predicted, others are zero
 
     @property
     def widths(self) -> dict[str, int]:
@@ -86,11 +73,9 @@ class Layout:
     def projection(self, *known: Tensor, allowed: Tensor | None = None) -> Projection:
         """The projection onto the given part of B plans; at T = 1 that has the goal alone.
 
-        Args:
-            known: Sources of the given blocks, in their order, [B, ...] each; then the initial
-                observations and the goals, [B, E] each.
-            allowed: Entries of the action block that are predicted, bool, broadcastable to
-                [B, T, K]; the others are given as zeros. None for all (of the predicted rows).
+        `known` are the sources of the given blocks, in their order, [B, ...] each; then the initial
+        observations and the goals, [B, E] each. Entries of the action block that are not `allowed`,
+        bool, broadcastable to [B, T, K], are given as zeros.
         """
         *blocks, initial, goal = known
         horizon, actions = self.shape.horizon, self.shape.actions
@@ -113,17 +98,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Projection:
-    """The given part of B plans.
+    """The given part of B plans."""
 
-    Attributes:
-        given: Matrices of the given part, zero elsewhere, [B, T, D].
-        actions: The columns of the action block.
-        allowed: Its entries that are not given, bool, broadcastable to [B, T, K]; None for all.
-    """
-
-    given: Tensor
-    actions: slice
-    allowed: Tensor | None = None
+    given: Tensor  # matrices of the given part, zero elsewhere, [B, T, D]
+    actions: slice  # the columns of the action block
+    allowed: Tensor | None = None  # entries not given, broadcastable to [B, T, K]
 
     def __call__(self, matrix: Tensor) -> Tensor:
         """The matrices [B, T, D] with the given part restored."""

@@ -24,22 +24,12 @@ class DiffusionNetwork(nn.Module):
     """The U-Net, the mean observation, and the noise that every plan starts from.
 
     The arguments `known` are the sources of the layout's given blocks, in their order, [B, ...]
-    each; then the initial observations and the goals, [B, E] each.
-
-    Args:
-        config: Widths, steps, treatment of the observations.
-        layout: The blocks of the matrices.
-        last_skip: As of `TemporalUNet`.
-        inside: As of `TemporalUNet`; with it a network overrides `latents`, too.
-
-    Attributes:
-        mean: Subtracted from the observations, [E].
-        noise: The start of sampling, the same for every query, [T, K]. So a query has one plan,
-            alone or among others.
+    each; then the initial observations and the goals, [B, E] each. With modules `inside` the U-Net
+    a network overrides `latents`, too.
     """
 
-    mean: Tensor
-    noise: Tensor
+    mean: Tensor  # [E]
+    noise: Tensor  # [T, K], the same for every query, which has one plan so
 
     def __init__(
         self,
@@ -87,10 +77,7 @@ class DiffusionNetwork(nn.Module):
         return self.layout.projection(*blocks, x[0], x[1], allowed=self.allowed(*blocks))
 
     def allowed(self, *blocks: Tensor) -> Tensor | None:  # noqa: ARG002
-        """Entries of the action block that are predicted, bool, broadcastable to [B, T, K].
-
-        The others are given as zeros. None, the default, allows all of the predicted rows.
-        """
+        """Predicted entries of the action block, broadcastable to [B, T, K]; None for all."""
         return None
 
     def latents(
@@ -131,11 +118,7 @@ def end_weights(horizon: int, ends: float, *, between: float = 1.0) -> Tensor:
 
 
 def check_horizon(config: DiffusionConfig, horizon: int, *, method: str, section: str) -> None:
-    """Refuse a horizon at which time would shrink to nothing.
-
-    Raises:
-        ConfigError: More levels than the horizon has steps.
-    """
+    """Refuse a horizon at which time would shrink to nothing."""
     levels = len(config.widths)
     if horizon < levels:
         raise ConfigError(

@@ -1,8 +1,4 @@
-"""Planning by a denoised matrix: scores of actions, the best plans, and methods that give a task.
-
-The best plan takes the highest score of each step in one sample; the further ones have the next
-highest sums of scores. The energy of a plan is minus its sum.
-"""
+"""Planning by a denoised matrix: scores of actions, best plans, and methods that give a task."""
 
 from __future__ import annotations
 
@@ -36,16 +32,7 @@ def sampled_scores(
     queries: Queries,
     known: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32]:
-    """The score of each action at each step of each query, [N, T, K].
-
-    Args:
-        model: Holds the network.
-        queries: At least one.
-        known: The source of the network's given blocks, [N, ...].
-
-    Raises:
-        RunError: Scores that are not finite.
-    """
+    """The score of each action at each step of each query, [N, T, K], given sources [N, ...]."""
     blocks = () if known is None else model.on_device(known) * len(model.network.layout.before)
     parts = zip(
         *(part.split(BLOCK) for part in (*blocks, *model.observations(queries))), strict=True
@@ -58,13 +45,8 @@ def sampled_scores(
 def best_plans(scores: NDArray[np.float32], top_k: int, forwards: int) -> list[Plans]:
     """The sequences of the highest sums of scores [N, T, K] of each query, ties by action ids.
 
-    Minus infinity forbids. Only the `top_k` best actions of a step can occur: for any other, each
-    of these in its place would give a better sequence.
-
-    Args:
-        scores: The scores.
-        top_k: Sequences per query.
-        forwards: Forward passes of tokens that a query has taken.
+    Minus infinity forbids; energies are minus the sums. Only the `top_k` best actions of a step can
+    occur: for any other, each of these in its place would give a better sequence.
     """
     return [_best(rows, top_k, SearchCost(forwards, 0)) for rows in scores.astype(np.float64)]
 
@@ -85,9 +67,6 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
     The initial noise is the same for every query and is saved with the network: the plan of a query
     does not depend on which others are planned with it. The true task is given in training, the
     predicted one when planning.
-
-    Attributes:
-        task_model: Predicts tasks.
     """
 
     loss = DiffusionLoss

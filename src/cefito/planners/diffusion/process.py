@@ -18,16 +18,9 @@ _OFFSET = 0.008  # of the cosine schedule
 class Diffusion:
     """Gaussian diffusion that predicts the clean matrix: cosine schedule, deterministic sampler.
 
-    Times count from 0, the clean matrix, to `steps`, almost pure noise.
-
-    Args:
-        steps: S, diffusion steps in training.
-        sampling: Steps of the sampler.
-
-    Attributes:
-        steps: S.
-        times: The sampler's times, uniform, from S down to 0, [sampling + 1].
-        signal: Share of the signal in the variance at each time, float64 [S + 1].
+    Times count from 0, the clean matrix, to `steps`, S, almost pure noise. `times` are the
+    sampler's, from S down to 0, `signal` the share of the signal in the variance at each time,
+    float64 [S + 1].
     """
 
     def __init__(self, *, steps: int, sampling: int) -> None:
@@ -54,10 +47,8 @@ class Diffusion:
     ) -> Tensor:
         """Denoise matrices [B, ...] by DDIM with η = 0 (Song et al. 2021, Eq. 12), unclipped.
 
-        Args:
-            predict: Predicts the clean matrices from noised ones at a time.
-            noise: The start.
-            project: Applied to the noise, to every prediction and after every step.
+        `predict` predicts the clean matrices from noised ones at a time; `project` is applied to
+        the noise, to every prediction and after every step.
         """
         x = project(noise)
         for now, after in pairwise(self.times):

@@ -13,27 +13,16 @@ __all__ = ["DiffusionConfig"]
 
 
 class DiffusionConfig(Settings):
-    """Matrices over time, denoised by a temporal U-Net; the defaults are PDPP's.
+    """Matrices over time, denoised by a temporal U-Net; the defaults are PDPP's."""
 
-    Attributes:
-        widths: Channels of the U-Net's levels, multiples of 8; no more levels than the horizon has
-            steps.
-        steps: Diffusion steps in training.
-        sampling: Steps of the deterministic sampler (DDIM), at most `steps`.
-        ends: Weight of the squared error of the first and the last action.
-        normalise: Layer-normalise the observations first (published: no).
-        centre: Subtract the training windows' mean observation first (published: no).
-        dropout: Share of the observations' features zeroed in training (published: none).
-        training: How it is trained.
-    """
-
+    # of the U-Net's levels, multiples of 8; no more levels than the horizon has steps
     widths: tuple[PositiveInt, ...] = Field((256, 512, 1024), min_length=1)
-    steps: PositiveInt = 200
-    sampling: PositiveInt = 10
-    ends: float = Field(10.0, gt=0)
-    normalise: bool = False
-    centre: bool = False
-    dropout: float = Field(0.0, ge=0, lt=1)
+    steps: PositiveInt = 200  # in training
+    sampling: PositiveInt = 10  # steps of the deterministic sampler (DDIM), at most `steps`
+    ends: float = Field(10.0, gt=0)  # weight of the squared error of the first and the last action
+    normalise: bool = False  # layer-normalise the observations first (published: no)
+    centre: bool = False  # subtract the mean training observation first (published: no)
+    dropout: float = Field(0.0, ge=0, lt=1)  # of the observations' features (published: none)
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=558,

@@ -21,15 +21,9 @@ class TemporalUNet(nn.Module):
 
     Time shrinks by one from level to level, by convolutions of width 2 and stride 1, and grows back
     likewise. Each level going up takes the features of the level of the same length going down
-    beside its own.
-
-    Args:
-        columns: D, columns of the matrices.
-        widths: Channels of the levels.
-        steps: S, the last time.
-        last_skip: Whether the last unit takes the features of the first level beside its own.
-        inside: Makes a module for a residual block of so many channels, applied between its two
-            convolutions to features [B, width, T] and the block's latent; None for no modules.
+    beside its own; with `last_skip` the last unit does, too. `inside` makes a module for a residual
+    block of so many channels, applied between its convolutions to features [B, width, T] and a
+    latent.
     """
 
     times: Tensor
@@ -85,13 +79,7 @@ class TemporalUNet(nn.Module):
         return 4 * levels  # two going down and two in the middle or going up
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
-        """Apply the network, [B, T, D] → [B, T, D].
-
-        Args:
-            matrix: Matrices; T is at least the number of levels.
-            times: Time of each, [B].
-            latents: A vector for the module inside each of N blocks, in their order, [B, N, W].
-        """
+        """[B, T, D] at times [B] → [B, T, D]; latents of N modules inside are [B, N, W]."""
         time = self.time(self.times[times])
         inside = iter(latents.unbind(1) if latents is not None else ())
         x, left = matrix.transpose(1, 2), []

@@ -1,8 +1,4 @@
-"""The two networks of KEPP: one restores the ends of a plan, the other plans with walks beside it.
-
-Both are PDPP's network with other blocks, without the task, and without the last connection past
-the U-Net: only then do they have the published sizes.
-"""
+"""The two networks of KEPP: one restores the ends of a plan, the other plans along walks."""
 
 from __future__ import annotations
 
@@ -34,11 +30,11 @@ __all__ = ["PlanNetwork", "StepModel", "StepNetwork"]
 class StepNetwork(DiffusionNetwork):
     """Denoises the first and the last action, given the observations; between them all is zero.
 
-    Attributes:
-        counts: Transitions of training videos, each counted once, [K, K].
+    PDPP's network without the task and the last skip connection has the published size, here as
+    below.
     """
 
-    counts: Tensor
+    counts: Tensor  # transitions of training videos, each counted once, [K, K]
 
     def __init__(self, config: KeppConfig, shape: Shape) -> None:
         actions = shape.actions

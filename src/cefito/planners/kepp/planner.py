@@ -1,14 +1,6 @@
 """KEPP: knowledge-enhanced procedure planning (Nagasinghe et al., CVPR 2024).
 
-Reimplemented from its published description. A step network predicts the first and the last action,
-a graph of the transitions in training videos gives likely walks between them, and a plan network
-denoises plans that have these walks beside them. The published plans by a language model are not
-released and are left out.
-
-A step network is right about far more of the windows that it was trained on than of any others, and
-a graph that counted a video leads along it. A plan network that learns from such walks trusts them
-more than they deserve when planning. So training walks come from step networks and graphs of other
-videos ("out-of-fold").
+Reimplemented from its published description; plans by a language model are not released.
 """
 
 from __future__ import annotations
@@ -43,13 +35,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeppPlanner(NetworkPlanner[PlanNetwork]):
-    """Plans by projected diffusion with walks of a graph beside the plan.
+    """Plans by projected diffusion with walks of a graph beside the plan; tasks play no part.
 
-    The initial noises are the same for every query and are saved with the networks. Tasks play no
-    part.
-
-    Attributes:
-        step: Predicts ends and finds walks between them; None if the plan network is given none.
+    A step network predicts the first and the last action, a graph of the transitions in training
+    videos gives likely walks between them. Both are right about far more of their training windows
+    than of any others, and a plan network that learns from such walks trusts them too much when
+    planning. So training walks come from step networks and graphs of other videos ("out-of-fold").
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False)
@@ -61,7 +52,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     build = PlanNetwork
     loss = DiffusionLoss
     config: KeppConfig
-    step: StepModel | None = None
+    step: StepModel | None = None  # None if the plan network is given no walks
 
     @override
     @classmethod
@@ -186,8 +177,7 @@ def _out_of_fold_walks(
 ) -> tuple[NDArray[np.int64] | None, dict[str, TrainingResult]]:
     """Walks of training windows [N, R, T], each by a step network and a graph of other videos.
 
-    Every part of the videos has a training of its own. With a single video the result is None,
-    after a warning.
+    With a single video the result is None, after a warning.
     """
     count = min(config.folds, len(np.unique(train.video)))
     if count < 2:

@@ -17,17 +17,11 @@ __all__ = ["WalkGraph", "walk_block"]
 
 @dataclass(frozen=True, eq=False)
 class WalkGraph:
-    """Counted transitions, with the likeliest walks between two actions.
+    """Counted transitions, with the likeliest walks between two actions."""
 
-    Attributes:
-        counts: How often each action follows each other one, [K, K].
-        horizon: T ≥ 2, the actions of a walk.
-        count: R, walks for each pair of ends.
-    """
-
-    counts: NDArray[np.int64]
-    horizon: int
-    count: int
+    counts: NDArray[np.int64]  # [K, K]
+    horizon: int  # T ≥ 2, the actions of a walk
+    count: int  # R, walks for each pair of ends
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
@@ -35,16 +29,10 @@ class WalkGraph:
         return transition_probabilities(self.counts)
 
     def between(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The likeliest walks between each first and last action.
+        """The likeliest walks [N, R, T] between first and last actions [N, 2], likeliest first.
 
         Without any walk, the first action fills the first half of the plan (the longer one at odd
         T) and the last action the second; with fewer than R, the last walk is repeated.
-
-        Args:
-            ends: First and last actions [N, 2].
-
-        Returns:
-            Walks [N, R, T], likeliest first.
         """
         pairs, place = np.unique(ends, axis=0, return_inverse=True)
         found = [self._between(first, last) for first, last in pairs.tolist()]
@@ -62,18 +50,10 @@ class WalkGraph:
 
 
 def walk_block(walks: Tensor, action_count: int, *, summed: bool = False) -> Tensor:
-    """Walks as columns of a plan's matrix: at each step a weight for the action of each walk.
+    """Walks [B, R, T], likeliest first, as columns of a plan's matrix, float32 [B, T, K].
 
-    Weights fall in equal steps and add up to one: 2/3 and 1/3 for two walks.
-
-    Args:
-        walks: int64 [B, R, T], likeliest first; R may be 0, which gives zeros.
-        action_count: K.
-        summed: Whether the weights of agreeing walks are added up; otherwise the last walk's weight
-            is taken.
-
-    Returns:
-        float32 [B, T, K].
+    Weights fall in equal steps and add up to one: 2/3 and 1/3 for two walks. If walks agree, their
+    weights are `summed`, or the last one is taken.
     """
     batch, count, horizon = walks.shape
     block = torch.zeros(batch, horizon, action_count, device=walks.device)

@@ -20,15 +20,7 @@ class Interpolation(nn.Module):
 
     The maps are convolutions of width 3 over a single position, of which only the middle tap acts.
     There are three, as published; the middle one is repeated, or skipped, for `encodings` maps.
-
-    Args:
-        dim: E.
-        count: N, latents of a query.
-        encodings: Maps that each observation passes, at least two.
-        layers: Transformer layers.
-        heads: Heads of their attention; fewer if E is not a multiple.
-        feedforward: Width inside their MLPs.
-        dropout: Dropout inside them.
+    There are fewer `heads` if E, `dim`, is not a multiple.
     """
 
     def __init__(
@@ -81,15 +73,11 @@ class Interpolation(nn.Module):
 
 
 class LatentAttention(nn.Module):
-    """Features attend to a latent, inside a residual block.
+    """Features attend to a latent [B, E], inside a residual block.
 
     There is a single key, so its weight is 1 in every head: attention adds one projected vector at
     every position. The projections of queries and keys have no effect and are never learned; they
     are held because published sizes count them.
-
-    Args:
-        width: c, channels of the block.
-        dim: E.
     """
 
     def __init__(self, width: int, dim: int) -> None:

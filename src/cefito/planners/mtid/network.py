@@ -22,14 +22,10 @@ __all__ = ["MtidNetwork", "gradient_weights", "task_actions"]
 
 
 class MtidNetwork(DiffusionNetwork):
-    """Denoises PDPP's matrices, with a latent for each residual block of the U-Net.
-
-    Attributes:
-        task_actions: The actions of each task, bool [C, K]; only if plans keep to them.
-    """
+    """Denoises PDPP's matrices, with a latent for each residual block of the U-Net."""
 
     config: MtidConfig
-    task_actions: Tensor
+    task_actions: Tensor  # [C, K], if plans keep to the actions of their task
 
     def __init__(self, config: MtidConfig, shape: Shape) -> None:
         dim = shape.observation_dim
@@ -96,14 +92,7 @@ def gradient_weights(horizon: int, ends: float) -> Tensor:
 def task_actions(
     tasks: NDArray[np.int64], actions: NDArray[np.int64], task_count: int, action_count: int
 ) -> Tensor:
-    """The actions of each task in training windows, bool [C, K]; all for a task without windows.
-
-    Args:
-        tasks: Task ids [N].
-        actions: Action ids [N, T].
-        task_count: C.
-        action_count: K.
-    """
+    """The actions of each task in training windows, bool [C, K]; all for a task without windows."""
     known = np.zeros((task_count, action_count), dtype=bool)
     known[np.asarray(tasks)[:, None], actions] = True
     known[~known.any(axis=1)] = True

@@ -1,8 +1,6 @@
-"""MTID: masked temporal interpolation diffusion for procedure planning (Zhou et al., ICLR 2025).
+"""MTID: masked temporal interpolation diffusion (Zhou et al., ICLR 2025).
 
-Reimplemented from its published description. Plans are denoised as in PDPP; each residual block of
-the U-Net is given a latent between the initial observation and the goal, and errors weigh less from
-the ends of a plan towards its middle.
+Reimplemented from its published description.
 """
 
 from __future__ import annotations

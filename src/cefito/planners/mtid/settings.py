@@ -25,30 +25,21 @@ class MtidConfig(DiffusionConfig):
 
     The weight of the squared error falls linearly from `ends`, at the first and the last action, to
     1 in the middle.
-
-    Attributes:
-        interpolation: Whether there are latents; without them the U-Net is PDPP's.
-        encodings: Maps that each observation passes before the interpolation.
-        layers: Transformer layers over the latents.
-        heads: Heads of their attention; fewer if the features of an observation are not a multiple.
-        feedforward: Width inside their MLPs.
-        latent_dropout: Their dropout.
-        mask: Whether a plan keeps to the actions that its task has in the training windows, in
-            training and in planning (described in the paper, off in the released code). A task that
-            has no training window keeps to none.
-        tasks: What predicts tasks: MTID's "own" classifier, or the one that other methods "share".
     """
 
     steps: PositiveInt = 250
     ends: float = Field(6.0, gt=0)
-    interpolation: bool = True
+    interpolation: bool = True  # without latents the U-Net is PDPP's
+    # maps that each observation passes before the interpolation
     encodings: int = Field(2, ge=2, le=16)
-    layers: int = Field(5, ge=0, le=100)
-    heads: PositiveInt = 8
+    layers: int = Field(5, ge=0, le=100)  # of the transformer over the latents
+    heads: PositiveInt = 8  # fewer if the features of an observation are not a multiple
     feedforward: int = Field(2048, ge=1, le=1 << 20)
     latent_dropout: float = Field(0.1, ge=0, lt=1)
+    # Whether a plan keeps to the actions of its task in the training windows, if it has any
+    # (described in the paper, off in the released code).
     mask: bool = False
-    tasks: Literal["own", "shared"] = "own"
+    tasks: Literal["own", "shared"] = "own"  # own classifier, or the other methods'
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=581,
@@ -73,28 +64,16 @@ class MtidConfig(DiffusionConfig):
 
 
 class MtidClassifierConfig(Settings):
-    """MTID's own task classifier, a transformer over the two observations.
-
-    Attributes:
-        width: Of its layers.
-        layers: Number of transformer layers.
-        heads: Heads of their attention, a divisor of the width.
-        feedforward: Width inside their MLPs.
-        hidden: Width of the last hidden layer.
-        dropout: Share of hidden units zeroed in training.
-        normalise: Layer-normalise the observations first (published: no).
-        centre: Subtract the training windows' mean observation first (published: no).
-        training: How it is trained.
-    """
+    """MTID's own task classifier, a transformer over the two observations."""
 
     width: PositiveInt = 1024
     layers: PositiveInt = 2
     heads: PositiveInt = 4
     feedforward: PositiveInt = 4096
-    hidden: PositiveInt = 512
+    hidden: PositiveInt = 512  # width of the last hidden layer
     dropout: float = Field(0.4, ge=0, lt=1)
-    normalise: bool = False
-    centre: bool = False
+    normalise: bool = False  # layer-normalise the observations first (published: no)
+    centre: bool = False  # subtract the mean training observation first (published: no)
     training: ClassifierTrainingConfig = ClassifierTrainingConfig()
 
     @model_validator(mode="after")

@@ -15,18 +15,9 @@ class Critic(nn.Module):
     Generator and critic share an optimiser here. For a learning rate of its own, the critic's
     parameters are kept divided by that rate: steps of AdamW do not depend on the size of gradients,
     so parameters that are multiplied by the rate move by so much less.
-
-    Args:
-        states: Length of a state.
-        embedding: Length of an action's embedding.
-        action_count: K.
-        rate: Its step size as a share of the optimiser's.
-
-    Attributes:
-        seen: Number of windows trained on so far; whole passes over them decide whose turn it is.
     """
 
-    seen: Tensor
+    seen: Tensor  # windows trained on; whole passes over them decide whose turn it is
 
     def __init__(self, *, states: int, embedding: int, action_count: int, rate: float) -> None:
         super().__init__()
@@ -45,12 +36,7 @@ class Critic(nn.Module):
             parameter.div_(self.rate)
 
     def forward(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Logits that plans are true ones, float32 [B].
-
-        Args:
-            states: Decoded states [B, T, D'].
-            actions: Weights of the actions [B, T, K].
-        """
+        """Logits that plans of states [B, T, D'] and actions [B, T, K] are true, float32 [B]."""
         x = torch.cat([states, self._scaled(self.embedding, actions)], dim=2)
         for layer in self.steps:
             x = F.relu(self._scaled(layer, x))

@@ -30,11 +30,6 @@ def greedy(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
     Transitions are the softmax, over the earlier actions, of transition probabilities: so no two
     differ by more than a factor e. Further sequences begin with the next likeliest last actions;
     all are ordered by these alone, and none is optimal.
-
-    Args:
-        emissions: Logarithms [B, T, K].
-        counts: How often each action is followed by each, [K, K].
-        count: Sequences per query, at most K.
     """
     shares = torch.from_numpy(transition_probabilities(counts.cpu().numpy())).to(emissions.device)
     transitions = shares.log_softmax(dim=0)

@@ -35,12 +35,6 @@ class P3ivLoss(PlanLoss):
     one optimiser serves both and moves one at a time. Not published, and chosen here: the critic
     sees decoded states beside both true and decoded actions; the temperature of the Gumbel-softmax
     is 1; diversity compares logits.
-
-    Args:
-        network: The network to train, with its counts of transitions.
-        train: Training windows.
-        val: Validation windows.
-        names: Vectors of the actions' names [K, W]; None if states are not drawn to any.
     """
 
     def __init__(
@@ -123,14 +117,7 @@ class P3ivLoss(PlanLoss):
 
 
 def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """Penalty for like outputs of two noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
-
-    Args:
-        left: Outputs for the noise `one`.
-        right: Outputs for the noise `other`.
-        one: First noise [B, Z].
-        other: Second noise [B, Z].
-    """
+    """Penalty for like outputs of two noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|)."""
     ratio = (left - right).abs().mean() / (one - other).abs().mean()
     return 1 / (_CLOSEST + ratio)
 

@@ -25,16 +25,10 @@ __all__ = ["DecoderLayer", "Outputs", "P3ivNetwork"]
 
 @dataclass(frozen=True)
 class Outputs:
-    """Outputs of the decoder for B queries.
+    """Outputs of the decoder for B queries."""
 
-    Attributes:
-        logits: Of each action at each step, float32 [B, T, K].
-        states: The decoded state at each step, in the space of encoded names, float32 [B, T, D'],
-            D' = width − noise.
-    """
-
-    logits: Tensor
-    states: Tensor
+    logits: Tensor  # float32 [B, T, K]
+    states: Tensor  # decoded, in the space of encoded names, float32 [B, T, D'], D' = width − noise
 
 
 class P3ivNetwork(nn.Module):
@@ -45,33 +39,15 @@ class P3ivNetwork(nn.Module):
     action at the initial token, the last one at the goal's, the others at the first empty tokens;
     the last empty token is only attended to. (At T = 1 the action is read at the initial token.)
     The published network for CrossTask and COIN has one class more, which no step has.
-
-    Args:
-        config: Sizes and options.
-        shape: E, K, T, and W, the width of the vectors of names; 0 for no language head.
-
-    Attributes:
-        critic: Judges plans in training; None otherwise.
-        mean: Subtracted from the observations [E].
-        scale: The observations are divided by it.
-        counts: How often each action follows each in training [K, K].
-        noises: Noises that plans are decoded from [N, Z], the same for every query; so a query has
-            one plan, alone or among others.
-        dropout_seed: Seed of the dropout in planning, if there is any.
-        hashed: Whether the names' vectors were hashed from them.
-        positions: Sines and cosines of the tokens' places [T + 1, D'].
-
-    Raises:
-        ConfigError: Observations cannot be divided into rows.
     """
 
-    mean: Tensor
-    scale: Tensor
-    counts: Tensor
-    noises: Tensor
-    dropout_seed: Tensor
-    hashed: Tensor
-    positions: Tensor
+    mean: Tensor  # [E]
+    scale: Tensor  # observations are divided by it
+    counts: Tensor  # transitions in training [K, K]
+    noises: Tensor  # [N, Z], the same for every query, which has one plan so
+    dropout_seed: Tensor  # of the dropout in planning, if any
+    hashed: Tensor  # whether the names' vectors were hashed from them
+    positions: Tensor  # of the tokens, [T + 1, D']
 
     def __init__(self, config: P3ivConfig, shape: Shape) -> None:
         observation_dim, actions = shape.observation_dim, shape.actions
@@ -117,10 +93,7 @@ class P3ivNetwork(nn.Module):
         )
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw weights and noises anew: Kaiming-uniform, zero biases, normal memory.
-
-        How the published weights are drawn is not known.
-        """
+        """Draw all anew: Kaiming-uniform layers, zero biases, normal memory (not published)."""
         draw_layers(self, generator)
         nn.init.normal_(self.memory, generator=generator)
         if self.critic is not None:
@@ -174,17 +147,12 @@ class P3ivNetwork(nn.Module):
         return self.language(vectors).float()  # type: ignore[no-any-return]
 
     def emissions(self, initial: Tensor, goal: Tensor, samples: int | None = None) -> Tensor:
-        """Log-probability of each action at each step, float64 [B, T, K].
+        """Log-probability of each action at each step, float64 [B, T, K], by so many noises or all.
 
         With several passes per query it is the share of the noises for which an action is the
         likeliest. The mean of the passes' probabilities counts as one noise more (not published),
-        so that no action is impossible and actions that are the likeliest for none are ordered.
-        A single pass is taken as it is.
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            samples: Number of noises; all by default.
+        so that no action is impossible and actions that are the likeliest for none are ordered. A
+        single pass is taken as it is.
         """
         passes = min(self.config.passes, samples or self.config.passes)
         if passes > 1 or self.config.test_dropout:

@@ -1,9 +1,6 @@
 """P3IV: probabilistic procedure planning from instructional videos (Zhao et al., CVPR 2022).
 
-Reimplemented from its published description. A transformer decoder with learned memory gives the
-actions and states of a plan in one pass; states are drawn to the names of their actions, so that no
-observation between initial and goal is needed. Noise makes the decoder probabilistic: a plan is
-decoded from the actions that many noises lead to, and from the transitions of training.
+Reimplemented from its published description.
 """
 
 from __future__ import annotations

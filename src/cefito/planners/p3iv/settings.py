@@ -13,67 +13,37 @@ __all__ = ["P3ivConfig", "P3ivSettings"]
 
 
 class P3ivConfig(Settings):
-    """P3IV (Zhao et al., CVPR 2022): weakly supervised planning with a probabilistic decoder.
+    """P3IV (Zhao et al., CVPR 2022): weakly supervised planning with a probabilistic decoder."""
 
-    Attributes:
-        rows: R; observations are so many feature rows of equal length side by side, which are
-            encoded one by one and averaged. It must divide their number of features.
-        hidden: Width of the hidden layer of the observation encoder and of all heads.
-        width: D of the decoder's tokens, noise included.
-        noise: Numbers of a token that are noise, one vector for all tokens of a sample; 0 for a
-            deterministic planner.
-        layers: Layers of the decoder.
-        heads: Attention heads.
-        feedforward: Width of the feed-forward layers.
-        memory: Memory of a layer. "slots": attention over all learned slots, as the paper
-            describes; "released": one learned vector per layer, the effect of the released code.
-        slots: Learned slots of memory, of "slots" only.
-        token_dropout: Share of the tokens' features zeroed in training.
-        dropout: Share of the decoder's hidden units and attention weights zeroed in training.
-        test_dropout: Whether both stay on in planning, as in the released code; from one seed that
-            is saved with the weights.
-        whiten: Subtract the mean of all features of the training observations, and divide by their
-            deviation: two numbers.
-        normalise: Layer-normalise the feature rows (published: no).
-        centre: Subtract each feature's own mean (published: no).
-        language: Vectors that the decoded states are drawn to in training. "text": the data set's
-            text vectors of the action names, as published; "names": fixed vectors hashed from the
-            names in their place; "auto": text if there is any, else names.
-        name_width: Length of the vectors that are hashed from names.
-        contrastive: Weight of the loss that draws states to the names of their actions; 0 for none.
-        adversarial: Weight of a critic's judgement in the loss; 0 for no critic.
-        diversity: Weight of the loss that keeps two noises apart; 0 for none.
-        critic_rate: Step size of the critic as a share of the generator's.
-        samples: Noises that a plan is decoded from, drawn once.
-        validation_samples: The first so many of them choose the epoch.
-        decoding: "viterbi": the likeliest sequences under samples and transitions; "greedy": from
-            the last action backwards, each by itself, the effect of the released code.
-        training: How it is trained.
-    """
-
-    rows: PositiveInt = 3
-    hidden: PositiveInt = 256
-    width: PositiveInt = 128
-    noise: NonNegativeInt = 32
+    rows: PositiveInt = 3  # of equal length in an observation, encoded one by one and averaged
+    hidden: PositiveInt = 256  # of the observation encoder and of all heads
+    width: PositiveInt = 128  # of tokens, noise included
+    noise: NonNegativeInt = 32  # numbers of a token that are noise; 0: deterministic
     layers: PositiveInt = 2
     heads: PositiveInt = 8
     feedforward: PositiveInt = 128
+    # "slots": attention over all, as in the paper; "released": one vector per layer, as in the code
     memory: Literal["slots", "released"] = "slots"
-    slots: PositiveInt = 106
-    token_dropout: float = Field(0.1, ge=0, lt=1)
-    dropout: float = Field(0.3, ge=0, lt=1)
-    test_dropout: bool = False
-    whiten: bool = True
-    normalise: bool = False
-    centre: bool = False
+    slots: PositiveInt = 106  # of memory "slots" only
+    token_dropout: float = Field(0.1, ge=0, lt=1)  # of the tokens' features
+    dropout: float = Field(0.3, ge=0, lt=1)  # of hidden units and attention weights
+    test_dropout: bool = False  # both stay on in planning (released code), by a saved seed
+    whiten: bool = True  # by the mean and deviation of all features: two numbers
+    normalise: bool = False  # layer-normalise the feature rows (published: no)
+    centre: bool = False  # subtract each feature's own mean (published: no)
+    # Vectors that decoded states are drawn to in training: the "text" vectors of the action names
+    # (published), vectors hashed from the "names", or "auto": text if there is any.
     language: Literal["auto", "text", "names"] = "auto"
-    name_width: PositiveInt = 512
+    name_width: PositiveInt = 512  # of hashed vectors
+    # weight of the loss that draws states to names; 0 for none
     contrastive: float = Field(0.5, ge=0)
-    adversarial: float = Field(0.1, ge=0)
+    adversarial: float = Field(0.1, ge=0)  # weight of a critic's judgement; 0 for no critic
+    # weight of the loss that keeps two noises apart; 0 for none
     diversity: float = Field(0.1, ge=0)
-    critic_rate: float = Field(1 / 70, gt=0)
-    samples: PositiveInt = 1500
-    validation_samples: PositiveInt = 200
+    critic_rate: float = Field(1 / 70, gt=0)  # the critic's step size as a share of the generator's
+    samples: PositiveInt = 1500  # noises that a plan is decoded from, drawn once
+    validation_samples: PositiveInt = 200  # so many of them choose the epoch
+    # "greedy": from the last action backwards, as in the released code
     decoding: Literal["viterbi", "greedy"] = "viterbi"
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(

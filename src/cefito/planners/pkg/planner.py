@@ -27,13 +27,9 @@ __all__ = ["PkgBeamPlanner", "PkgPlanner", "StepNetwork"]
 
 
 class StepNetwork(ProposalNetwork):
-    """Predicts the first and the last action of a plan, and holds the graph of transitions.
+    """Predicts the first and the last action of a plan, and holds the graph of transitions."""
 
-    Attributes:
-        counts: How often training windows show one action after another, [K, K].
-    """
-
-    counts: Tensor
+    counts: Tensor  # how often windows show one action after another, [K, K]
 
     def __init__(self, config: PkgConfig, shape: Shape) -> None:
         actions = shape.actions
@@ -78,11 +74,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     @classmethod
     def loss(cls, network: StepNetwork, train: Windows, val: Windows) -> ProposalLoss:
         return ProposalLoss(
-            proposal=network,
-            train=_ends(train),
-            val=_ends(val),
-            actions={},
-            config=network.training_config,
+            proposal=network, train=_ends(train), val=_ends(val), config=network.training_config
         )
 
     @override
@@ -131,11 +123,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
         return np.asarray(finite_outputs(logits, self.title).float().cpu().numpy())
 
     def predict_ends(self, queries: Queries) -> NDArray[np.int64]:
-        """The true first and last actions if given, else the likeliest, each by itself, [N, 2].
-
-        Raises:
-            DataError: Given actions that it does not know.
-        """
+        """The true first and last actions if given, else the likeliest, each by itself, [N, 2]."""
         queries.check_ends(self.shape.actions)
         if queries.ends is not None:
             return queries.ends

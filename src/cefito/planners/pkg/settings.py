@@ -18,14 +18,7 @@ __all__ = ["PkgConfig", "PkgSettings"]
 
 
 class PkgConfig(Settings):
-    """Procedural knowledge graph: the likeliest path between a predicted first and last action.
-
-    Attributes:
-        network: The step model.
-        training: How the step model is trained.
-        smoothing: Added to the count of every transition.
-        width: Of the beam search "pkg-beam": paths kept.
-    """
+    """Procedural knowledge graph: the likeliest path between a predicted first and last action."""
 
     network: ProposalConfig = ProposalConfig(hidden=(512, 512), dropout=0.2)
     training: TrainingConfig = TrainingConfig(
@@ -36,8 +29,8 @@ class PkgConfig(Settings):
         stopping=StoppingConfig(every=2, patience=0, windows=0),
         augmentation=AugmentationConfig(noise=0.3),
     )
-    smoothing: float = Field(0.0, ge=0)
-    width: int = Field(10, ge=1)
+    smoothing: float = Field(0.0, ge=0)  # added to the count of every transition
+    width: int = Field(10, ge=1)  # paths kept by the beam search
 
 
 class PkgSettings(Settings):

@@ -74,10 +74,7 @@ class PlanLlmNetwork(SchemaNetwork):
 
 
 class Exchange(nn.Module):
-    """An encoder over a query's states, without positions: post-norm layers with ReLU.
-
-    Feed-forward layers are as wide as the states, as published.
-    """
+    """An encoder over a query's states: post-norm ReLU layers of their width, no positions."""
 
     def __init__(self, *, width: int, heads: int, layers: int) -> None:
         super().__init__()

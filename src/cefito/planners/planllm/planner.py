@@ -1,9 +1,6 @@
 """PlanLLM-style planning (after Yang et al., AAAI 2025), without its language models.
 
-Reimplemented from its published description: SCHEMA's parts, an exchange between the two encoded
-states, and a transformer of learned queries in BERT's place. The published encoder also sees the
-true states between the steps, in planning too. Here `PlanLlmPlanner` sees the initial and the goal
-observation alone; `LeakyPlanner` keeps the leak, as an oracle.
+The published encoder sees the true states between the steps; `LeakyPlanner` alone keeps that.
 """
 
 from __future__ import annotations

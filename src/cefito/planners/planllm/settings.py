@@ -16,34 +16,20 @@ class PlanLlmConfig(SchemaConfig):
 
     The published query transformer is BERT-base; here it is a small one, of learned weights. The
     losses on text of the published training are left out.
-
-    Attributes:
-        exchange: Layers of each of the two encoders in which the states see each other; 0 leaves
-            both out.
-        exchange_heads: Their attention heads.
-        query_layers: Layers of the query transformer; 0 leaves it out.
-        query_heads: Its attention heads.
-        query_feedforward: Width of its feed-forward layers; 0 for four times the tokens' width.
-        query_dropout: Share of its hidden units zeroed in training.
-        focus: Exponent γ of the focal loss of the actions; 0 is cross-entropy.
     """
 
     width: PositiveInt = 512
     state_task: bool = False
-    exchange: NonNegativeInt = 2
+    exchange: NonNegativeInt = 2  # layers of each of the two encoders; 0 leaves them out
     exchange_heads: PositiveInt = 8
-    query_layers: NonNegativeInt = 4
+    query_layers: NonNegativeInt = 4  # of the query transformer; 0 leaves it out
     query_heads: PositiveInt = 8
-    query_feedforward: NonNegativeInt = 0
+    query_feedforward: NonNegativeInt = 0  # 0 for four times the tokens' width
     query_dropout: float = Field(0.1, ge=0, lt=1)
-    focus: float = Field(1.0, ge=0)
+    focus: float = Field(1.0, ge=0)  # exponent γ of the focal loss; 0 is cross-entropy
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
-            epochs=500,
-            batch_size=256,
-            learning_rate=1e-3,
-            weight_decay=0.02,
-            clip=0.01,
+            epochs=500, batch_size=256, learning_rate=1e-3, weight_decay=0.02, clip=0.01
         ),
         stopping=StoppingConfig(every=1, patience=0, windows=0),
     )

@@ -1,7 +1,6 @@
 """A decoder whose queries all attend to one memory: the descriptions of all actions.
 
-Published code repeats the memory for every query of a batch. As it is the same for all, its keys
-and values are projected once here, and the tokens of all queries attend to them as one batch.
+The memory is the same for all queries, so its keys and values are projected once.
 """
 
 from __future__ import annotations

@@ -25,18 +25,11 @@ _LEFT_OUT = 0.3  # share of the videos left out of mean observations at each ste
 
 
 class SchemaLoss(PlanLoss):
-    """Errors of actions, tasks, alignment and decoded states.
+    """Cross-entropy of actions, tasks and alignment (of both ends), and errors of decoded states.
 
-    The error of actions and tasks is cross-entropy; so is the error of the alignment, over initial
-    and goal observations together. The target of a decoded state is the mean of the encoded
-    descriptions of the state after the action before it and of the state before the action behind
-    it; no gradient flows into them.
-
-    Args:
-        network: The network to train, with descriptions and counts of transitions.
-        train: Training windows, whose true tasks are given.
-        val: Validation windows, whose tasks the network predicts.
-        text: Its descriptions, which it holds itself.
+    The target of a decoded state is the mean of the encoded descriptions of the state after the
+    action before it and of the state before the action behind it; no gradient flows into them. The
+    true tasks are given in training, the predicted ones in validation.
     """
 
     def __init__(

@@ -24,48 +24,29 @@ _SCALE = math.log(1 / 0.07)  # logarithm of the initial factor of the cosines (p
 
 @dataclass(frozen=True)
 class Memory:
-    """The descriptions that all queries are decoded over.
+    """The descriptions that all queries are decoded over."""
 
-    Attributes:
-        encoded: Encoded descriptions of the R states before and the R after each action,
-            [K, 2, R, D]; None if there are none.
-        states: Their keys and values for the decoder of states.
-        actions: Their keys and values for the decoder of actions.
-    """
-
-    encoded: Tensor | None
-    states: Keys
-    actions: Keys
+    encoded: Tensor | None  # R states before and R after each action, [K, 2, R, D]
+    states: Keys  # keys and values for the decoder of states
+    actions: Keys  # keys and values for the decoder of actions
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Two encoded observations of B queries.
+    """Two encoded observations of B queries."""
 
-    Attributes:
-        aligned: As descriptions are compared with them, [B, 2, D].
-        states: As they are decoded from, [B, 2, D].
-    """
-
-    aligned: Tensor
-    states: Tensor
+    aligned: Tensor  # as descriptions are compared with them, [B, 2, D]
+    states: Tensor  # as they are decoded from, [B, 2, D]
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Outputs of the network for B queries.
+    """Outputs of the network for B queries."""
 
-    Attributes:
-        actions: Logits of each step's action, float32 [B, T, K].
-        tasks: Logits of the tasks, float32 [B, C].
-        aligned: Encoded initial and goal observations, [B, 2, D].
-        between: Decoded states between the steps, [B, T - 1, D].
-    """
-
-    actions: Tensor
-    tasks: Tensor
-    aligned: Tensor
-    between: Tensor
+    actions: Tensor  # logits, float32 [B, T, K]
+    tasks: Tensor  # logits, float32 [B, C]
+    aligned: Tensor  # encoded initial and goal observations, [B, 2, D]
+    between: Tensor  # decoded states between the steps, [B, T - 1, D]
 
 
 class SchemaNetwork(nn.Module):
@@ -74,20 +55,11 @@ class SchemaNetwork(nn.Module):
     The states between the steps are decoded from the two observations, then the actions from all
     states; both over the descriptions of all actions. A projection and a second factor that the
     published network has but nothing reads are left out, D² + D + 1 numbers.
-
-    Args:
-        config: Widths and options.
-        shape: E, C, K, T, and W, the width of the descriptions; 0 if there are no fixed ones.
-
-    Attributes:
-        mean: Subtracted from the observations, [E].
-        counts: How often each action is followed by each in training, [K, K].
-        descriptions: The descriptions to encode [K, 2R, W], if there are any.
     """
 
-    mean: Tensor
-    counts: Tensor
-    descriptions: Tensor
+    mean: Tensor  # [E]
+    counts: Tensor  # how often each action is followed by each in training, [K, K]
+    descriptions: Tensor  # [K, 2R, W], if there are any
     state_positions: Tensor
     action_positions: Tensor
 
@@ -149,12 +121,7 @@ class SchemaNetwork(nn.Module):
     def memory(
         self, descriptions: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Memory:
-        """Encode the descriptions and project them once, for any number of queries.
-
-        Args:
-            descriptions: Used instead of its own, [K, 2R, W].
-            generator: In training, the source of dropout.
-        """
+        """Encode the descriptions, or others [K, 2R, W], and project them once, for all queries."""
         if not self.has_memory:
             return Memory(None, (), ())
         if self.description is None:
@@ -195,11 +162,7 @@ class SchemaNetwork(nn.Module):
     ) -> Outputs:
         """Decode the states between encoded observations, then the actions.
 
-        Args:
-            encoded: Initial and goal observations.
-            tasks: Task ids [B]: the true ones in training; None for the likeliest.
-            memory: The result of `memory`.
-            generator: In training, the source of dropout.
+        Task ids [B] are the true ones in training; None takes the likeliest.
         """
         drop = dropping(self.config.dropout, generator)
         states = encoded.states
@@ -227,15 +190,10 @@ class SchemaNetwork(nn.Module):
         return states.new_zeros(())
 
     def alignment(self, aligned: Tensor, encoded: Tensor) -> Tensor:
-        """Compare observations with each action: learned factor × mean cosine to its descriptions.
+        """Logits, float32 [B, 2, K]: factor × mean cosine of states [B, 2, D] to [K, 2, R, D].
 
-        Args:
-            aligned: Encoded initial and goal observations [B, 2, D].
-            encoded: Encoded descriptions [K, 2, R, D].
-
-        Returns:
-            Logits, float32 [B, 2, K]: of the initial observation with the descriptions before the
-            action, of the goal with those after it.
+        The initial observation is compared with the descriptions before the action, the goal with
+        the ones after it.
         """
         means = F.normalize(encoded.float(), dim=-1).mean(dim=2)
         cosines = torch.einsum("bed,ked->bek", F.normalize(aligned.float(), dim=-1), means)

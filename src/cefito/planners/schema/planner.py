@@ -1,8 +1,6 @@
 """SCHEMA: procedure planning by the state changes of steps (Niu et al., ICLR 2024).
 
-Reimplemented from its published description. The states between the steps are decoded from the two
-observations, the actions from all states, both over descriptions of the states before and after
-each action; the actions' probabilities are decoded over the transitions of training videos.
+Reimplemented from its published description.
 """
 
 from __future__ import annotations

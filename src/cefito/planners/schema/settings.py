@@ -16,59 +16,32 @@ Described = Literal["file", "templates", "observations", "names", "free", "none"
 
 
 class SchemaConfig(Settings):
-    """SCHEMA: the states between are decoded first, then the actions, over described states.
+    """SCHEMA: the states between are decoded first, then the actions, over described states."""
 
-    Attributes:
-        hidden: Width of the observation encoder's first layer; 0 for twice the features of an
-            observation.
-        width: Width of tokens, even.
-        heads: Attention heads of the decoders.
-        layers: Layers of each decoder.
-        feedforward: Width of the decoders' feed-forward layers; 0 for twice the tokens' width.
-        input_dropout: Share of the features of observations and descriptions zeroed in training.
-        dropout: Share of the hidden units of decoders and heads zeroed in training.
-        normalise: Layer-normalise the observations first (published: raw).
-        centre: Subtract the training windows' mean observation first (published: no).
-        descriptions: Descriptions of the states before and after each action. A .npy file with
-            embeddings of sentences, [K, 6, W] (three before, then three after), as published; or,
-            without such a file, "templates": sentences from fixed templates through a text encoder;
-            "observations": the mean observations at the start and the end of each action over
-            training windows; "names": fixed vectors hashed from the actions' names; "free": six
-            learned vectors for each action; "none": no descriptions, so no memory to decode over
-            and nothing to align with.
-        name_width: W of the vectors that are hashed from names.
-        text_encoder: Of templates: "clip", "t5", a folder, or a name on the hub.
-        text_layer: Layer that is read of the text encoder; empty for its kind's first layer.
-        state_task: Whether the decoder of states is given the logits of the tasks (published: yes,
-            but not for NIV).
-        alignment: Weight of the alignment's loss; 0 for none.
-        task: Weight of the task's loss.
-        states: Weight of the error of the decoded states.
-        transitions: Where transitions are counted: in whole training "videos", or in "windows", in
-            which the middle of long videos counts more often.
-        smoothing: Added to every count of a transition.
-        training: How it is trained.
-    """
-
-    hidden: NonNegativeInt = 0
-    width: PositiveInt = 128
-    heads: PositiveInt = 32
-    layers: PositiveInt = 2
-    feedforward: NonNegativeInt = 0
-    input_dropout: float = Field(0.4, ge=0, lt=1)
-    dropout: float = Field(0.2, ge=0, lt=1)
-    normalise: bool = False
-    centre: bool = False
+    hidden: NonNegativeInt = 0  # of the observation encoder's first layer; 0 for 2 E
+    width: PositiveInt = 128  # of tokens, even
+    heads: PositiveInt = 32  # of the decoders
+    layers: PositiveInt = 2  # of each decoder
+    feedforward: NonNegativeInt = 0  # of the decoders; 0 for twice the tokens' width
+    input_dropout: float = Field(0.4, ge=0, lt=1)  # of observations and descriptions
+    dropout: float = Field(0.2, ge=0, lt=1)  # inside decoders and heads
+    normalise: bool = False  # layer-normalise the observations first (published: raw)
+    centre: bool = False  # subtract the mean training observation first (published: no)
+    # A .npy file of embeddings [K, 6, W] (three before, three after each action), as published; or
+    # "templates": sentences from templates through a text encoder; "observations": the mean ones at
+    # the start and the end of each action; "names": vectors hashed from the names; "free": six
+    # learned vectors for each action; "none": no memory and no alignment.
     descriptions: str = Field("names", min_length=1)
-    name_width: PositiveInt = 768
+    name_width: PositiveInt = 768  # W of hashed vectors
+    # of templates: "clip", "t5", a folder, or a name on the hub
     text_encoder: str = "openai/clip-vit-large-patch14-336"
-    text_layer: str = "projected"
-    state_task: bool = True
-    alignment: float = Field(1.0, ge=0)
-    task: float = Field(1.0, gt=0)
-    states: float = Field(0.1, ge=0)
-    transitions: TransitionSource = "videos"
-    smoothing: float = Field(0.0, ge=0)
+    text_layer: str = "projected"  # empty for the first layer of the encoder's kind
+    state_task: bool = True  # task logits go to the decoder of states (published: not for NIV)
+    alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for none
+    task: float = Field(1.0, gt=0)  # weight of its loss
+    states: float = Field(0.1, ge=0)  # weight of the error of the decoded states
+    transitions: TransitionSource = "videos"  # see `counted_transitions`
+    smoothing: float = Field(0.0, ge=0)  # added to every count of a transition
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=500,

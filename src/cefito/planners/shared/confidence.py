@@ -27,15 +27,8 @@ def confident_temperature(
 
     Maximises the log-likelihood of "the best plan is right", with a video as one observation, since
     windows of a video are not independent. The logarithm of the temperature is shrunk towards
-    log(centre), so that few videos move it little.
-
-    Args:
-        sure: Probabilities of the queries' best plans [N] at a temperature.
-        right: Whether these are right [N].
-        videos: Number of videos that the queries come from.
-        centre: The temperature without any query.
-        lowest: Least temperature.
-        highest: Greatest.
+    log(centre), so that few videos move it little. `sure` gives the probabilities of the queries'
+    best plans [N] at a temperature, `right` is whether these are right [N].
     """
     from scipy.optimize import minimize_scalar
 

@@ -1,9 +1,7 @@
-"""Descriptions of the states before and after each action, for methods that compare with them.
+"""Descriptions of the states before and after each action, and substitutes for them.
 
-Published are embeddings of sentences that a language model wrote (SCHEMA, ViterbiPlanNet). Few data
-sets have such sentences. Substitutes are sentences from templates through a text encoder; mean
-observations at the start and at the end of each action; vectors hashed from the actions' names,
-which do not show which actions are alike; and vectors that a network learns.
+Published are embeddings of sentences by a language model (SCHEMA, ViterbiPlanNet); few sets have
+them.
 """
 
 from __future__ import annotations
@@ -43,16 +41,7 @@ _DEVIATION = 2**16  # its standard deviation, but for a share of 1e-10
 
 
 def read_descriptions(path: Path, *, actions: int, setting: str) -> NDArray[np.float32]:
-    """Embeddings of descriptions from a .npy file.
-
-    Args:
-        path: The file, [K, 6, W].
-        actions: K.
-        setting: The setting that names it, for the message.
-
-    Raises:
-        DataError: It is missing, damaged, or has another shape.
-    """
+    """Embeddings of descriptions [K, 6, W] from a .npy file, which the `setting` names."""
     array = load_npy(path, f"Correct {setting}: a .npy file, or names, free or none without one.")
     shape = (actions, DESCRIPTIONS, None)
     check_array(array, shape=shape, place=str(path), rows="action")
@@ -62,19 +51,12 @@ def read_descriptions(path: Path, *, actions: int, setting: str) -> NDArray[np.f
 
 
 def name_vectors(names: Sequence[str], width: int) -> NDArray[np.float32]:
-    """Six vectors for each name, of independent coordinates that are nearly standard normal.
+    """Six vectors for each of K names, [K, 6, W], of independent, nearly standard normal numbers.
 
-    A coordinate is the centred sum of twelve 16-bit numbers of the name's hash (SHAKE-256), divided
-    by its deviation: whole numbers until the last step, so the same to the bit everywhere. Equal
-    names of different actions are hashed with a counter: these belong to different tasks, for which
+    A number is the centred sum of twelve 16-bit numbers of the name's hash (SHAKE-256), divided by
+    its deviation: whole numbers until the last step, so the same to the bit everywhere. Equal names
+    of different actions are hashed with a counter: these belong to different tasks, for which
     sentences would differ too.
-
-    Args:
-        names: Names of the actions; K.
-        width: W.
-
-    Returns:
-        Vectors [K, 6, W].
     """
     vectors = np.empty((len(names), DESCRIPTIONS, width), dtype=np.float32)
     met: Counter[str] = Counter()
@@ -88,12 +70,7 @@ def name_vectors(names: Sequence[str], width: int) -> NDArray[np.float32]:
 
 
 def template_sentences(action: str, goal: str = "") -> tuple[str, ...]:
-    """Six sentences on the states before and after an action, from fixed templates.
-
-    Args:
-        action: Name of the action.
-        goal: Name of its task; empty if no task has the action.
-    """
+    """Six sentences on the states before and after an action, for a task (empty if it has none)."""
     purpose = f" for the goal of {goal}" if goal else ""
     return tuple(
         sentence
@@ -107,19 +84,7 @@ def template_sentences(action: str, goal: str = "") -> tuple[str, ...]:
 
 
 def template_vectors(taxonomy: Taxonomy, encoder: TextEncoder) -> NDArray[np.float32]:
-    """Embeddings of each action's sentences from templates, averaged over the tasks that have it.
-
-    Args:
-        taxonomy: K actions and their tasks.
-        encoder: Encodes the sentences.
-
-    Returns:
-        Vectors [K, 6, W].
-
-    Raises:
-        ConfigError: As the encoder.
-        DataError: A sentence has more tokens than the encoder reads.
-    """
+    """Embeddings of each action's sentences from templates, averaged over its tasks, [K, 6, W]."""
     goals: list[list[str]] = [[] for _ in taxonomy.actions]
     for task in taxonomy.tasks:
         for action in task.actions:
@@ -144,12 +109,8 @@ class EndMeans:
 
     Windows show the start of their first action and the end of their last; as they overlap, these
     are nearly all steps of a video of T steps and more. Training draws means without the videos of
-    the batch, as `ActionMeans` does; else a window would recognise itself in them.
-
-    Args:
-        windows: Training windows, of K actions.
-        prepared: Applied to observations [..., E] before they are averaged.
-        device: Where they are kept.
+    the batch, as `ActionMeans` does; else a window would recognise itself in them. Observations
+    [..., E] are `prepared` before they are averaged.
     """
 
     def __init__(

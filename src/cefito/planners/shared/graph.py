@@ -35,14 +35,9 @@ def transition_counts(windows: Windows, action_count: int) -> NDArray[np.int64]:
 def transition_probabilities(
     counts: NDArray[np.int64], *, smoothing: float = 0.0
 ) -> NDArray[np.float64]:
-    """Probability of each next action: every row divided by its sum.
+    """Probability of each next action [K, K]: counts plus smoothing, each row divided by its sum.
 
-    Args:
-        counts: Transition counts [K, K].
-        smoothing: Added to every count.
-
-    Returns:
-        Probabilities [K, K]; without smoothing, zero after an action that nothing follows.
+    Without smoothing, zero after an action that nothing follows.
     """
     raised = counts + smoothing
     sums = raised.sum(axis=1, keepdims=True)
@@ -52,21 +47,13 @@ def transition_probabilities(
 def transition_costs(
     counts: NDArray[np.int64], *, horizon: int, smoothing: float = 0.0
 ) -> NDArray[np.float64]:
-    """Cost of each transition in a path: minus the logarithm of its probability, if positive.
+    """Cost of each transition in a path of T actions [K, K]: −log of its probability, if positive.
 
     A transition of probability zero costs minus the logarithm of the share of all transitions that
     lead to its second action (one added to each of these counts, so that every share is positive),
     and in addition more than any path of T actions can cost without one. So paths are ordered by
     the number of unseen transitions, then by the product of probabilities and shares. All costs are
     finite: any two actions are connected.
-
-    Args:
-        counts: Transition counts [K, K].
-        horizon: T, the number of actions of the paths.
-        smoothing: Added to every count before rows are divided by their sums.
-
-    Returns:
-        Costs [K, K].
     """
     probabilities = transition_probabilities(counts, smoothing=smoothing)
     entered = counts.sum(axis=0) + 1
@@ -85,26 +72,16 @@ def cheapest_paths(
     count: int,
     width: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Paths of T actions from one action to another, cheapest first.
+    """Paths of T ≥ 2 actions from one to another [k, T], cheapest first, and their costs [k].
 
     Costs equal to nine decimals are ties, ordered by ids. Infinite costs forbid; paths with an
     infinite cost come last.
 
     Without `width` the paths are the `count` cheapest of all K^(T-2): prefixes are kept by their
     cost plus the least cost of any continuation, which some path attains, so that no more than
-    `count` prefixes of a length can begin one of the cheapest. With it, prefixes of up to T - 1
-    actions are kept by their own cost (beam search), and then ended by the last action.
-
-    Args:
-        costs: Cost of each transition [K, K].
-        first: First action of the paths.
-        last: Last action of the paths.
-        horizon: T ≥ 2.
-        count: Most paths to return; there may be fewer, or the beam may hold fewer.
-        width: Prefixes that a beam search keeps; None for an exact search.
-
-    Returns:
-        Paths [k, T] and their costs [k], rounded to nine decimals.
+    `count` prefixes of a length can begin one of the cheapest. With it, so many prefixes of up to T
+    - 1 actions are kept by their own cost (beam search), and then ended by the last action; there
+    may be fewer than `count`.
     """
     # least cost of a continuation after an action, at the places T - 2, T - 3, ..., 1 (from 0)
     ahead = [costs[:, last]]
@@ -129,20 +106,10 @@ def cheapest_paths(
 def likeliest_walks(
     probabilities: NDArray[np.float64], *, first: int, last: int, horizon: int, count: int
 ) -> NDArray[np.int64]:
-    """Walks of T actions from one to another along seen transitions, likeliest first.
+    """At most `count` walks of T ≥ 2 actions along seen transitions [k, T], likeliest first.
 
     A walk may repeat an action. Its score is the product of its transitions' probabilities; scores
     equal to nine decimals of their logarithm are ties, ordered by ids.
-
-    Args:
-        probabilities: Of each next action [K, K], zero for unseen transitions.
-        first: First action of the walks.
-        last: Last action of the walks.
-        horizon: T ≥ 2.
-        count: Most walks to return.
-
-    Returns:
-        Walks [k, T]; there may be fewer, even zero.
     """
     costs = np.full(probabilities.shape, np.inf)
     np.log(probabilities, out=costs, where=probabilities > 0)

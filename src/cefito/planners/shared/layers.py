@@ -35,12 +35,7 @@ def draw_layers(network: nn.Module, generator: torch.Generator) -> None:
 
 
 class Attention(nn.Module):
-    """Multi-head attention whose weights are dropped as well.
-
-    Args:
-        width: D, a multiple of `heads`.
-        heads: H.
-    """
+    """Multi-head attention whose weights are dropped as well; `width` is a multiple of `heads`."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -70,12 +65,6 @@ class PostNormLayer(nn.Module):
     """Self-attention and an MLP, each normalised after it is added.
 
     Dropout acts on the attention's weights, on its output, inside the MLP and on the MLP's output.
-
-    Args:
-        width: D, a multiple of `heads`.
-        heads: Heads of the attention.
-        hidden: Width inside the MLP.
-        activation: Of the MLP.
     """
 
     def __init__(self, width: int, heads: int, hidden: int, activation: Drop) -> None:

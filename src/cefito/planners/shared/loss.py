@@ -18,15 +18,9 @@ __all__ = ["PlanLoss", "mean_term"]
 
 
 class PlanLoss:
-    """Base of losses that are validated by the best plan of each validation window.
+    """Base of losses that are validated by the best plan of each window of a fixed sample.
 
-    Args:
-        network: The network to train; its `config` has the settings `training`.
-        train: Training windows.
-        val: Validation windows, of which a fixed sample is used.
-
-    Attributes:
-        rows: The steps of a plan that are compared in validation.
+    The network's `config` has the settings `training`; `rows` are the steps compared in validation.
     """
 
     def __init__(self, network: Any, train: Windows, val: Windows) -> None:

@@ -59,15 +59,9 @@ class TaskPredictor(TrainedNetwork[Network]):
         context: TrainingContext,
         start: Self | None = None,
     ) -> tuple[Self, TrainingResult]:
-        """Train the classifier on windows, keep the epoch of the best validation accuracy.
+        """Train the classifier, keep the epoch of the best validation accuracy.
 
-        Args:
-            train: Training windows.
-            val: Validation windows.
-            settings: Settings of the method.
-            seed: Seed of weights, batches and noise.
-            context: Where it is trained.
-            start: A classifier of the first of these tasks, to begin with.
+        It begins with the classifier `start` of the first of these tasks, if there is one.
         """
         config, training = cls.configs(settings)
         shape = data_shape(train)

@@ -1,11 +1,6 @@
-"""Decoding over transitions: the exact best sequences under emissions and transitions (Viterbi).
+"""Exact best sequences under emissions and transitions (Viterbi), computed as sums of logarithms.
 
-Emissions score each action at each step, transitions each pair of neighbouring actions, by counts
-in training. The best sequences maximise the product of both, computed as a sum of logarithms.
-
-A row of transition counts is empty if no training video goes on after its action. Divided by its
-sum it would be 0/0, which spoils scores in published code. Here it is uniform, so some sequence is
-always possible if emissions are positive.
+Rows of counts that nothing follows are uniform here; in published code they are 0/0.
 """
 
 from __future__ import annotations
@@ -36,12 +31,9 @@ def counted_transitions(
 ) -> NDArray[np.int64]:
     """How often each action (row) follows each other one in training, [K, K].
 
-    Args:
-        windows: Training windows.
-        action_count: K.
-        source: "videos" counts each pair of neighbouring steps of a video once; only videos shorter
-            than a window are left out. "windows" counts it once for every window that shows it, so
-            that the middle of long videos weighs more, the more so the longer the horizon.
+    "videos" counts each pair of neighbouring steps of a video once; only videos shorter than a
+    window are left out. "windows" counts it once for every window that shows it, so that the middle
+    of long videos weighs more, the more so the longer the horizon.
     """
     if source == "windows":
         return transition_counts(windows, action_count)
@@ -55,14 +47,9 @@ def counted_transitions(
 
 
 def log_guarded(counts: NDArray[np.int64] | Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """Logarithms of the probabilities of each next action; empty rows are uniform.
+    """Logarithms of the probabilities of each next action, float64 [K, K]; empty rows are uniform.
 
-    Args:
-        counts: How often each action is followed by each, [K, K].
-        smoothing: Added to every count before rows are divided by their sums; 1 is add-one.
-
-    Returns:
-        float64 [K, K] on the device of the counts; −∞ for unseen transitions of a row with counts.
+    Smoothing is added to every count first. −∞ for unseen transitions of a row with counts.
     """
     known = counts.cpu().numpy() if isinstance(counts, Tensor) else counts
     device = counts.device if isinstance(counts, Tensor) else "cpu"
@@ -75,23 +62,16 @@ def log_guarded(counts: NDArray[np.int64] | Tensor, *, smoothing: float = 0.0) -
 class Decoded:
     """The best sequences of B queries.
 
-    Attributes:
-        sequences: int64 [B, k, T], best first, ties by action ids.
-        sums: Logarithms of the products, float64 [B, k]; −∞ if there is no such sequence.
-        possible: Whether any sequence has a positive probability [B]. If not, the first sequence
-            takes the likeliest action of each step, its sum counts substitutes for impossible
-            transitions, and there is no second.
+    A query without a possible sequence gets a single one: the likeliest action of each step, whose
+    sum counts substitutes for impossible transitions.
     """
 
-    sequences: Tensor
-    sums: Tensor
-    possible: Tensor
+    sequences: Tensor  # int64 [B, k, T], best first, ties by action ids
+    sums: Tensor  # logarithms of the products, float64 [B, k]; −∞ if there is no such sequence
+    possible: Tensor  # whether any sequence has a positive probability [B]
 
     def plans(self, cost: SearchCost) -> list[Plans]:
-        """The plans of each query, without sequences of probability zero.
-
-        Energies and scores are minus the logarithms; `cost` is the cost of one query.
-        """
+        """The plans of each query, at `cost` each, without sequences of probability zero."""
         found = zip(
             self.sequences.cpu().numpy(),
             -self.sums.cpu().numpy(),
@@ -106,23 +86,18 @@ class Decoded:
 
 
 def decode(
-    emissions: Tensor,
-    transitions: Tensor | None,
-    count: int,
-    *,
-    substitutes: Tensor | None = None,
+    emissions: Tensor, transitions: Tensor | None, count: int, *, substitutes: Tensor | None = None
 ) -> Decoded:
-    """The sequences of the largest products of emissions and transitions; exact.
+    """The `count` sequences of the largest products of emissions and transitions; exact.
 
     The prior over the first action is uniform.
 
     Args:
         emissions: Logarithms [B, T, K]; −∞ forbids an action at a step.
-        transitions: Logarithms [K, K], as `log_guarded` gives them; −∞ forbids. None if steps do
-            not depend on each other.
+        transitions: Logarithms [K, K]; −∞ forbids. None if steps do not depend on each other.
         count: Sequences per query.
-        substitutes: Finite logarithms [K, K] that replace the transitions in the sum of a query
-            without a possible sequence; by default the transitions raised to log(1e-10).
+        substitutes: Finite logarithms [K, K] for a query without a possible sequence; by default
+            the transitions raised to log(1e-10).
     """
     sequences, sums = k_best(emissions, transitions, count)
     possible = sums[:, 0] > -torch.inf
@@ -138,22 +113,13 @@ def decode(
 
 
 def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[Tensor, Tensor]:
-    """The k sequences of the largest sums of emissions and transitions; exact.
+    """The k sequences of the largest sums of emissions [B, T, K] and transitions [K, K]; exact.
 
-    As `StepCosts.cheapest` finds them, for whole batches and all actions at once: possible
-    transitions are few. Prefixes are ranked by their own sum plus the largest sum of any
-    continuation, which some sequence attains. So at most k prefixes of one length can begin the k
-    best sequences, and keeping k of them is exact.
-
-    Args:
-        emissions: Logarithms [B, T, K]; −∞ forbids.
-        transitions: Logarithms [K, K]; −∞ forbids. None if steps do not depend on each other.
-        count: k.
-
-    Returns:
-        Sequences, int64 [B, k, T], best first, ties by action ids, and their sums, float64 [B, k].
-        The last sums are −∞ if a query has fewer than k sequences. There are fewer columns if there
-        are fewer than k sequences over K actions.
+    As `StepCosts.cheapest`, for whole batches. Prefixes are ranked by their own sum plus the
+    largest sum of any continuation, which some sequence attains. So at most k prefixes of one
+    length can begin the k best sequences, and keeping k of them is exact. Sequences are int64 [B,
+    k, T], best first, ties by action ids; their sums, float64 [B, k], are −∞ if a query has fewer.
+    There are fewer columns if there are fewer than k sequences over K actions.
     """
     graph = None if transitions is None else _Graph(transitions.double())
     entries = max(len(graph.along) if graph else 1, emissions.shape[2] * count)
@@ -172,11 +138,7 @@ class _Graph:
         self.along = transitions[self.source, self.target]
 
     def best(self, following: Tensor) -> Tensor:
-        """For each action the largest sum of a transition and of the value that follows, [B, K].
-
-        Args:
-            following: Value of each action that a transition leads to, [B, K].
-        """
+        """For each action the largest sum of a transition and of the value that follows, [B, K]."""
         nothing = torch.full_like(following, -torch.inf)
         return nothing.scatter_reduce(
             1,

@@ -41,13 +41,10 @@ class FrequentPlanner(BasePlanner):
     Ties are ordered by which came first. The energy of a plan is minus the logarithm of its share;
     its probability is the share times the task's probability. Tasks without training windows get no
     plan.
-
-    Attributes:
-        task_model: Predicts tasks.
-        counts: For each task its sequences with their counts, most frequent first.
     """
 
     task_model: TaskModel
+    # task → sequences and counts, most frequent first
     counts: Mapping[int, list[tuple[list[int], int]]]
     abilities: ClassVar[Abilities] = Abilities(probabilities=True)
     name = "most frequent window"
@@ -85,11 +82,7 @@ class FrequentPlanner(BasePlanner):
         settings: ClassifierSettings,
         context: TrainingContext = TrainingContext(),
     ) -> Self:
-        """The planner that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged files, or weights of another configuration.
-        """
+        """Load the planner that was saved in a folder."""
         folder = Path(folder)
         kept = read_json(folder / _FILE, "Fit the planner again.", RunError)["counts"]
         task_model = TaskModel.load(folder, config=settings.classifier, device=context.device)

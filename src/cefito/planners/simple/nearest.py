@@ -42,17 +42,11 @@ class NearestPlanner(BasePlanner):
     Nothing is learned. Each observation is scaled to unit length, so that nearest is by the sum of
     the two cosines; on real features this is the stronger baseline. The energy of a plan is the
     Euclidean distance of the scaled pairs. If the task is given, only its windows are compared.
-
-    Attributes:
-        pairs: Both observations of each training window, scaled, side by side, [M, 2 E].
-        actions: Their actions [M, T].
-        tasks: Their tasks [M].
-        shape: The sizes of the data.
     """
 
-    pairs: NDArray[np.float32]
-    actions: NDArray[np.int64]
-    tasks: NDArray[np.int64]
+    pairs: NDArray[np.float32]  # both observations of each window, scaled, [M, 2 E]
+    actions: NDArray[np.int64]  # [M, T]
+    tasks: NDArray[np.int64]  # [M]
     shape: Shape
     name = "nearest window"
 
@@ -78,11 +72,7 @@ class NearestPlanner(BasePlanner):
         settings: Any = None,  # noqa: ARG003
         context: TrainingContext = TrainingContext(),  # noqa: ARG003
     ) -> Self:
-        """The planner that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged file.
-        """
+        """Load the planner that was saved in a folder."""
         tensors, metadata = load_tensors(
             Path(folder) / _FILE, "np", "Fit the planner again.", RunError
         )

@@ -1,10 +1,6 @@
 """The differentiable Viterbi layer of ViterbiPlanNet (arXiv 2603.04265), and exact decoding.
 
-A window of T actions is a chain: emissions of every action at every step, and transitions between
-neighbouring steps, as counted in training windows. The layer gives the probability of every action
-at every step, given the whole chain. Published is a soft Viterbi recursion (logsumexp for max,
-softmax for argmax, soft back-pointers multiplied backwards). With temperature 1 it equals the
-forward-backward algorithm, which is used here.
+At temperature 1 the published soft recursion equals the forward-backward algorithm, used here.
 """
 
 from __future__ import annotations
@@ -25,16 +21,11 @@ _FLOOR = 1e-10  # transitions are clamped there inside the layer (published)
 
 
 def transition_probabilities(counts: Tensor, *, clamped: bool) -> Tensor:
-    """Probabilities of the action after each action.
+    """Probabilities of the action after each action, float64 [K, K], from counts [K, K].
 
-    Args:
-        counts: How often each action is followed by each, [K, K].
-        clamped: Raise shares to at least 1e-10 and divide each row by its sum again, as the layer
-            does; rows without any count become uniform. Otherwise such rows, and transitions that
-            were never seen, are zero.
-
-    Returns:
-        Probabilities, float64 [K, K].
+    If clamped, shares are raised to at least 1e-10 and each row is divided by its sum again, as the
+    layer does; rows without any count become uniform. Otherwise these, and unseen transitions, are
+    0.
     """
     shares = counts.double()
     shares = shares / shares.sum(dim=1, keepdim=True).clamp_min(1)
@@ -45,18 +36,11 @@ def transition_probabilities(counts: Tensor, *, clamped: bool) -> Tensor:
 
 
 def log_marginals(emissions: Tensor, transitions: Tensor) -> Tensor:
-    """Logarithm of the probability of each action at each step, given the emissions of all steps.
+    """Log-probability of each action at each step, given emissions [B, T, K] of all steps.
 
     p(a_1..a_T) is in proportion to Π_t exp(emissions[t, a_t]) · Π_t transitions[a_t, a_t+1]; the
-    prior over the first action is uniform. Differentiable, in the precision of the emissions, even
-    under autocast.
-
-    Args:
-        emissions: Logarithms, of any sum, [B, T, K].
-        transitions: Positive probabilities [K, K].
-
-    Returns:
-        [B, T, K]; the exponentials of every step sum to one.
+    prior over the first action is uniform. Transitions [K, K] are positive. Differentiable, in the
+    precision of the emissions, even under autocast.
     """
     with torch.autocast(emissions.device.type, enabled=False):
         transitions = transitions.to(emissions.dtype)
@@ -70,28 +54,19 @@ def log_marginals(emissions: Tensor, transitions: Tensor) -> Tensor:
 
 
 def _mixed(logs: Tensor, transitions: Tensor) -> Tensor:
-    """log(exp(logs) @ transitions) [B, K].
-
-    The largest term is taken out, and no transition is zero, so no row vanishes.
-    """
+    """log(exp(logs) @ transitions) [B, K]; the largest term is taken out, so no row vanishes."""
     highest = logs.amax(dim=-1, keepdim=True).detach()
     return ((logs - highest).exp() @ transitions).log() + highest
 
 
 def decode(emissions: Tensor, counts: Tensor, count: int, decoding: Decoding) -> Decoded:
-    """The best sequences under the layer's marginals.
+    """The best sequences under the layer's marginals, from log-emissions [B, T, K].
 
     "viterbi" (published as "DVL+VD", the reported row) maximises the product of the marginals and
     of the raw transitions, so that transitions enter twice, and one that no training window shows
     forbids a sequence; where none is possible, the likeliest action of each step is taken, under
     clamped transitions. "marginals" (published as "DVL") takes the marginals as emissions of the
-    layer once more, and maximises the product of what comes out, step by step.
-
-    Args:
-        emissions: Logarithms [B, T, K].
-        counts: How often each action is followed by each, [K, K].
-        count: Sequences a query.
-        decoding: Which of the two.
+    layer once more, and maximises the product of the result, step by step.
     """
     clamped = transition_probabilities(counts, clamped=True)
     marginals = log_marginals(emissions.double(), clamped)

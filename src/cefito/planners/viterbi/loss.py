@@ -22,19 +22,12 @@ __all__ = ["ViterbiLoss"]
 
 
 class ViterbiLoss(PlanLoss):
-    """Errors of marginals and of task logits, and misalignment with descriptions.
+    """Errors of marginals and of task logits, and misalignment with descriptions [K, 6, W] if any.
 
     Published is mean squared error of the marginals to the one-hot actions, plus cross-entropy of
     the alignment, plus mean squared error of the raw task logits to the one-hot task, all of weight
     1. Here means are over all entries, and the cross-entropies of the initial and of the goal
     observation are added; neither is stated.
-
-    Args:
-        network: The network to train, with its counts of transitions.
-        train: Training windows.
-        val: Validation windows.
-        descriptions: Embeddings of descriptions [K, 6, W] if the network encodes any; its free
-            vectors are used otherwise, if it has them.
     """
 
     def __init__(

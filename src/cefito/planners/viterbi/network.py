@@ -20,17 +20,11 @@ _TEMPERATURE = 1 / 0.07  # initial factor of the cosines (published)
 
 @dataclass(frozen=True)
 class Outputs:
-    """Outputs of the network for B queries.
+    """Outputs of the network for B queries."""
 
-    Attributes:
-        emissions: log σ of each step's logit of each action, float32 [B, T, K].
-        states: Encoded initial and goal observation [B, 2, D].
-        tasks: Task logits, float32 [B, |C|]; no column without a task head.
-    """
-
-    emissions: Tensor
-    states: Tensor
-    tasks: Tensor
+    emissions: Tensor  # log σ of each step's logits, float32 [B, T, K]
+    states: Tensor  # encoded initial and goal observation [B, 2, D]
+    tasks: Tensor  # logits, float32 [B, C]; no column without a task head
 
 
 class ViterbiNetwork(nn.Module):
@@ -38,13 +32,9 @@ class ViterbiNetwork(nn.Module):
 
     The encoder is linear (two layers, nothing between them), the emission network a post-norm
     transformer layer over the two encoded observations and an MLP on both of its outputs. The task
-    head reads the encoded observations; it and the descriptions shape these in training, and play
-    no part in planning. Whether the published task head reads them or the tokens, and how the
-    weights are drawn, is not stated.
-
-    Args:
-        config: Widths and options; without a weight of the task there is no task head.
-        shape: E, C, K, T, and W, the width of descriptions; 0 if there are none to encode.
+    head (if the task has a weight) and the descriptions shape the encoder in training, and play no
+    part in planning. The published input of the task head and its drawing of weights are not
+    stated.
     """
 
     mean: Tensor
@@ -108,19 +98,10 @@ class ViterbiNetwork(nn.Module):
         *,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Compare observations with each action: learned factor × mean cosine to its descriptions.
+        """Logits [B, 2, K]: learned factor × mean cosine of a state to an action's descriptions.
 
-        Free vectors take the place of the means of encoded descriptions.
-
-        Args:
-            states: Encoded initial and goal observations [B, 2, D].
-            descriptions: Embeddings of three descriptions before each action, then of three after
-                it, [K, 6, W]; None for the free vectors.
-            generator: In training, the source of dropout.
-
-        Returns:
-            Logits [B, 2, K]: of the initial observation with the descriptions before the action, of
-            the goal with those after it.
+        The initial state [B, 2, D] is compared with the three descriptions before the action, the
+        goal with the three after it, [K, 6, W]; None compares with the free vectors.
         """
         if descriptions is None:
             assert self.free is not None

@@ -50,10 +50,6 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     Only sequences of positive probability are returned. Without any, which a graph of training
     windows of the same horizon never leads to, the only plan takes the likeliest action of each
     step, with its energy under clamped transitions.
-
-    Attributes:
-        others: Networks trained from other seeds; emissions and task logits are averaged over all
-            members (not in the paper).
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False)
@@ -64,6 +60,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     loss = ViterbiLoss
     ignored = frozenset({"name_width", "members"})
     config: ViterbiConfig
+    # networks of other seeds, averaged with the first (not in the paper)
     others: tuple[ViterbiNetwork, ...] = ()
 
     @override

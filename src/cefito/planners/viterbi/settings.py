@@ -15,47 +15,25 @@ Alignment = Literal["file", "names", "free", "none"]
 
 
 class ViterbiConfig(Settings):
-    """ViterbiPlanNet (arXiv 2603.04265): emissions decoded by a differentiable Viterbi layer.
+    """ViterbiPlanNet (arXiv 2603.04265): emissions decoded by a differentiable Viterbi layer."""
 
-    Attributes:
-        hidden: Width of the observation encoder's first layer.
-        width: Width of tokens.
-        heads: Attention heads of the emission network.
-        feedforward: Width of its feed-forward layer.
-        input_dropout: Share of the features of observations and descriptions zeroed in training.
-        dropout: Share of the emission network's hidden units zeroed in training.
-        normalise: Layer-normalise the observations first (published: raw).
-        centre: Subtract the training windows' mean observation first (published: no).
-        descriptions: Target of the observations' alignment in training. A .npy file with
-            embeddings of descriptions of the state before and after each action, [K, 6, W] (three
-            before, then three after), as published; or, without such a file, "names": fixed vectors
-            hashed from the actions' names in their place; "free": a learned vector for before and
-            one for after each action; "none": no alignment.
-        name_width: W of the vectors that are hashed from names.
-        alignment: Weight of the alignment loss; 0 for no alignment.
-        task: Weight of the task loss; 0 for no task head.
-        decoding: "viterbi" over the marginals with the raw transitions (published as DVL+VD), or
-            the likeliest action of each step after the layer was applied to its own "marginals"
-            again (published as DVL).
-        members: Networks trained from seeds of their own, whose emissions are averaged (published:
-            one).
-        training: How it is trained.
-    """
-
-    hidden: PositiveInt = 3072
-    width: PositiveInt = 128
-    heads: PositiveInt = 1
+    hidden: PositiveInt = 3072  # of the observation encoder's first layer
+    width: PositiveInt = 128  # of tokens
+    heads: PositiveInt = 1  # of the emission network
     feedforward: PositiveInt = 256
-    input_dropout: float = Field(0.4, ge=0, lt=1)
-    dropout: float = Field(0.2, ge=0, lt=1)
-    normalise: bool = False
-    centre: bool = False
+    input_dropout: float = Field(0.4, ge=0, lt=1)  # of observations and descriptions
+    dropout: float = Field(0.2, ge=0, lt=1)  # inside the emission network
+    normalise: bool = False  # layer-normalise the observations first (published: raw)
+    centre: bool = False  # subtract the mean training observation first (published: no)
+    # A .npy file of embeddings [K, 6, W] (three before, three after each action), as published; or
+    # "names": vectors hashed from the names; "free": two learned vectors for each action; "none".
     descriptions: str = Field("names", min_length=1)
-    name_width: PositiveInt = 768
-    alignment: float = Field(1.0, ge=0)
-    task: float = Field(1.0, ge=0)
+    name_width: PositiveInt = 768  # W of hashed vectors
+    alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for no alignment
+    task: float = Field(1.0, ge=0)  # weight of its loss; 0 for no task head
+    # published as DVL+VD and DVL, see `layer.decode`
     decoding: Literal["viterbi", "marginals"] = "viterbi"
-    members: PositiveInt = 1
+    members: PositiveInt = 1  # networks whose emissions are averaged (published: one)
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=500,
