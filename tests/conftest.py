@@ -18,7 +18,7 @@ import pytest
 
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.readers.custom import prepare_custom
-from cefito.hashes import file_digest
+from cefito.hashes import file_digest, value_sealed
 from language_model import Stand, stand
 from moved_arrays import all_arrays_moved
 
@@ -177,11 +177,10 @@ def reseal():
 
     def made_whole(folder: Path) -> None:
         header = json.loads((folder / "dataset.json").read_text())
-        header.pop("sha256", None)
         header["hashes"] = {
             name: file_digest(folder / name, anew=True) for name in header["hashes"]
         }
-        (folder / "dataset.json").write_text(json.dumps(header))
+        (folder / "dataset.json").write_text(json.dumps(value_sealed(header)))
 
     return made_whole
 

@@ -60,3 +60,4 @@ def test_a_change_breaks_the_seal():
     assert not unsealed(sealed | {"a": True})[1]
     assert not unsealed(sealed | {"c": 0})[1]
     assert not unsealed(sealed | {hashes.SEAL: 0})[1]
+    assert not unsealed({"a": 1, "b": [1.5, None]})[1]  # the seal itself is gone

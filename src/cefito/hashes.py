@@ -25,11 +25,7 @@ _known: dict[_Stamp, str] = {}
 def file_digest(path: Path, *, anew: bool = False) -> str:
     """SHA-256 of a file's content, in hex.
 
-    A file that is unchanged since this process hashed it is not read again.
-
-    Args:
-        path: The file.
-        anew: Read it in any case.
+    A file that is unchanged since this process hashed it is read again only if `anew`.
     """
     stamp = _stamp(path.stat())
     if not anew and stamp in _known:
@@ -59,9 +55,6 @@ def value_sealed(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(value: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Entries of a JSON object without its digest, and whether they match it.
-
-    Objects without a digest count as whole.
-    """
+    """Entries of a JSON object without its digest, and whether it has one that matches them."""
     entries = {name: part for name, part in value.items() if name != SEAL}
-    return entries, SEAL not in value or value[SEAL] == value_digest(entries)
+    return entries, value.get(SEAL) == value_digest(entries)

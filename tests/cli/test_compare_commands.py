@@ -133,7 +133,7 @@ def test_compare_json_and_against(world, tmp_path, capsys):
         (["--planners", "nearest:0"], "seeds of nearest 0: expected at least 1"),
         (
             ["--planners", "viterbi-true-task"],
-            "true task makes no use of the task; of the methods only cefito",
+            "'viterbi-true-task': ViterbiPlanNet makes no use of the task; of the methods only",
         ),
         (["--horizons", "3,x"], "--horizons 3,x: expected a positive number of actions"),
         (["--horizons", "0"], "--horizons 0: expected"),

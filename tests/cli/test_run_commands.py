@@ -1,5 +1,4 @@
 import errno
-import hashlib
 import json
 import re
 import shutil
@@ -477,7 +476,7 @@ def test_evaluate_with_another_data_set(run, tmp_path, fails):
 
 
 @pytest.fixture
-def other(world, tmp_path):
+def other(world, tmp_path, reseal):
     """The world with its last two actions exchanged, and one task and one action named anew."""
     taxonomy = world.taxonomy.to_dict()
     ids = {action["id"]: action["id"] for action in taxonomy["actions"]}
@@ -498,10 +497,8 @@ def other(world, tmp_path):
         video["steps"] = [[start, end, ids[action]] for start, end, action in video["steps"]]
     (folder / "videos.jsonl").write_text("".join(json.dumps(video) + "\n" for video in videos))
     header = json.loads((folder / "dataset.json").read_text())
-    del header["sha256"]
-    for name in ("taxonomy.json", "videos.jsonl"):
-        header["hashes"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
     (folder / "dataset.json").write_text(json.dumps(header | {"name": "more (simulated)"}))
+    reseal(folder)
     return open_dataset(folder)
 
 

@@ -8,6 +8,7 @@ import pytest
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
+from cefito.hashes import value_sealed
 from cefito.study.results import Results, gather
 from cefito.study.study import Study, run_study
 from cefito.study.tables import difference_table, result_tables, score_table, to_csv
@@ -201,12 +202,14 @@ def test_damaged_trials_are_refused_with_their_file(study, tmp_path):
     path.write_text(json.dumps(value | {"without_plan": value["without_plan"] + 1}))
     with pytest.raises(RunError, match=rf"nearest\.json: has changed since.*{remedy}"):
         read_trial(cell)
-    del value["sha256"]
     failure = {name: value[name] for name in ("key", "row", "horizon", "seed")} | {"error": "why"}
-    path.write_text(json.dumps(failure))
+    path.write_text(json.dumps(failure))  # without a seal
+    with pytest.raises(RunError, match=r"nearest\.json: has changed since"):
+        read_trial(cell)
+    path.write_text(json.dumps(value_sealed(failure)))
     assert read_trial(cell) == FailureFile(**failure)
     assert read_trial(cell).to_dict() == failure
-    path.write_text(json.dumps(failure | {"colour": "red"}))
+    path.write_text(json.dumps(value_sealed(failure | {"colour": "red"})))
     with pytest.raises(RunError, match=r"nearest\.json: .*colour"):
         read_trial(cell)
     assert run_study(ours) == []  # and are scored anew

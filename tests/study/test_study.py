@@ -177,7 +177,7 @@ def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
     monkeypatch.setattr(NearestPlanner, "abilities", abilities)
     with pytest.raises(
         ConfigError,
-        match=r"'nearest-true-task': .* makes no use of the task; .* only cefito, .* do",
+        match=r"'nearest-true-task': nearest window makes no use .* only cefito, .* do",
     ):
         find_rows(["nearest-true-task"])
     row = ROWS["nearest"].model_copy(update={"true_task": True})

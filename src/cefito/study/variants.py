@@ -15,10 +15,7 @@ ALL = "all"
 ROWS: dict[str, PlannerVariant] = {
     row.name: row for method in METHODS.values() for row in method.variants
 }
-"""Rows by their names.
-
-Each also with `-true-task` behind its name if its method makes use of the task.
-"""
+"""Rows by their names; `find_rows` also takes names with `-true-task` behind them."""
 
 
 def needs_server(row: PlannerVariant) -> bool:
@@ -27,20 +24,16 @@ def needs_server(row: PlannerVariant) -> bool:
 
 
 def check_variant(row: PlannerVariant) -> None:
-    """Refuse a row that asks for what its method cannot do.
-
-    Raises:
-        ConfigError: No such method, or one without the abilities.
-    """
-    abilities = find_method(row.method).planner.abilities
+    """Refuse a row that asks for what its method cannot do."""
+    method = find_method(row.method)
     for ability, truth in ORACLES.items():
-        if getattr(row, ability) and not getattr(abilities, ability):
+        if getattr(row, ability) and not getattr(method.planner.abilities, ability):
             raise ConfigError(
-                f"'{row.name}': {row.title} makes no use of {truth}; of the methods only "
-                f"{methods_with(ability)} do.",
+                f"'{row.name}': {method.title or method.name} makes no use of {truth}; of the "
+                f"methods only {methods_with(ability)} do.",
                 setting="planners",
             )
-    if row.search and not abilities.search:
+    if row.search and not method.planner.abilities.search:
         raise ConfigError(
             f"'{row.name}': the method '{row.method}' has no search to choose; of the methods only "
             f"{methods_with('search')} can.",
@@ -49,16 +42,7 @@ def check_variant(row: PlannerVariant) -> None:
 
 
 def find_rows(names: Sequence[str], *, language_model: bool = False) -> tuple[PlannerVariant, ...]:
-    """Rows by their names.
-
-    Args:
-        names: Of rows. "all" stands for those that are no oracle and no ablation, without those
-            that are named beside it.
-        language_model: Whether "all" has those that ask a language model.
-
-    Raises:
-        ConfigError: No such row, or one twice.
-    """
+    """Rows by their names; "all" stands for those that `ALL` describes."""
     rows: list[PlannerVariant] = []
     for name in names:
         if name == ALL:
