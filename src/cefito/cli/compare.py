@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cefito.study.study import Study
 
 MOST_SEEDS = 10_000
-"""Maximum number of seeds of a comparison."""
 
 __all__ = ["StudyOptions", "compare", "finish"]
 
@@ -147,16 +146,7 @@ def finish(
     published: str,
     json: bool,
 ) -> int:
-    """Write and show the results of a study, and return the exit code.
-
-    Args:
-        results: From `gather`.
-        out: Folder to write into.
-        against: The row that the others are compared with.
-        problems: The errors of `run_study`.
-        published: The published table to show, as in `published_rows`; empty for none.
-        json: Print JSON instead of tables.
-    """
+    """Write and show the results and problems of a study, and return the exit code."""
     from cefito.files import write_text
     from cefito.study.rendering import latex, markdown
     from cefito.study.results import RESULTS
@@ -205,10 +195,6 @@ def _planners(text: str) -> tuple[list[str], dict[str, int]]:
         names.append(name)
         if colon:
             if not count.isdecimal():
-                raise ConfigError(
-                    f"--planners {part}: expected a number of seeds after the colon, as in "
-                    f"{name}:3.",
-                    setting="planners",
-                )
+                raise ConfigError(f"--planners {part}: expected a number of seeds, as in {name}:3.")
             counts[name] = int(count)
     return names, counts

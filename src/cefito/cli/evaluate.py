@@ -156,12 +156,10 @@ def _show(
 def _talk_of_tasks(scores: RunEvaluation) -> None:
     """Show the range of the tasks' success rates in a line."""
     parts = scores.per_task or []
-    if len(parts) < 2:
-        return
-    worst = min(parts, key=lambda part: part.success_rate)
-    best = max(parts, key=lambda part: part.success_rate)
-    low, high = (f"{part.success_rate:.2f} ({part.name})" for part in (worst, best))
-    talk(f"SR of {len(parts)} tasks: {low} to {high}; --per-task shows all")
+    if len(parts) > 1:
+        ends = (end(parts, key=lambda part: part.success_rate) for end in (min, max))
+        low, high = (f"{part.success_rate:.2f} ({part.name})" for part in ends)
+        talk(f"SR of {len(parts)} tasks: {low} to {high}; --per-task shows all")
 
 
 def _title(scores: RunEvaluation) -> str:
@@ -171,9 +169,8 @@ def _title(scores: RunEvaluation) -> str:
 
 
 def _answered(answered: Answered) -> str:
-    success = (
-        "" if answered.success_rate is None else f"; SR among them {answered.success_rate:.2f}"
-    )
+    rate = answered.success_rate
+    success = "" if rate is None else f"; SR among them {rate:.2f}"
     return (
         f"answered with a probability of at least {100 * answered.min_probability:g} %: "
         f"{answered.windows:,} windows, {answered.coverage:.1f} %{success}"

@@ -46,8 +46,7 @@ def planners(*, json: Flag = False) -> None:
 
 
 def _cells(listed: ListedMethod) -> tuple[str, ...]:
-    method, size = listed.method, sum(listed.parameters.values())
-    paper = method.paper
+    method, paper, size = listed.method, listed.method.paper, sum(listed.parameters.values())
     needs = [*method.needs, *(f"{use} (if given)" for use in method.uses)]
     place = f" ({paper.place})" if paper is not None and paper.place else ""
     return (

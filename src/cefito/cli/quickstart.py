@@ -44,26 +44,16 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
         if example.predicted_task_name != task:
             task += f" (taken for: {example.predicted_task_name})"
         lines = [
-            [
-                f"{plan.score:.3f}",
-                f"{plan.energy:.4f}",
-                " → ".join(plan.names),
-                "annotated" if plan.names == example.true_names else "",
-            ]
+            (f"{plan.score:.3f}", f"{plan.energy:.4f}", " → ".join(plan.names), mark)
             for plan in example.plans
+            for mark in ["annotated" if plan.names == example.true_names else ""]
         ]
-        table(
-            "\n"
-            f"{task} – {example.video}, from step {example.from_step}\n"
-            f"  annotated: {' → '.join(example.true_names)}",
-            ("score", "energy", "plan", ""),
-            lines,
-        )
-    talk(
-        f"\nDone in {time.monotonic() - started:.0f} s. Everything is in {out}; look at "
-        + " and ".join(str(path) for path in made.pictures)
-        + "."
-    )
+        title = f"\n{task} – {example.video}, from step {example.from_step}\n"
+        title += f"  annotated: {' → '.join(example.true_names)}"
+        table(title, ("score", "energy", "plan", ""), lines)
+    pictures = " and ".join(map(str, made.pictures))
+    seconds = time.monotonic() - started
+    talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {pictures}.")
     example = made.examples[0]
     talk(
         "What next:\n"

@@ -17,16 +17,11 @@ __all__ = [
     "task_table",
 ]
 
-_LEFT_OUT = ("mean_iou_bitwise",)
-"""Metrics that are for comparison with published tables only."""
+_LEFT_OUT = ("mean_iou_bitwise",)  # only for comparison with published tables
 
 
 def metric_columns(evaluations: Sequence[Evaluation], *, published: bool = False) -> dict[str, str]:
-    """Heads of the columns, per cent, by the names of the metrics.
-
-    Calibration has columns if one of the evaluations has it; `published` adds the metrics that are
-    only for comparison with published tables.
-    """
+    """Heads of the columns by metrics; `published` adds those only for published tables."""
     from cefito.evaluation.metrics import metric_heads
     from cefito.evaluation.records import CALIBRATION_HEADS
 
@@ -53,9 +48,8 @@ def position_table(scores: RunEvaluation) -> tuple[list[str], list[list[str]]]:
     steps = [str(step) for step in range(1, scores.horizon + 1)]
     rows = [[scores.planner, *(f"{value:.2f}" for value in scores.position_accuracy)]]
     if scores.intervals is not None:
-        low, high = (
-            ends["position_accuracy"] for ends in (scores.intervals.low, scores.intervals.high)
-        )
+        ends = (scores.intervals.low, scores.intervals.high)
+        low, high = (end["position_accuracy"] for end in ends)
         if isinstance(low, list) and isinstance(high, list):
             pairs = zip(low, high, strict=True)
             rows.append([resampled(scores.intervals), *(f"{a:.2f} to {b:.2f}" for a, b in pairs)])
@@ -67,16 +61,10 @@ def task_table(scores: RunEvaluation) -> tuple[list[str], list[list[object]]]:
     columns = {
         name: head for name, head in metric_columns([scores]).items() if name in scores.metrics
     }
-    rows: list[list[object]] = [
-        [
-            part.task,
-            part.name,
-            part.windows,
-            part.videos,
-            *(_number(part.metrics.get(name)) for name in columns),
-        ]
-        for part in scores.per_task or ()
-    ]
+    rows: list[list[object]] = []
+    for part in scores.per_task or ():
+        numbers = [_number(part.metrics.get(name)) for name in columns]
+        rows.append([part.task, part.name, part.windows, part.videos, *numbers])
     heads = columns | {"task_accuracy": "task right"} if "task_accuracy" in columns else columns
     return ["id", "task", "windows", "videos", *heads.values()], rows
 

@@ -1,7 +1,4 @@
-"""Metrics on the windows of each task, and intervals of metrics over videos.
-
-Both go through the registry of metrics and so cover every registered metric.
-"""
+"""Every registered metric on the windows of each task, and its interval over videos."""
 
 from __future__ import annotations
 
@@ -58,14 +55,7 @@ def video_intervals(
 ) -> VideoIntervals | None:
     """Confidence intervals of every metric; None for a single video, which cannot be resampled.
 
-    Args:
-        plans: The plans of each window.
-        windows: Windows with their true sequences and tasks.
-        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
-        top_k: The k of the top-k success rate.
-        level: Confidence level.
-        draws: Number of bootstrap draws.
-        seed: Seed of the draws.
+    A percentile bootstrap over whole videos. Other arguments as in `task_scores`.
     """
     parts = [_sums(plans, windows, tasks, top_k, rows) for _, rows in _groups(windows.video)]
     if len(parts) < 2:

@@ -1,8 +1,6 @@
-"""Calibration of plan probabilities, and selective answering.
+"""Calibration of best plans' probabilities, and selective answering.
 
-All functions use the probability and the correctness of each window's best plan. A window without a
-plan has probability 0 and is wrong. Windows of equal probability cannot be ordered, so each counts
-as right as they are on average.
+A window without a plan has probability 0; windows of equal probability share their mean success.
 """
 
 from __future__ import annotations
@@ -24,10 +22,7 @@ POINTS = 21
 
 
 def best_probabilities(plans: Sequence[Plans]) -> NDArray[np.float64] | None:
-    """The probability of each window's best plan [N], 0 without a plan.
-
-    None if plans have no probabilities.
-    """
+    """The probability of each window's best plan [N]; None if plans have no probabilities."""
     if not plans or any(plan.probabilities is None for plan in plans):
         return None
     return np.array(
@@ -48,13 +43,7 @@ def searched_mass(plans: Sequence[Plans]) -> float | None:
 def calibration(
     probabilities: ArrayLike, right: ArrayLike, *, mass: float | None = None
 ) -> Calibration:
-    """Compute the calibration of some windows' best plans.
-
-    Args:
-        probabilities: Of each window's best plan [N], N ≥ 1, from 0 to 1.
-        right: Whether it is right [N].
-        mass: Mean share of the probability mass that was searched.
-    """
+    """Calibration of best plans by probability and correctness [N]; `mass` is that searched."""
     values, success = _tied(probabilities, right)
     order = np.argsort(values, kind="stable")
     values, success = values[order], success[order]
@@ -85,13 +74,7 @@ def calibration(
 
 
 def answered(probabilities: ArrayLike, right: ArrayLike, *, min_probability: float) -> Answered:
-    """Compute coverage and success if only sufficiently probable best plans are answered.
-
-    Args:
-        probabilities: Of each window's best plan [N].
-        right: Whether it is right [N].
-        min_probability: Lowest probability of an answer.
-    """
+    """Coverage and success, by probability and correctness of best plans [N], above a minimum."""
     values, success = _tied(probabilities, right)
     kept = values >= min_probability
     return Answered(

@@ -40,14 +40,11 @@ Sum: TypeAlias = float | NDArray[np.float64]
 
 
 def success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """SR: share of windows whose whole sequence is right.
+    """SR: share of windows whose whole sequence is right, per cent.
 
     Args:
         predicted: Action ids [N, T].
         actual: Action ids [N, T].
-
-    Returns:
-        Per cent.
 
     Raises:
         ValueError: Not integers, not equal in shape, or no window, for this and all metrics below.
@@ -61,44 +58,29 @@ def mean_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
 
 
 def mean_iou(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """mIoU: mean over windows of the intersection over union of the two sets of actions.
-
-    Independent of order within a window, of batches and of how actions are numbered. Arguments as
-    in `success_rate`.
-    """
+    """mIoU: mean intersection over union of both sets of actions; arguments as above."""
     return _percent(*_iou(*_pair(predicted, actual)))
 
 
 def mean_iou_bitwise(predicted: ArrayLike, actual: ArrayLike) -> float:
     """The "element-wise mIoU" of published tables: bitwise AND over bitwise OR of action *ids*.
 
-    This does not measure overlap. For each window the sum over positions of `predicted & actual`,
-    with ids as binary numbers, is divided by the sum of `predicted | actual` (plus 1e-6), then
-    averaged over windows. It was presumably meant for one-hot vectors. On ids it depends on how
-    actions are numbered: 6 for 7 counts 6/7, 8 for 7 counts nothing; if the ids of a task are
-    neighbours, random steps of the right task score above 90 %. A right prediction of action 0
-    everywhere counts nothing. It is reported only for comparison with such tables. Arguments as in
-    `success_rate`; ids must not be negative.
+    The mean over windows of Σ_t (predicted & actual) / (Σ_t (predicted | actual) + 1e-6), reported
+    only for comparison with such tables. It does not measure overlap but depends on how actions are
+    numbered: 6 for 7 counts 6/7, 8 for 7 nothing, action 0 for 0 nothing; if the ids of a task are
+    neighbours, random steps score above 90 %. Arguments as in `success_rate`, not negative.
     """
     return _percent(*_bitwise(*_pair(predicted, actual)))
 
 
 def position_accuracy(predicted: ArrayLike, actual: ArrayLike) -> NDArray[np.float64]:
-    """Share of windows whose action is right, for each position, per cent [T].
-
-    Arguments as in `success_rate`.
-    """
+    """Share of windows whose action is right at each position [T]; arguments as above."""
     left, right = _pair(predicted, actual)
     return np.asarray(100 * (left == right).mean(axis=0))
 
 
 def top_k_success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """Share of windows whose whole sequence is among k plans.
-
-    Args:
-        predicted: Action ids [N, k, T].
-        actual: Action ids [N, T].
-    """
+    """Share of windows whose whole sequence [N, T] is among k plans [N, k, T]."""
     plans = np.asarray(predicted)
     if plans.ndim != 3 or not plans.size:
         raise ValueError(f"predicted has shape {list(plans.shape)}; expected [N, k, T], not empty")
@@ -114,19 +96,12 @@ def task_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPlans:
-    """Input of a metric: plans of some windows and the true sequences.
+    """Input of a metric: plans of some windows and the true sequences."""
 
-    Attributes:
-        plans: The k best plans of each window, best first, [N, k, T]; -1 for missing plans.
-        actual: True sequences [N, T].
-        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
-        actual_tasks: True tasks [N]; None if tasks are not scored.
-    """
-
-    plans: NDArray[np.int64]
-    actual: NDArray[np.int64]
-    tasks: NDArray[np.int64] | None = None
-    actual_tasks: NDArray[np.int64] | None = None
+    plans: NDArray[np.int64]  # the k best of each window, best first [N, k, T]; -1 if missing
+    actual: NDArray[np.int64]  # [N, T]
+    tasks: NDArray[np.int64] | None = None  # of the plans [N]; None without a notion of tasks
+    actual_tasks: NDArray[np.int64] | None = None  # [N]; None if tasks are not scored
 
     @property
     def best(self) -> NDArray[np.int64]:
@@ -143,15 +118,11 @@ class ScoredPlans:
 class Metric:
     """A metric of evaluations and tables.
 
-    Attributes:
-        total: Returns its sum over windows and the divisor of this sum; None if it does not apply.
-            A sum [T] gives one number for each position.
-        head: Head of its column in tables; empty if it has no column. "top-k" is replaced by the
-            number of plans, like "top_k" in the metric's name.
+    `total` returns its sum over windows (or [T]) and the divisor; None if it does not apply.
     """
 
     total: Callable[[ScoredPlans], tuple[Sum, float] | None]
-    head: str = ""
+    head: str = ""  # of its column in tables, "top-k" for any number; empty without a column
 
 
 def _total_bitwise(scored: ScoredPlans) -> tuple[float, float]:
@@ -198,19 +169,12 @@ def metric_name(name: str, top_k: int = TOP_K) -> str:
 
 @dataclass
 class MetricSums:
-    """All metrics accumulated over parts of a split.
+    """All metrics accumulated over parts of a split."""
 
-    Attributes:
-        top_k: The k of the top-k success rate.
-        sums: Sum of each metric over windows.
-        counts: Divisor of each sum.
-        without_plan: Windows without any plan; they count as wrong.
-    """
-
-    top_k: int = TOP_K
-    sums: dict[str, Sum] = field(default_factory=dict)
-    counts: dict[str, float] = field(default_factory=dict)
-    without_plan: int = 0
+    top_k: int = TOP_K  # the k of the top-k success rate
+    sums: dict[str, Sum] = field(default_factory=dict)  # sum of each metric over windows
+    counts: dict[str, float] = field(default_factory=dict)  # divisor of each sum
+    without_plan: int = 0  # windows without any plan; they count as wrong
 
     def add(
         self,
@@ -220,14 +184,7 @@ class MetricSums:
         tasks: NDArray[np.int64] | None = None,
         actual_tasks: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add some windows.
-
-        Args:
-            plans: For each window its plans, best first, [k, T] with k ≥ 0.
-            actual: True sequences [N, T].
-            tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
-            actual_tasks: True tasks [N].
-        """
+        """Add some windows: plans [k, T] of each, k ≥ 0, sequences [N, T] and tasks [N]."""
         padded = np.full((len(plans), self.top_k, actual.shape[1]), _MISSING, dtype=np.int64)
         for row, plan in enumerate(plans):
             padded[row, : min(len(plan), self.top_k)] = plan[: self.top_k]
@@ -242,13 +199,13 @@ class MetricSums:
 
     def percents(self) -> dict[str, float | list[float]]:
         """Every metric in per cent; a list of T for metrics of each position."""
-        values: dict[str, float | list[float]] = {}
-        for name, total in self.sums.items():
-            percent = 100 * total / self.counts[name]
-            values[metric_name(name, self.top_k)] = (
+        return {
+            metric_name(name, self.top_k): (
                 percent.tolist() if isinstance(percent, np.ndarray) else percent
             )
-        return values
+            for name, total in self.sums.items()
+            for percent in [100 * total / self.counts[name]]
+        }
 
 
 def _pair(predicted: ArrayLike, actual: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

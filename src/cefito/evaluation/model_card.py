@@ -1,12 +1,10 @@
-"""The model card of a run: method, data, training, scores and limits.
-
-It is made from the run and the scores in its folder alone.
-"""
+"""The model card of a run, made from the run and the scores in its folder alone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +21,13 @@ def kept_scores(folder: Path) -> list[RunEvaluation]:
     """The scores in a run folder from `cefito evaluate`; unreadable files are skipped."""
     scores = []
     for path in sorted(folder.glob("evaluation-*.json")):
-        try:
+        with suppress(RunError):
             scores.append(RunEvaluation.read(path))
-        except RunError:
-            continue
     return scores
 
 
 def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str = "") -> str:
-    """Make the card in Markdown, with the front matter that hubs read.
-
-    Args:
-        run: The run.
-        scores: Its scores.
-        license_name: SPDX identifier of the licence of the weights; empty if none was chosen.
-    """
+    """The card in Markdown, with the front matter that hubs read."""
     info = run.info
     description = run.planner.describe()
     parameters = ", ".join(

@@ -19,52 +19,29 @@ from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
 from cefito.search.problem import Plans
 
-__all__ = [
-    "WindowPlans",
-    "read_plans",
-    "save_plans",
-    "window_plans",
-]
+__all__ = ["WindowPlans", "read_plans", "save_plans", "window_plans"]
 
 
 class WindowPlans(FileRecord):
-    """Plans of one window and the true sequence.
-
-    Attributes:
-        video: Id of the video.
-        from_step: Number of the window's first step, counted from 0.
-        start: Second at which its first step begins.
-        end: Second at which its last step ends.
-        true_task: Id of the annotated task.
-        true_task_name: Its name.
-        predicted_task: Id of the task of the best plan, or the true one if it was given; None if
-            the planner has no notion of tasks.
-        predicted_task_name: Its name.
-        true_actions: Ids of the annotated actions.
-        true_names: Their names.
-        plans: The plans, best first.
-        rank: Rank of the annotated sequence among the plans, from 1; None if it is not there.
-        success: Whether the whole best plan is right.
-        exact: Whether no other allowed sequence is better than the plans.
-    """
+    """Plans of one window and the true sequence."""
 
     what: ClassVar[str] = "plan of a window"
     remedy: ClassVar[str] = "Save the plans again with cefito evaluate."
 
-    video: str
-    from_step: int
-    start: float
+    video: str  # its id
+    from_step: int  # number of the window's first step, from 0
+    start: float  # seconds
     end: float
     true_task: int
     true_task_name: str
-    predicted_task: int | None
+    predicted_task: int | None  # of the best plan; None if the planner has no notion of tasks
     predicted_task_name: str | None
     true_actions: list[int]
     true_names: list[str]
-    plans: list[PlannedSequence]
-    rank: int | None
-    success: bool
-    exact: bool
+    plans: list[PlannedSequence]  # best first
+    rank: int | None  # of the annotated sequence among the plans, from 1; None if not there
+    success: bool  # whether the whole best plan is right
+    exact: bool  # whether no other allowed sequence is better than the plans
 
 
 def window_plans(
@@ -80,7 +57,7 @@ def window_plans(
         dataset: The data set that the windows were cut from.
         windows: The windows.
         plans: The plans of each, from `evaluate_planner`.
-        tasks: Tasks of the plans [N], from `cefito.evaluation.score.planned_tasks`.
+        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
     """
     taxonomy, found = windows.taxonomy, []
     for row, plan in enumerate(plans):
@@ -113,15 +90,14 @@ def window_plans(
 
 
 def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
-    """Write the plans of windows into a file.
+    """Write the plans of windows into a file; an existing one is replaced.
 
     Args:
         found: From `window_plans`.
         path: `.jsonl`, one JSON object a line, or `.parquet` (needs pyarrow), with the same names.
-            An existing file is replaced.
 
     Raises:
-        ConfigError: See `cefito.inference.plan_tables.check_plan_file`.
+        ConfigError: Another ending, a missing folder, or Parquet without pyarrow.
         RunError: The file cannot be written.
     """
     path = Path(path)
@@ -146,12 +122,8 @@ def read_plans(path: Path | str) -> list[WindowPlans]:
     path = Path(path)
     try:
         if path.suffix == ".parquet":
-            pyarrow, parquet = import_pyarrow(path, "save_plans")
-            try:
-                rows = parquet.read_table(path).to_pylist()
-            except pyarrow.ArrowException as problem:
-                raise ValueError(problem) from problem
-            return [WindowPlans.parse(row, path) for row in rows]
+            _, parquet = import_pyarrow(path, "save_plans")
+            return [WindowPlans.parse(row, path) for row in parquet.read_table(path).to_pylist()]
         # not splitlines(), which would also split at U+2028 inside a name
         lines = path.read_text(encoding="utf-8").split("\n")
         return [
@@ -161,5 +133,5 @@ def read_plans(path: Path | str) -> list[WindowPlans]:
         ]
     except FileNotFoundError as problem:
         raise RunError(f"{path}: no such file. {WindowPlans.remedy}") from problem
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, NotImplementedError) as problem:  # the last one by pyarrow
         raise RunError(f"{path}: cannot be read ({problem}). {WindowPlans.remedy}") from problem

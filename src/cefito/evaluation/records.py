@@ -1,8 +1,4 @@
-"""Records of scores as JSON files hold them.
-
-`FileRecord` reads and writes every file. It refuses an unknown or missing field, or one of another
-type, and names the file.
-"""
+"""Records of scores as JSON files hold them; `FileRecord` reads and writes every file."""
 
 from __future__ import annotations
 
@@ -44,50 +40,28 @@ CALIBRATION_HEADS = {"expected_calibration_error": "ECE", "success_at_half_cover
 
 
 class FileRecord(Record):
-    """A record in a JSON file, alone or as a part.
+    """A record in a JSON file, alone or as a part; reading refuses unknown and missing fields."""
 
-    Attributes:
-        what: Its name in messages.
-        remedy: How to repair a file that cannot be read.
-        sealed: Whether the file also holds a digest of its entries, verified on reading.
-    """
-
-    what: ClassVar[str] = "record"
-    remedy: ClassVar[str] = "Make it again."
-    sealed: ClassVar[bool] = False
+    what: ClassVar[str] = "record"  # its name in messages
+    remedy: ClassVar[str] = "Make it again."  # how to repair a file that cannot be read
+    sealed: ClassVar[bool] = False  # whether its file also holds a digest, verified on reading
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return self.model_dump(mode="json")
 
     def write(self, path: Path) -> None:
-        """Write it into a file.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Write it into a file."""
         write_json(path, value_sealed(self.to_dict()) if self.sealed else self.to_dict())
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read it from a file.
-
-        Raises:
-            RunError: Missing, damaged, or of another version.
-        """
+        """Read it from a file."""
         return cls.parse(read_json(path, cls.remedy, RunError), path)
 
     @classmethod
     def parse(cls, value: Any, path: Path) -> Self:
-        """Validate the content of a file.
-
-        Args:
-            value: The content.
-            path: The file, for the message.
-
-        Raises:
-            RunError: Not a record of this version, or changed since it was written.
-        """
+        """Validate the content of a file."""
         if cls.sealed and isinstance(value, dict):
             value, whole = unsealed(value)
             if not whole:
@@ -108,105 +82,57 @@ class FileRecord(Record):
 
 
 class Reliability(FileRecord):
-    """Windows by ascending probability, in bins of equal counts.
-
-    Attributes:
-        windows: Windows of each bin.
-        probability: Their mean probability, per cent.
-        success: Their success rate, per cent.
-    """
+    """Windows by ascending probability, in bins of equal counts; per cent."""
 
     windows: list[int]
-    probability: list[float]
+    probability: list[float]  # mean of each bin
     success: list[float]
 
 
 class RiskCoverage(FileRecord):
-    """Success if only the most probable windows are answered.
+    """Success if only the most probable windows are answered; shares in per cent."""
 
-    Attributes:
-        coverage: Share of windows answered, per cent; 0 stands for the most probable one alone.
-        success: Success rate among them, per cent.
-        min_probability: Lowest probability among them.
-    """
-
-    coverage: list[float]
+    coverage: list[float]  # share of windows answered; 0 for the most probable one alone
     success: list[float]
     min_probability: list[float]
 
 
 class Calibration(FileRecord):
-    """Calibration of the probabilities of best plans.
+    """Calibration of the probabilities of best plans, per cent."""
 
-    Attributes:
-        expected_calibration_error: Mean over bins, weighted by their windows, of the distance
-            between success rate and mean probability, percentage points (Naeini et al., 2015, with
-            bins of equal counts).
-        success_at_half_coverage: Success rate among the more probable half of the windows, per
-            cent.
-        risk_coverage_area: Area under the curve of the share of wrong plans against coverage
-            (Geifman et al., 2019): mean over n of the share of wrong plans among the n most
-            probable, per cent.
-        mean_probability: Per cent; above the success rate if the planner is overconfident.
-        searched_mass: Mean share of the probability mass that was searched, per cent; None if it is
-            not known for every window.
-        reliability: The bins.
-        risk_coverage: Points of the curve.
-    """
-
+    # Naeini et al., 2015, but bins of equal counts: mean distance of success rate and probability
     expected_calibration_error: float
-    success_at_half_coverage: float
+    success_at_half_coverage: float  # among the more probable half of the windows
+    # Geifman et al., 2019: mean over n of the share of wrong plans among the n most probable
     risk_coverage_area: float
-    mean_probability: float
-    searched_mass: float | None
+    mean_probability: float  # above the success rate if the planner is overconfident
+    searched_mass: float | None  # None if it is not known for every window
     reliability: Reliability
     risk_coverage: RiskCoverage
 
 
 class Answered(FileRecord):
-    """Coverage and success if only sufficiently probable best plans are answered.
-
-    Attributes:
-        min_probability: Lowest probability of an answer.
-        windows: Windows answered.
-        coverage: Their share, per cent.
-        success_rate: Success rate among them, per cent; None without any.
-    """
+    """Coverage and success if only sufficiently probable best plans are answered."""
 
     min_probability: float
-    windows: int
-    coverage: float
-    success_rate: float | None
+    windows: int  # answered
+    coverage: float  # per cent
+    success_rate: float | None  # among them, per cent; None without any
 
 
 class Replies(FileRecord):
-    """Summary of a language model's replies to some queries.
+    """Summary of a language model's replies to some queries."""
 
-    Attributes:
-        model: Name of the requested model.
-        host: Its server.
-        served: Names of the models that replied, as the server gives them.
-        first: Day of the first reply, UTC; empty without any.
-        last: Day of the last one.
-        queries: Number of queries.
-        repaired: Queries whose first reply was invalid and could be repaired.
-        replaced: Queries without a usable reply, answered by other plans.
-        unasked: Queries that were not sent, answered by other plans.
-        requests: Different requests, with their repairs; queries may share one.
-        prompt_tokens: Tokens that these read.
-        completion_tokens: Tokens that they wrote.
-    """
-
-    model: str
+    model: str  # as requested
     host: str
-    served: tuple[str, ...]
-    first: str
+    served: tuple[str, ...]  # models that replied, as the server names them
+    first: str  # day of the first reply, UTC; empty without any
     last: str
     queries: int
-    repaired: int
-    replaced: int
-    unasked: int
-    requests: int
+    repaired: int  # queries whose first reply was invalid and could be repaired
+    replaced: int  # queries without a usable reply, answered by other plans
+    unasked: int  # queries that were not sent, answered by other plans
+    requests: int  # different ones, with their repairs; queries may share one
     prompt_tokens: int
     completion_tokens: int
 
@@ -229,51 +155,29 @@ class Replies(FileRecord):
 
 
 class Evaluation(FileRecord):
-    """Scores of a planner on some windows.
-
-    Attributes:
-        planner: Its name.
-        dataset: Name of the data set; contains "simulated" if observations are simulated.
-        split: Split of the windows.
-        horizon: T.
-        windows: Number of windows.
-        sampled_from: Number of windows that they were sampled from; equal if all were taken.
-        oracle_task: Whether the true task was given.
-        oracle_ends: Whether the true first and last action were given; None if not.
-        oracle_between: Whether the true observations between the steps were given; None if not.
-        metrics: Per cent, by the name of the metric; `position_accuracy` is a list of T.
-        shared_metrics: The same with actions mapped to the taxonomy's shared vocabulary (CrossTask:
-            105 ids for 133), in which equal actions of different tasks count as the same; None if
-            the taxonomy has none.
-        without_plan: Windows without any plan, counted as wrong.
-        exact: Whether every search was exact.
-        seconds_per_query: Wall time of planning over windows.
-        token_forwards_per_query: Mean number of tokens through the network.
-        leaves_per_query: Mean number of sequences whose energy was computed.
-        calibration: Calibration of the best plans' probabilities; None without probabilities.
-        replies: Summary of a language model's replies; None if none was asked.
-    """
+    """Scores of a planner on some windows."""
 
     what: ClassVar[str] = "evaluation"
 
     planner: str
-    dataset: str
+    dataset: str  # contains "simulated" if observations are simulated
     split: str
-    horizon: int
+    horizon: int  # T
     windows: int
-    sampled_from: int
-    oracle_task: bool
-    oracle_ends: bool | None = ABSENT
-    oracle_between: bool | None = ABSENT
-    metrics: dict[str, float | list[float]]
+    sampled_from: int  # number of all windows
+    oracle_task: bool  # whether the true task was given
+    oracle_ends: bool | None = ABSENT  # whether the true first and last actions were given
+    oracle_between: bool | None = ABSENT  # whether the states between the steps were given
+    metrics: dict[str, float | list[float]]  # per cent; `position_accuracy` is a list of T
+    # the same in the taxonomy's shared vocabulary (CrossTask: 105 ids for 133), if it has one
     shared_metrics: dict[str, float | list[float]] | None = None
-    without_plan: int
-    exact: bool
-    seconds_per_query: float
-    token_forwards_per_query: float
-    leaves_per_query: float
+    without_plan: int  # windows without any plan, counted as wrong
+    exact: bool  # whether every search was exact
+    seconds_per_query: float  # wall time of planning over windows
+    token_forwards_per_query: float  # tokens through the network
+    leaves_per_query: float  # sequences whose energy was computed
     calibration: Calibration | None = ABSENT
-    replies: Replies | None = ABSENT
+    replies: Replies | None = ABSENT  # of a language model
 
     def percent(self, metric: str) -> float | None:
         """A metric or calibration number that is a single value; None if there is none."""
@@ -298,23 +202,15 @@ class Evaluation(FileRecord):
 
 
 class VideoIntervals(FileRecord):
-    """Confidence intervals of metrics, with videos resampled.
+    """Confidence intervals of metrics by a percentile bootstrap that resamples whole videos.
 
-    Windows of one video overlap and are not independent, so whole videos are drawn (percentile
-    bootstrap). The intervals cover the choice of videos, not the randomness of training.
-
-    Attributes:
-        level: Confidence level, 0.9 for 90 %.
-        videos: Number of videos.
-        draws: Number of bootstrap draws.
-        low: Lower ends by the name of the metric, per cent; a list of T for `position_accuracy`.
-        high: Upper ends.
+    They cover the choice of videos, not the randomness of training.
     """
 
-    level: float
+    level: float  # 0.9 for 90 %
     videos: int
     draws: int
-    low: dict[str, float | list[float]]
+    low: dict[str, float | list[float]]  # by metric, per cent; `position_accuracy` is a list of T
     high: dict[str, float | list[float]]
 
     def ends(self, metric: str) -> tuple[float, float] | None:
@@ -324,21 +220,13 @@ class VideoIntervals(FileRecord):
 
 
 class TaskScores(FileRecord):
-    """The metrics on the windows of one task.
+    """The metrics on the windows of one task."""
 
-    Attributes:
-        task: Id of the true task.
-        name: Its name.
-        windows: Number of its windows.
-        videos: Number of their videos.
-        metrics: Per cent, by the name of the metric, as in `Evaluation`.
-    """
-
-    task: int
+    task: int  # id of the true task
     name: str
     windows: int
     videos: int
-    metrics: dict[str, float | list[float]]
+    metrics: dict[str, float | list[float]]  # as in `Evaluation`
 
     @property
     def success_rate(self) -> float:
@@ -349,52 +237,29 @@ class TaskScores(FileRecord):
 
 
 class TasksWithoutTraining(FileRecord):
-    """Tasks without any training window.
-
-    Attributes:
-        tasks: The tasks.
-        windows: Number of scored windows of these tasks.
-    """
+    """Tasks without any training window."""
 
     tasks: tuple[int, ...]
-    windows: int
+    windows: int  # number of scored windows of these tasks
 
 
 class RunEvaluation(Evaluation):
-    """Scores of a run on a split of a data set: content of an evaluation-*.json.
-
-    Attributes:
-        fingerprint: Fingerprint of the data set.
-        method: Name of the run's method.
-        seed: Seed of its training; None for imported weights.
-        preset: Preset of its settings.
-        selection: Windows that epochs and weights were chosen on; None for imported weights.
-        actions_from: Source of each task's actions, of planners that keep to these.
-        search: Settings of the search, of planners that have one.
-        weights: Weights of the objective's terms, of planners that have any.
-        tasks_without_training: Tasks without training windows, of planners that depend on them.
-        evidence: Test of whether the energy adds anything, of planners that have one.
-        answered: Coverage and success at a minimum probability, if one was given.
-        parameters: Parameters of each network, by its name.
-        intervals: Confidence intervals of the metrics; None for a single video.
-        per_task: The metrics on the windows of each task.
-        other_dataset: Differences to the run's own data set, if scored on another one.
-    """
+    """Scores of a run on a split of a data set: content of an evaluation-*.json."""
 
     remedy: ClassVar[str] = "Make it again with cefito evaluate."
 
-    fingerprint: str
+    fingerprint: str  # of the data set
     method: str
-    seed: int | None
+    seed: int | None  # of its training; None for imported weights
     preset: str
-    selection: Selection | None
-    actions_from: str | None = ABSENT
+    selection: Selection | None  # windows that epochs and weights were chosen on
+    actions_from: str | None = ABSENT  # source of each task's actions
     search: SearchConfig | None = ABSENT
-    weights: dict[str, float] | None = ABSENT
+    weights: dict[str, float] | None = ABSENT  # of the objective's terms
     tasks_without_training: TasksWithoutTraining | None = ABSENT
-    evidence: Evidence | None = ABSENT
-    answered: Answered | None = ABSENT
-    parameters: dict[str, int] | None = ABSENT
-    intervals: VideoIntervals | None = ABSENT
+    evidence: Evidence | None = ABSENT  # whether the energy adds anything
+    answered: Answered | None = ABSENT  # at a minimum probability
+    parameters: dict[str, int] | None = ABSENT  # by network
+    intervals: VideoIntervals | None = ABSENT  # None for a single video
     per_task: list[TaskScores] | None = ABSENT
-    other_dataset: OtherDataset | None = ABSENT
+    other_dataset: OtherDataset | None = ABSENT  # if not scored on the run's own

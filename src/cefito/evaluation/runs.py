@@ -45,10 +45,6 @@ def evaluate_run(
 ) -> tuple[RunEvaluation, Path]:
     """Score a run on a split of its data set or of another, with its planner's search.
 
-    The scores are kept in the run folder. The file's name contains the settings of the search that
-    differ from training and, for another data set, the beginning of its fingerprint; the scores
-    then list the content that was left out because the run does not know it.
-
     Args:
         run: An opened run.
         split: "train", "val" or "test".
@@ -57,17 +53,16 @@ def evaluate_run(
         sample: Score a fixed random sample of this many windows.
         min_probability: Also give coverage and success if only best plans of at least this
             probability are answered.
-        dataset: Any data set of the same kind of observations, by default the run's own.
+        dataset: Any data set of the same kind of observations, by default the run's own; the scores
+            list the content of another one that the run does not know.
         plans_file: Also save the plans of every window there, as `save_plans` does.
         progress: Shows progress.
 
     Returns:
-        The scores, and the file in the run folder that holds them.
+        The scores, and the file in the run folder that keeps them.
 
     Raises:
-        ConfigError: A sample below 1, an invalid minimum probability or one for a planner without
-            probabilities, true tasks or ends for a planner that does not use them, or a file that
-            plans cannot be saved in.
+        ConfigError: An invalid argument, or one that the planner makes no use of.
         RunError: The data set is gone, or the run cannot be used on it.
         DataError: The split has no windows.
     """
@@ -140,16 +135,11 @@ def scores_name(
     other: str | None = None,
     min_probability: float | None = None,
 ) -> str:
-    """The name of the file that `evaluate_run` keeps scores in; arguments as there.
+    """The name of the file that `evaluate_run` keeps scores in, with all that is not usual.
 
-    `sampled` is the size of the sample, None if all windows are scored; `other` is the fingerprint
-    of the data set if it is not the run's own.
+    `sampled` is the size of a sample, `other` the fingerprint of another data set.
     """
-    words = ["evaluation", split]
-    if oracle_task:
-        words.append("oracle-task")
-    if oracle_ends:
-        words.append("oracle-ends")
+    words = ["evaluation", split, *["oracle-task"] * oracle_task, *["oracle-ends"] * oracle_ends]
     if sampled is not None:
         words.append(f"sample-{sampled}")
     if other is not None:

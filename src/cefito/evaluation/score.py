@@ -33,25 +33,20 @@ def evaluate_planner(
     sampled_from: int | None = None,
     progress: Progress = silent,
 ) -> tuple[Evaluation, list[Plans]]:
-    """Plan windows and score the plans.
+    """Plan windows and score the plans; return both.
 
     Args:
         planner: A fitted planner.
         windows: Windows with their true sequences.
         oracle_task: Give the planner the true tasks.
         oracle_ends: Give the planner the true first and last actions.
-        oracle_between: Give the planner the true observations between the steps, which the windows
-            must contain.
+        oracle_between: Give the planner the true observations between the steps.
         top_k: Plans for each window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
 
-    Returns:
-        The scores, and the plans of each window.
-
     Raises:
-        ConfigError: True ends or states between the steps for a planner that does not use them,
-            or for windows that lack them.
+        ConfigError: Truth that the planner does not use or the windows lack.
     """
     if oracle_ends and not planner.abilities.true_ends:
         raise ConfigError(
@@ -62,8 +57,7 @@ def evaluate_planner(
     if oracle_between and not (planner.abilities.true_between and windows.between is not None):
         raise ConfigError(
             f"{planner.name}: the states between the steps cannot be given; "
-            f"of the methods only {methods_with('true_between')} see them. "
-            "Leave them out.",
+            f"of the methods only {methods_with('true_between')} see them. Leave them out.",
             setting="oracle_between",
         )
     queries = Queries.from_windows(
@@ -125,10 +119,7 @@ def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
 def planned_tasks(
     planner: Planner, queries: Queries, plans: Sequence[Plans]
 ) -> NDArray[np.int64] | None:
-    """The task of each query's best plan [N]; the predicted one if its plans have no task.
-
-    None if it is not known for every query.
-    """
+    """The planned, else predicted, task of each query [N]; None if one is unknown."""
     tasks = np.full(len(plans), -1, dtype=np.int64)
     unnamed = []
     for row, plan in enumerate(plans):

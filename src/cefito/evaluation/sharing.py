@@ -21,21 +21,10 @@ __all__ = ["export_run", "pull_run", "push_run"]
 
 
 def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -> Run:
-    """Write what planning with a run needs into a zip archive, with a model card.
+    """Write the files that planning needs into a new zip archive, with a model card.
 
     Checkpoints, metrics and the place of the data set on this machine stay out. Equal runs give
-    equal bytes.
-
-    Args:
-        run: The run, as `open_run` takes it.
-        target: The archive to write.
-        license_name: SPDX identifier of the licence of the weights, for the card.
-
-    Returns:
-        The run.
-
-    Raises:
-        RunError: The run cannot be opened, the archive exists or cannot be written.
+    equal bytes. `license_name` is the SPDX identifier of the licence of the weights.
     """
     target = Path(target)
     if target.suffix != ".zip":
@@ -51,41 +40,14 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
 
 
 def push_run(run: Path | str, place: str, *, license_name: str = "", private: bool = False) -> str:
-    """Put what planning with a run needs onto a model hub, with a model card.
-
-    Args:
-        run: The run, as `open_run` takes it.
-        place: `hub:USER/NAME`.
-        license_name: SPDX identifier of the licence of the weights, for the card.
-        private: Make a new repository a private one.
-
-    Returns:
-        Address of what was put there.
-
-    Raises:
-        ConfigError: No such place, or `huggingface_hub` is not installed.
-        RunError: The run cannot be opened, no permission, or no network.
-    """
+    """Push the same files to `hub:USER/NAME` and return their address."""
     repository(place)
     with _shared(open_run(run), license_name) as folder:
         return push_folder(folder, place, private=private)
 
 
 def pull_run(place: str, target: Path | str) -> Run:
-    """Fetch a run from a model hub into a new folder.
-
-    Args:
-        place: `hub:USER/NAME`, perhaps with `@REVISION`.
-        target: The folder to make.
-
-    Returns:
-        The run, opened there.
-
-    Raises:
-        ConfigError: No such place, or `huggingface_hub` is not installed.
-        RunError: There is no such run, no access to it, no network, or its files have changed.
-        DataError: The folder holds something, or cannot be written.
-    """
+    """Fetch a run from `hub:USER/NAME`, perhaps with `@REVISION`, into a new folder."""
     source = fetched(place)
     with new_folder(Path(target)) as temporary:
         for name in [*read_manifest(source / MANIFEST).files, MANIFEST, CARD]:

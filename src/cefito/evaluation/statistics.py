@@ -1,7 +1,4 @@
-"""Uncertainty of scores: intervals over seeds and videos, and paired differences over videos.
-
-Also the interval that published tables print.
-"""
+"""Uncertainty of scores: intervals over seeds and videos, and paired differences over videos."""
 
 from __future__ import annotations
 
@@ -32,54 +29,29 @@ _AT_ONCE = 1 << 22  # videos drawn at a time, to bound memory
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds with its confidence interval, mean ± half-width.
-
-    Attributes:
-        mean: Mean of the values.
-        half_width: Half the width of the interval; None for a single value, whose spread is
-            unknown.
-        values: One value a seed.
-        level: Confidence level, 0.9 for 90 %.
-    """
+    """A mean over seeds with its confidence interval, mean ± half-width."""
 
     mean: float
-    half_width: float | None
-    values: tuple[float, ...]
-    level: float
+    half_width: float | None  # None for a single value, whose spread is unknown
+    values: tuple[float, ...]  # one a seed
+    level: float  # confidence level, 0.9 for 90 %
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two methods' success rates, percentage points.
+    """The difference of two methods' success rates, percentage points."""
 
-    Attributes:
-        mean: Rate of the first less rate of the second, each over all windows and all its seeds.
-        low: Lower end of the confidence interval of the bootstrap over videos.
-        high: Upper end.
-        level: Confidence level of both intervals.
-        seeds: Interval over the differences of seeds paired by their order; None if the methods
-            have different numbers of seeds.
-    """
-
-    mean: float
-    low: float
+    mean: float  # of the first less the second, each over all windows and all its seeds
+    low: float  # ends of the interval of the bootstrap over videos
     high: float
-    level: float
-    seeds: Interval | None
+    level: float  # confidence level of both intervals
+    seeds: Interval | None  # over differences of paired seeds; None for different numbers of seeds
 
 
 def seed_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Confidence interval of a mean over seeds, by Student's t.
+    """Student's t interval of a mean over seeds: half-width t((1 + level) / 2; n - 1) · s / √n.
 
-    Its half-width is t((1 + level) / 2; n - 1) · s / √n. It covers the randomness of training on
-    these test windows, not the choice of videos.
-
-    Args:
-        values: One value a seed.
-        level: Confidence level.
-
-    Raises:
-        ValueError: No value, or one that is not finite.
+    It covers the randomness of training on these test windows, not the choice of videos.
     """
     numbers = _numbers(values, 1)
     half_width, count = None, len(numbers)
@@ -99,19 +71,9 @@ def seed_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 def bootstrap_width(values: Sequence[float], *, seed: int = 0, draws: int = 1000) -> float:
     """The number after ± in tables of the unified protocol (ViterbiPlanNet, arXiv 2603.04265).
 
-    It is for comparison with these tables. As many values as there are seeds are drawn with
-    replacement and averaged, `draws` times. The result is the distance between the 5th and the 95th
-    percentile of these means: the *full* width of a 90 % interval, not half of it. With few seeds a
-    bootstrap is too narrow: for five, its interval is about z(0.95) √(4/5) / t(0.95; 4) = 0.69
-    times as wide as that of `seed_interval`.
-
-    Args:
-        values: One value a seed, at least two.
-        seed: Seed of the draws.
-        draws: Number of means.
-
-    Raises:
-        ValueError: Fewer than two values, or one that is not finite.
+    The distance between the 5th and 95th percentile of bootstrap means over seeds: the *full* width
+    of a 90 % interval. For five seeds it is too narrow, about z(0.95) √(4/5) / t(0.95; 4) = 0.69
+    times as wide as the interval of `seed_interval`.
     """
     numbers = _numbers(values, 2)
     drawn = np.random.default_rng(seed).integers(len(numbers), size=(draws, len(numbers)))
@@ -120,9 +82,9 @@ def bootstrap_width(values: Sequence[float], *, seed: int = 0, draws: int = 1000
 
 
 def paired_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    video: ArrayLike,
+    first: ArrayLike,  # success of each seed and window [S, N]
+    second: ArrayLike,  # [S', N]
+    video: ArrayLike,  # of each window [N]
     *,
     level: float = LEVEL,
     draws: int = DRAWS,
@@ -130,23 +92,10 @@ def paired_difference(
 ) -> Difference:
     """Difference of two methods' success rates on the same windows.
 
-    Windows of one video overlap and are not independent, so the bootstrap draws videos with
-    replacement, as many as there are, each with all its windows for both methods. A draw's
-    difference is the sum of the differences of its windows over their number (a ratio of sums); the
-    interval is between the percentiles (1 ± level) / 2 of all draws. Successes are averaged over
-    seeds first: the interval covers the choice of videos; `seeds` covers the randomness of
-    training.
-
-    Args:
-        first: Success of the first method for each seed and window [S, N].
-        second: Success of the second method [S', N].
-        video: The video of each window [N], as integers.
-        level: Confidence level.
-        draws: Number of bootstrap draws.
-        seed: Seed of the draws.
-
-    Raises:
-        ValueError: No window, or different numbers of windows.
+    Windows of one video overlap and are not independent, so the bootstrap draws whole videos, for
+    both methods. A draw's difference is a ratio of sums, Σ differences / Σ windows; the interval is
+    between the percentiles (1 ± level) / 2. Successes are averaged over seeds first: the interval
+    covers the choice of videos, `seeds` the randomness of training.
     """
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     windows = np.shape(video)
@@ -170,21 +119,7 @@ def paired_difference(
 def video_interval(
     sums: ArrayLike, counts: ArrayLike, *, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
-    """Bootstrap interval over videos of a ratio of sums, such as a success rate.
-
-    Videos are drawn with replacement, as many as there are, each with all its windows, as in
-    `paired_difference`. It covers the choice of videos, not the randomness of training.
-
-    Args:
-        sums: Numerator's sum over the windows of each video, such as successes [V].
-        counts: Denominator's, such as windows [V]; positive.
-        level: Confidence level.
-        draws: Number of bootstrap draws.
-        seed: Seed of the draws.
-
-    Returns:
-        Lower and upper end: the percentiles (1 ± level) / 2 of all draws.
-    """
+    """Bootstrap interval of a ratio of sums over videos [V], drawn as in `paired_difference`."""
     total, size = (np.asarray(values, dtype=np.float64) for values in (sums, counts))
     return _resampled(total, size, level=level, draws=draws, seed=seed)
 

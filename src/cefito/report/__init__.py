@@ -1,8 +1,4 @@
-"""One-file reports: what was trained on what, how good it is, where it goes wrong, and examples.
-
-A report is first a record with every number (`RunReport`, `ComparisonReport`), which is the JSON;
-the page is rendered from that record alone.
-"""
+"""One-file reports: a record with every number, as JSON or rendered as a page."""
 
 from cefito.report.comparison_report import report_comparison
 from cefito.report.page import rendered, save_report

@@ -37,15 +37,10 @@ _BINS = 20
 
 @dataclass(frozen=True)
 class TrainingSequences:
-    """Sequences of training windows.
-
-    Attributes:
-        seen: All sequences that occur.
-        actions: Number of different actions in the windows of each task, by its id.
-    """
+    """Sequences of training windows."""
 
     seen: frozenset[tuple[int, ...]]
-    actions: Mapping[int, int]
+    actions: Mapping[int, int]  # number of different actions by task
 
     @classmethod
     def of(cls, train: Windows) -> TrainingSequences:
@@ -178,14 +173,7 @@ def _query(window: WindowPlans) -> GalleryQuery:
 
 
 def loss_curves(files: Mapping[str, Path]) -> list[LossCurve]:
-    """The curves of trainings with at least one epoch, by ascending names.
-
-    Args:
-        files: The `metrics.jsonl` of each training, by its name.
-
-    Raises:
-        RunError: A file is damaged.
-    """
+    """The curves of trainings with an epoch, by names, from the `metrics.jsonl` of each."""
     curves = []
     for name in sorted(files):
         lines = [line for line in read_metrics(files[name]) if "loss" in line]
@@ -196,11 +184,9 @@ def loss_curves(files: Mapping[str, Path]) -> list[LossCurve]:
                 LossCurve(
                     name=name,
                     epochs=[int(line["epoch"]) for line in lines],
-                    loss=[float(line["loss"]) for line in lines],
+                    loss=[line["loss"] for line in lines],
                     scores={
-                        key: [
-                            (int(line["epoch"]), float(line[key])) for line in lines if key in line
-                        ]
+                        key: [(int(line["epoch"]), line[key]) for line in lines if key in line]
                         for key in scores
                     },
                 )

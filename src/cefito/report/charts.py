@@ -1,7 +1,4 @@
-"""Charts of reports: SVG by matplotlib, in the colours of the page.
-
-Every function returns markup that is safe to include in a page; equal input gives equal text.
-"""
+"""Charts of reports: SVG by matplotlib, in the colours of the page; equal input, equal text."""
 
 from __future__ import annotations
 
@@ -44,15 +41,7 @@ def line_chart(
     y: str,
     logarithmic: bool = False,
 ) -> Markup:
-    """Lines over two axes, or dots for single points.
-
-    Args:
-        lines: The points of each line.
-        label: Description of the chart for screen readers.
-        x: Label of the horizontal axis.
-        y: Label of the vertical axis.
-        logarithmic: Whether the vertical axis is; points at 0 and below are then omitted.
-    """
+    """Lines over two axes, or dots for single points; `label` is for screen readers."""
     kept = [[point for point in line if not logarithmic or point[1] > 0] for line in lines]
     if not any(kept):
         return Markup("")
@@ -102,6 +91,8 @@ def gap_chart(gap: EnergyGap) -> Markup:
 
 def confusion_chart(confusion: Confusion) -> Markup:
     """Share of each annotated task's windows that were planned for each task, by their ids."""
+    from matplotlib.patches import Rectangle
+
     places = {task: place for place, task in enumerate(confusion.tasks)}
     totals = confusion.totals()
     size = max(6.0, min(26.0, 380 / len(places)))
@@ -109,8 +100,9 @@ def confusion_chart(confusion: Confusion) -> Markup:
     def plot(axis: Any) -> None:
         for true, planned, windows in confusion.pairs:
             color = COLORS["blue" if true == planned else "red"]
-            place, alpha = (places[planned] - 0.45, places[true] - 0.45), windows / totals[true]
-            axis.add_patch(_square(place, 0.9, color, 0.12 + 0.88 * alpha))
+            place = (places[planned] - 0.45, places[true] - 0.45)
+            alpha = 0.12 + 0.88 * windows / totals[true]
+            axis.add_patch(Rectangle(place, 0.9, 0.9, color=color, alpha=alpha, linewidth=0))
         step = -(-12 // int(size))
         ids = [str(task) for task in places]
         axis.set_xticks(range(0, len(ids), step), ids[::step])
@@ -121,12 +113,6 @@ def confusion_chart(confusion: Confusion) -> Markup:
 
     label = "Share of the windows of each annotated task that were planned for each task"
     return _chart(label, plot, 70 + size * len(places), 54 + size * len(places))
-
-
-def _square(place: tuple[float, float], size: float, color: str, alpha: float) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle(place, size, size, color=color, alpha=alpha, linewidth=0)
 
 
 def _colors(count: int) -> list[str]:
@@ -149,9 +135,7 @@ def _chart(
         figure.savefig(svg, format="svg", metadata={"Date": None})
     text = svg.getvalue()
     text = text[text.index('<g id="figure_1"') :]
-    prefix = (
-        "c" + hashlib.sha256(label.encode()).hexdigest()[:8]
-    )  # ids of markers, unique in the page
+    prefix = "c" + hashlib.sha256(label.encode()).hexdigest()[:8]  # makes ids unique in the page
     for pattern, replacement in (
         (r"<clipPath.*?</clipPath>", ""),
         (r' clip-path="[^"]*"', ""),

@@ -1,4 +1,4 @@
-"""The report of a comparison: its tables, and other numbers of its results file."""
+"""The report of a comparison."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cefito.evaluation.statistics import video_interval
 from cefito.report.breakdowns import loss_curves
-from cefito.report.schema import ComparisonReport, Group, RowResults, command
+from cefito.report.schema import CHOSEN_ON, ComparisonReport, Group, RowResults, command
 from cefito.study.results import RESULTS, Results
 from cefito.study.tables import metric_interval, result_tables
 from cefito.study.trials import ScoredTrial
@@ -20,10 +20,7 @@ __all__ = ["report_comparison"]
 
 
 def report_comparison(folder: Path | str) -> ComparisonReport:
-    """Make the report of a comparison, without planning or scoring anything.
-
-    Args:
-        folder: The folder from `cefito compare`.
+    """Make the report of a comparison from its folder, without planning or scoring anything.
 
     Raises:
         RunError: The folder has no results, or its files are damaged.
@@ -31,8 +28,7 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
     folder = Path(folder)
     results = Results.read(folder / RESULTS)
     files = {
-        f"{path.parent.parent.parent.parent.name}, {path.parent.parent.parent.name}, "
-        f"{path.parent.name}": path
+        ", ".join(path.parts[place] for place in (-5, -4, -2)): path
         for path in folder.glob("T*/seed*/trainings/*/metrics.jsonl")
     }
     notes = [
@@ -80,14 +76,11 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
 
 def _facts(results: Results) -> dict[str, str]:
     scored = sum(isinstance(cell, ScoredTrial) for cell in results.trials)
-    chosen = "validation split"
-    if results.selection != "held-out":
-        chosen = "TEST split, as published work does"
     return {
         "preset": Path(results.preset).name,
         "horizons": ", ".join(f"T = {horizon}" for horizon in results.horizons),
         "seeds": ", ".join(map(str, results.seeds)),
-        "epochs and weights chosen on": chosen,
+        "epochs and weights chosen on": CHOSEN_ON[results.selection],
         "test windows": ", ".join(
             f"T = {horizon}: {len(results.windows_of(horizon).video):,}"
             for horizon in results.horizons

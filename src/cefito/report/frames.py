@@ -26,29 +26,17 @@ _LEAST = 1_200  # minimum bytes of a recognisable frame
 
 @dataclass(frozen=True)
 class VideoFiles:
-    """The files of the videos of a data set.
-
-    Attributes:
-        paths: File of each video that has one, by its id.
-        note: Why there are none at all; else empty.
-    """
+    """The files of the videos of a data set, by ids."""
 
     paths: dict[str, Path] = field(default_factory=dict)
-    note: str = ""
+    note: str = ""  # why there are none at all; else empty
 
 
 def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> VideoFiles:
-    """Find the files of a data set's videos.
+    """Find the files of a data set's videos, by default in the folder that it names.
 
-    Files are matched by ids like features: the name is the id, or begins or ends with it. A file
-    that matches several ids belongs to the longest; a video that matches several files has none.
-
-    Args:
-        dataset: The data set.
-        folder: Folder of its videos; by default the one that the data set names.
-
-    Raises:
-        ConfigError: The folder that was given does not exist or holds no videos.
+    Names are matched like names of features. A file that matches several ids belongs to the
+    longest; a video that matches several files has none.
     """
     place = folder or dataset.video_folder
     if place is None:
@@ -83,16 +71,7 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
 def with_frames(
     queries: Sequence[GalleryQuery], files: VideoFiles, *, progress: Progress = silent
 ) -> tuple[list[GalleryQuery], str]:
-    """Queries with frames at the start of their first and the end of their last step.
-
-    Args:
-        queries: The queries of a gallery.
-        files: Files of videos; queries of other videos are left unchanged.
-        progress: Shows progress.
-
-    Returns:
-        The queries in their order, and a note if not all have frames.
-    """
+    """Queries with frames of their start and goal, and a note if some have none."""
     there = [number for number, query in enumerate(queries) if query.video in files.paths]
     if not there:
         return list(queries), files.note or "There are no frames: none of the videos has a file."

@@ -15,15 +15,11 @@ KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
 
 
 def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
-    """The kind of each planned step.
+    """The kind of each planned step [T].
 
     Each annotated step accounts for one planned step: first for the one in its own place, then,
     from left to right, for one of the same action in another place ("order"). Of the remaining
     steps, an action that the plan already has is a "repetition", any other a "substitution".
-
-    Args:
-        planned: Action ids [T].
-        actual: Annotated action ids [T].
     """
     kinds: list[Kind | None] = [None] * len(planned)
     left = Counter(actual)
@@ -44,15 +40,7 @@ def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
 
 
 def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
-    """Whether each annotated step is missing from the plan.
-
-    If an action is annotated more often than planned, its steps in their own places are found
-    first, then the others from left to right.
-
-    Args:
-        planned: Action ids [T].
-        actual: Annotated action ids [T].
-    """
+    """Whether each annotated step [T] is missing; steps in their own places are found first."""
     left = Counter(planned)
     missing = [True] * len(actual)
     for place, (ours, theirs) in enumerate(zip(planned, actual, strict=True)):

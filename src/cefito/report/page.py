@@ -27,16 +27,15 @@ from cefito.study.figures import COLORS
 
 __all__ = ["rendered", "save_report"]
 
+# maximum and minimum bytes of an action's name in a plan; the truth has whole names
 _LONGEST, _SHORTEST = 90, 24
-"""Maximum and minimum bytes of an action's name in a plan; the truth has whole names."""
+# target bytes of a gallery, bytes of a step's markup, and bytes around a query's steps
 _ROOM, _MARKUP, _FRAME = 900_000, 18, 900
-"""Target bytes of a gallery, bytes of a step's markup, and bytes around a query's steps."""
 _COSTS = {
     "seconds_per_query": "seconds a query",
     "token_forwards_per_query": "token forwards a query",
 }
-_WIDEST = 60
-"""Maximum number of tasks in the chart of the confusion."""
+_WIDEST = 60  # maximum number of tasks in the chart of the confusion
 _WORST = 25  # confused pairs shown
 # forbidden in a page: control characters, halves of surrogate pairs, noncharacters
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")

@@ -1,4 +1,4 @@
-"""The report of a run: its scores, plans and training."""
+"""The report of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cefito.report.breakdowns import (
     loss_curves,
 )
 from cefito.report.frames import find_video_files, with_frames
-from cefito.report.schema import RunReport, command
+from cefito.report.schema import CHOSEN_ON, RunReport, command
 from cefito.runs.matching import DatasetName, match_dataset
 from cefito.runs.run import Run
 from cefito.runs.settings_export import Difference, compare_settings
@@ -46,9 +46,8 @@ def report_run(
 ) -> RunReport:
     """Make the report of a run.
 
-    If the run folder has the scores of this split together with its plans (`evaluation-test.json`,
-    `plans-test.jsonl`), these are shown; otherwise it is scored as by `cefito evaluate`, and both
-    are kept there.
+    If the run folder has scores and plans of this split (`evaluation-test.json`,
+    `plans-test.jsonl`), these are shown; otherwise it is scored, and both are kept there.
 
     Args:
         run: An opened run.
@@ -56,8 +55,7 @@ def report_run(
         sample: Show a fixed random sample of this many windows.
         dataset: Any data set of the same kind of observations, by default the run's own.
         queries: Maximum number of queries in the gallery.
-        videos: Folder of the videos for the gallery's frames; by default the one that the data set
-            names.
+        videos: Folder of the videos, by default the one that the data set names.
         frames: Whether to show frames.
         progress: Shows progress.
 
@@ -78,9 +76,8 @@ def report_run(
         files = find_video_files(run.dataset(dataset), folder)
     scores, windows = _scored(run, split, sample, dataset, progress)
     notes = []
-    known = None
-    if (train := _training(run)) is not None and len(train):
-        known = TrainingSequences.of(train)
+    train = _training(run)
+    known = TrainingSequences.of(train) if train else None
     if train is None:
         notes.append(
             "The data set that the run was trained on is not available, so success is not grouped "
@@ -191,11 +188,7 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
         "method": f"{scores.planner} ({info.method})",
         "preset": Path(info.preset).name,
         "seed": "none" if info.seed is None else str(info.seed),
-        "epochs and weights chosen on": {
-            "held-out": "validation split",
-            "published": "TEST split, as published work does",
-            None: "unknown (imported weights)",
-        }[info.selection],
+        "epochs and weights chosen on": CHOSEN_ON[info.selection],
         "windows of training": windows or "unknown",
         "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
         "parameters": parameters or "none",

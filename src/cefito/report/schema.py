@@ -14,6 +14,7 @@ from cefito.runs.settings_export import Difference
 from cefito.study.rendering import Table
 
 __all__ = [
+    "CHOSEN_ON",
     "ComparisonReport",
     "Confusion",
     "EnergyGap",
@@ -25,39 +26,31 @@ __all__ = [
     "command",
 ]
 
+CHOSEN_ON = {
+    "held-out": "validation split",
+    "published": "TEST split, as published work does",
+    None: "unknown (imported weights)",
+}
+"""Windows that epochs and weights were chosen on, in words."""
+
 
 class Group(FileRecord):
-    """Success of a group of windows.
-
-    Attributes:
-        name: Its name.
-        windows: Number of windows.
-        videos: Number of their videos.
-        success_rate: Per cent.
-        low: Lower end of its interval with videos resampled; None for a single video.
-        high: Upper end.
-        listed: Share of windows whose annotated sequence is among the plans listed, per cent.
-    """
+    """Success of a group of windows."""
 
     name: str
     windows: int
     videos: int
-    success_rate: float
-    low: float | None
+    success_rate: float  # per cent
+    low: float | None  # ends of its interval with videos resampled; None for a single video
     high: float | None
-    listed: float
+    listed: float  # share of windows whose annotated sequence is among the plans listed, per cent
 
 
 class Confusion(FileRecord):
-    """Annotated tasks against the tasks of the best plans.
+    """Annotated tasks against the tasks of the best plans."""
 
-    Attributes:
-        tasks: Names of the tasks that occur, by their ids.
-        pairs: All pairs that occur, by ids: annotated task, planned task, number of windows.
-    """
-
-    tasks: dict[int, str]
-    pairs: list[tuple[int, int, int]]
+    tasks: dict[int, str]  # names of the tasks that occur
+    pairs: list[tuple[int, int, int]]  # annotated task, planned task, number of windows
 
     def totals(self) -> Mapping[int, int]:
         """Number of windows of each annotated task."""
@@ -71,154 +64,87 @@ class EnergyGap(FileRecord):
     """Energy of the wrong plan of lowest energy less that of the annotated sequence.
 
     Known for windows whose annotated sequence and at least one other are among the plans listed.
-
-    Attributes:
-        windows: Number of these windows.
-        of: Number of all windows.
-        positive: Share of them in which the annotated sequence has the lower energy, per cent.
-        quartiles: 25th, 50th and 75th percentile of the gap.
-        edges: Edges of the bins of the histogram [B + 1].
-        counts: Windows in each bin [B]; the outermost bins include all values beyond them.
     """
 
     windows: int
-    of: int
-    positive: float
+    of: int  # number of all windows
+    positive: float  # share in which the annotated sequence has the lower energy, per cent
     quartiles: list[float]
-    edges: list[float]
-    counts: list[int]
+    edges: list[float]  # of the bins of the histogram [B + 1]
+    counts: list[int]  # windows in each bin [B]; the outermost bins include all values beyond them
 
 
 class LossCurve(FileRecord):
-    """Losses and validation scores of one network's training.
-
-    Attributes:
-        name: Folder of its metrics.
-        epochs: Epochs.
-        loss: Mean training loss of each.
-        scores: Validation scores by their names: pairs of epoch and value.
-    """
+    """Losses and validation scores of one network's training."""
 
     name: str
     epochs: list[int]
-    loss: list[float]
-    scores: dict[str, list[tuple[int, float]]]
+    loss: list[float]  # mean of each epoch
+    scores: dict[str, list[tuple[int, float]]]  # of validation: pairs of epoch and value
 
 
 class GalleryQuery(WindowPlans):
-    """A window with its best plans.
+    """A window with its best plans."""
 
-    Attributes:
-        outcome: Whether the best plan is right, another of the listed ones, or none.
-        mistakes: Kinds of mistakes of the best plan; "missing" without any plan.
-        missing: Whether each annotated step is missing from the best plan.
-        kinds: Kind of each step of each plan.
-        frames: Frames at the start of the first and the end of the last step, as JPEG in base64;
-            None without a video file.
-    """
-
-    outcome: Literal["right", "listed", "wrong"]
-    mistakes: list[str]
-    missing: list[bool]
-    kinds: list[list[Kind]]
-    frames: tuple[str, str] | None = ABSENT
+    outcome: Literal["right", "listed", "wrong"]  # of the best plan, or of all
+    mistakes: list[str]  # kinds of mistakes of the best plan; "missing" without any plan
+    missing: list[bool]  # whether each annotated step is missing from the best plan
+    kinds: list[list[Kind]]  # of each step of each plan
+    frames: tuple[str, str] | None = ABSENT  # of start and goal, JPEG in base64
 
 
 class _Report(FileRecord):
-    """Common parts of reports.
-
-    Attributes:
-        title: Its title.
-        dataset: The data set of the training.
-        simulated: Whether observations are simulated.
-        commands: The commands that repeat it: training or comparison, and the report itself.
-        versions: Versions of the libraries of training and scoring.
-        facts: Facts of training, by name.
-        curves: Loss curves of every network whose metrics are available.
-        settings: Settings by dotted keys: of a run all that its method reads, of a comparison those
-            changed in all rows.
-        notes: Parts that were left out, and why.
-    """
+    """Common parts of reports."""
 
     title: str
-    dataset: DatasetName
-    simulated: bool
-    commands: list[str]
-    versions: dict[str, str]
-    facts: dict[str, str]
+    dataset: DatasetName  # of the training
+    simulated: bool  # whether observations are simulated
+    commands: list[str]  # that repeat the training or comparison, and the report itself
+    versions: dict[str, str]  # of libraries
+    facts: dict[str, str]  # of the training
     curves: list[LossCurve]
-    settings: dict[str, Any]
-    notes: list[str]
+    settings: dict[str, Any]  # of a run all; of a comparison those changed in all rows
+    notes: list[str]  # parts that were left out, and why
 
 
 class RunReport(_Report):
-    """The report of a run.
-
-    Attributes:
-        kind: "run".
-        scores: All scores, as `cefito evaluate` keeps them.
-        confusion: Confusion of tasks; None if the planner has no notion of tasks.
-        by_candidates: Success against the number of sequences of the task's actions.
-        by_seen: Success against whether the sequence occurs in training.
-        energies: Whether plans have energies.
-        energy_gap: Gap between truth and best wrong plan; None without energies.
-        changes: Settings that differ from the preset.
-        gallery_of: Number of windows that the gallery is a sample of.
-        gallery: The queries.
-    """
+    """The report of a run."""
 
     what: ClassVar[str] = "report of a run"
 
     kind: Literal["run"] = "run"
     scores: RunEvaluation
-    confusion: Confusion | None
+    confusion: Confusion | None  # None if the planner has no notion of tasks
     by_candidates: list[Group] | None
-    by_seen: list[Group] | None
-    energies: bool
+    by_seen: list[Group] | None  # success against whether the sequence occurs in training
+    energies: bool  # whether plans have energies
     energy_gap: EnergyGap | None
-    changes: list[Difference]
-    gallery_of: int
+    changes: list[Difference]  # to the preset
+    gallery_of: int  # number of windows that the gallery is a sample of
     gallery: list[GalleryQuery]
 
 
 class RowResults(FileRecord):
-    """Results of one row at one horizon, means over seeds unless stated otherwise.
-
-    Attributes:
-        horizon: T.
-        success: Success rate, with its interval with videos resampled.
-        position_accuracy: Accuracy of each step, per cent [T].
-        seconds_per_query: Wall time of planning over windows.
-        token_forwards_per_query: Tokens through the network.
-        leaves_per_query: Sequences whose energy was computed.
-        seed: The first seed.
-        calibration: Calibration for that seed; None without probabilities.
-    """
+    """Results of one row at one horizon, means over seeds unless stated otherwise."""
 
     horizon: int
     success: Group
-    position_accuracy: list[float]
+    position_accuracy: list[float]  # per cent [T]
     seconds_per_query: float
     token_forwards_per_query: float
     leaves_per_query: float
-    seed: int
-    calibration: Calibration | None
+    seed: int  # the first one
+    calibration: Calibration | None  # for that seed; None without probabilities
 
 
 class ComparisonReport(_Report):
-    """The report of a comparison.
-
-    Attributes:
-        kind: "comparison".
-        tables: The tables of the comparison.
-        rows: Results of each row at each horizon.
-    """
+    """The report of a comparison."""
 
     what: ClassVar[str] = "report of a comparison"
 
     kind: Literal["comparison"] = "comparison"
     tables: list[Table]
-    rows: dict[int, list[RowResults]]
+    rows: dict[int, list[RowResults]]  # by horizon
 
 
 def command(*words: str, **options: Any) -> str:

@@ -24,21 +24,13 @@ __all__ = ["Checked", "check"]
 
 @dataclass(frozen=True)
 class Checked:
-    """Result of a check without errors.
+    """Result of a check without errors."""
 
-    Attributes:
-        kind: "data set", "run", "runs" (of several horizons) or "study".
-        name: Its name.
-        files: SHA-256 of each file that was compared or read, by its name in the folder.
-        facts: Its main properties.
-        notes: Parts that could not be verified, and why.
-    """
-
-    kind: str
+    kind: str  # "data set", "run", "runs" (of several horizons) or "study"
     name: str
-    files: dict[str, str]
+    files: dict[str, str]  # SHA-256 of each file that was compared or read
     facts: dict[str, str | int]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # parts that could not be verified, and why
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -46,12 +38,7 @@ class Checked:
 
 
 def check(path: Path | str) -> Checked:
-    """Verify a data set, a run or a study completely.
-
-    Raises:
-        DataError: A data set that is damaged or has changed.
-        RunError: A run or a study that is damaged or has changed, or any other folder.
-    """
+    """Verify a data set, a run or a study completely."""
     path = Path(path)
     if (path / "dataset.json").exists():
         return _dataset(path)

@@ -46,30 +46,19 @@ _LEAD = 0.55  # width of the text before a plan, in widths of an action
 
 @dataclass(frozen=True)
 class EnergyCurve:
-    """The energies of all candidates of one query.
-
-    Attributes:
-        title: Name of the query.
-        energies: Ascending [M].
-        truth_rank: Rank of the annotated sequence, from 0; None if it is not a candidate.
-    """
+    """The energies of all candidates of one query."""
 
     title: str
-    energies: NDArray[np.float64]
-    truth_rank: int | None
+    energies: NDArray[np.float64]  # ascending [M]
+    truth_rank: int | None  # rank of the annotated sequence, from 0; None if it is not a candidate
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve with intervals over seeds.
-
-    Attributes:
-        label: Its name.
-        points: Places, each with the values of all seeds.
-    """
+    """A curve with intervals over seeds."""
 
     label: str
-    points: list[tuple[float, list[float]]]
+    points: list[tuple[float, list[float]]]  # places, each with the values of all seeds
 
 
 def _figure(rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
@@ -94,12 +83,7 @@ def _grid(axis: Any) -> None:
 
 
 def draw_training(run: Path, target: Path) -> None:
-    """Draw losses and validation scores of classifier and field against epochs.
-
-    Args:
-        run: Run folder.
-        target: Picture to write, in the format of its suffix.
-    """
+    """Draw losses and validation scores of classifier and field against epochs."""
     figure, ((left, right),) = _figure(1, 2, 9, 3.2)
     for axis, title, folder, score, label in (
         (left, "task classifier", "classifier", "val_task_accuracy", "task accuracy"),
@@ -118,12 +102,7 @@ def draw_training(run: Path, target: Path) -> None:
 
 
 def draw_energies(curves: Sequence[EnergyCurve], target: Path) -> None:
-    """Draw the energies of all candidates of some queries by rank, the annotated sequence marked.
-
-    Args:
-        curves: The curve of each panel.
-        target: Picture to write, in the format of its suffix.
-    """
+    """Draw the energies of all candidates of some queries by rank."""
     figure, (axes,) = _figure(1, len(curves), 3.4 * len(curves), 3.2)
     for axis, curve in zip(axes, curves, strict=True):
         ranks = np.arange(1, len(curve.energies) + 1)
@@ -174,13 +153,7 @@ def plot_coverage(axis: Any, calibrations: Sequence[Calibration]) -> None:
 
 
 def draw_reliability(calibration: Calibration, target: Path, *, title: str = "") -> None:
-    """Draw success against probability, and against coverage.
-
-    Args:
-        calibration: Calibration on some windows.
-        target: Picture to write, in the format of its suffix.
-        title: Title of the figure.
-    """
+    """Draw success against probability, and against coverage."""
     figure, ((left, right),) = _figure(1, 2, 7.4, 3.6)
     plot_reliability(left, calibration)
     plot_coverage(right, [calibration])
@@ -203,16 +176,9 @@ def draw_curves(
     log_values: bool = False,
     title: str = "",
 ) -> None:
-    """Draw panels of curves: means over seeds, with 90 % intervals if there are several.
+    """Draw panels of curves by title: means over seeds, with 90 % intervals if there are several.
 
-    Args:
-        panels: Curves of each panel, by its title.
-        target: Picture to write, in the format of its suffix.
-        labels: Label of each panel's horizontal axis.
-        values: Label of each panel's vertical axis.
-        log_places: Whether each horizontal axis is logarithmic; by default none is.
-        log_values: Whether the vertical axes are logarithmic.
-        title: Title of the figure.
+    Labels are of the horizontal axes, values of the vertical ones, one for each panel.
     """
     from matplotlib import ticker
 
@@ -250,15 +216,7 @@ def draw_curves(
 
 
 def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> None:
-    """Draw the annotated sequence and the best plans of some windows as text.
-
-    Right steps are blue, wrong ones red.
-
-    Args:
-        windows: The windows, from top to bottom.
-        target: Picture to write, in the format of its suffix.
-        title: Title of the figure.
-    """
+    """Draw the annotated sequences and the best plans of some windows as text."""
     heights = [len(window.plans) + 2.2 for window in windows]
     width = max(_LEAD + len(window.true_names) for window in windows)
     figure, axes = _figure(
@@ -280,9 +238,8 @@ def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> N
                 axis.axhspan(y, y + 1, color="#fbe7a3", linewidth=0)
             axis.text(0, y + 0.5, lead, fontsize=8, va="center", color=_SOFT)
             for step, (name, color) in enumerate(zip(names, colors, strict=True)):
-                short = name if len(name) <= 34 else name[:33] + "…"
-                text = literal(short)
-                axis.text(_LEAD + step, y + 0.5, text, fontsize=8, va="center", color=color)
+                short = literal(name if len(name) <= 34 else name[:33] + "…")
+                axis.text(_LEAD + step, y + 0.5, short, fontsize=8, va="center", color=color)
     figure.suptitle(literal(title), fontsize=10)
     figure.supxlabel("blue: the annotated step, red: another one", fontsize=8, color=_SOFT)
     _save(figure, target)

@@ -22,18 +22,11 @@ TOP_K = "top-k"
 
 @dataclass(frozen=True)
 class ListedMethod:
-    """A method as it is listed.
-
-    Attributes:
-        method: The method.
-        can: Abilities of its planners, in words.
-        parameters: Number of parameters of each of its networks at the published size; empty if
-            none is published.
-    """
+    """A method as it is listed."""
 
     method: Method
-    can: tuple[str, ...]
-    parameters: dict[str, int]
+    can: tuple[str, ...]  # abilities of its planners, in words
+    parameters: dict[str, int]  # of each network at the published size; empty if there is none
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON."""
@@ -48,12 +41,7 @@ class ListedMethod:
             "can": list(self.can),
             "parameters": self.parameters or None,
             "rows": [
-                {
-                    "name": row.name,
-                    "title": row.title,
-                    "oracle": row.oracle,
-                    "ablation": row.ablation,
-                }
+                {name: getattr(row, name) for name in ("name", "title", "oracle", "ablation")}
                 for row in method.variants
             ],
         }

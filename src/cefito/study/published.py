@@ -31,80 +31,43 @@ _SIMULATED = " They are of real features, the rows above of simulated ones: not 
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """A published number, in per cent.
-
-    Attributes:
-        value: The number; a mean over seeds if a method was trained on several.
-        width: The number printed after ±; None without one. In rows of the unified protocol it is
-            the *full* width of a 90 % interval, as `cefito.evaluation.statistics.bootstrap_width`
-            gives it, unless the row's notes say otherwise.
-    """
+    """A published number, in per cent."""
 
     value: float
-    width: float | None = None
+    width: float | None = None  # printed after ±; as by `bootstrap_width` in the unified protocol
 
 
 @dataclass(frozen=True)
 class PublishedProtocol:
-    """The protocol of published numbers.
-
-    Attributes:
-        name: Its name in tables.
-        description: Windows, choice of weights, seeds, intervals, metrics.
-    """
+    """The protocol of published numbers."""
 
     name: str
-    description: str
+    description: str  # windows, choice of weights, seeds, intervals, metrics
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
-    """One method on one data set and horizon, in one table.
+    """One method on one data set and horizon, in one table; scores are None if not given."""
 
-    Attributes:
-        table: "main", "ablation", "text-encoder", "task-classifier", "oracle" or "reproduction".
-        dataset: "crosstask", "coin" or "niv"; always the real one.
-        horizon: T.
-        method: Its name as printed.
-        source: Paper and table, or repository.
-        protocol: The protocol of its numbers.
-        unified: Whether that is the unified protocol; rows of others are not comparable.
-        notes: Caveats of its numbers.
-        success_rate: SR. Like all scores below, None if it is not given.
-        mean_accuracy: mAcc.
-        mean_iou_bitwise: mIoU of the unified protocol, bitwise on action ids; see
-            `cefito.evaluation.mean_iou_bitwise`.
-        mean_iou_own: mIoU of the method's own protocol, of any definition.
-        task_accuracy: Accuracy of the task classifier.
-    """
-
-    table: str
-    dataset: str
+    table: str  # "main", "ablation", "text-encoder", "task-classifier", "oracle" or "reproduction"
+    dataset: str  # "crosstask", "coin" or "niv"; always the real one
     horizon: int
-    method: str
-    source: str
+    method: str  # its name as printed
+    source: str  # paper and table, or repository
     protocol: PublishedProtocol
-    unified: bool
-    notes: tuple[str, ...] = ()
+    unified: bool  # whether that is the unified protocol; rows of others are not comparable
+    notes: tuple[str, ...] = ()  # caveats of its numbers
     success_rate: PublishedScore | None = None
     mean_accuracy: PublishedScore | None = None
-    mean_iou_bitwise: PublishedScore | None = None
-    mean_iou_own: PublishedScore | None = None
+    mean_iou_bitwise: PublishedScore | None = None  # on action ids, see `mean_iou_bitwise`
+    mean_iou_own: PublishedScore | None = None  # of any definition
     task_accuracy: PublishedScore | None = None
 
 
 def published_rows(dataset: str, horizon: int, table: str = "main") -> list[PublishedRow]:
     """Published rows for one data set and horizon, in the order of the tables; perhaps none.
 
-    Args:
-        dataset: Name of a data set, matched by its beginning: "crosstask-simulated" gives the rows
-            of "crosstask", whose `dataset` says so. Scores on other observations are not
-            comparable; a table that shows both must say which ones are simulated.
-        horizon: T.
-        table: "main", "ablation", "text-encoder", "task-classifier", "oracle" or "reproduction".
-
-    Raises:
-        ConfigError: An unknown table.
+    Data sets match by the beginning of their names: "crosstask-simulated" gives "crosstask".
     """
     rows = _all_rows()
     tables = sorted({row.table for row in rows})
@@ -168,19 +131,7 @@ def _rows(
 def published_lines(
     dataset: str, horizon: int, table: str, metrics: Mapping[str, str], *, columns: int
 ) -> tuple[list[tuple[Entry, ...]], list[str]]:
-    """Lines of the published rows for a data set and horizon, and notes.
-
-    Args:
-        dataset: Name of the data set, as in `published_rows`.
-        horizon: T.
-        table: The published table, as in `published_rows`; empty for none.
-        metrics: Heads of the columns of scores, by the names of the metrics.
-        columns: Number of columns of the table, including the names.
-
-    Returns:
-        The lines, whose names end with letters of their footnotes; and the notes: first the
-        protocols, then the footnotes.
-    """
+    """Lines of the published rows for a data set and horizon, and notes; none without a table."""
     rows = published_rows(dataset, horizon, table) if table else []
     if not rows:
         return [], []

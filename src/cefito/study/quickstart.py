@@ -29,26 +29,17 @@ __all__ = ["Quickstart", "run_quickstart"]
 
 HORIZON = 3
 EXAMPLES = 3
-SIMPLE = ("nearest", "frequent")
-"""Methods that CEFITO is compared with."""
+SIMPLE = ("nearest", "frequent")  # methods that CEFITO is compared with
 _EVERYTHING = {"method": "exhaustive", "objective": "energy", "tasks": 1}
 
 
 @dataclass(frozen=True)
 class Quickstart:
-    """Results of the quickstart.
-
-    Attributes:
-        folder: Folder of all files.
-        run: The trained run.
-        evaluations: Scores of CEFITO, CEFITO with the true task, and the two simple planners.
-        examples: Some queries.
-        pictures: The pictures drawn.
-    """
+    """Results of the quickstart."""
 
     folder: Path
     run: Run
-    evaluations: list[Evaluation]
+    evaluations: list[Evaluation]  # of CEFITO, CEFITO with the true task, and `SIMPLE`
     examples: list[WindowPlans]
     pictures: list[Path]
 
@@ -56,17 +47,7 @@ class Quickstart:
 def run_quickstart(
     folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
 ) -> Quickstart:
-    """Make the simulated world, train on it, plan its test videos, compare with simple planners.
-
-    Args:
-        folder: New folder for data set, run, scores and pictures.
-        seed: Seed of world and training.
-        config: Settings; the preset `quickstart` by default.
-        progress: Shows progress.
-
-    Raises:
-        RunError: The folder exists already.
-    """
+    """Make the simulated world, train on it, plan its test videos, compare with simple planners."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(
             f"{folder}: exists already. Choose another folder, or remove it.", setting="out"

@@ -30,32 +30,19 @@ _ESCAPES = str.maketrans(
 
 
 class Entry(FileRecord):
-    """A cell of a table.
-
-    Attributes:
-        text: Its text.
-        rank: 1 for the best of its column, 2 for the second best, else 0.
-    """
+    """A cell of a table."""
 
     text: str
-    rank: int = 0
+    rank: int = 0  # 1 for the best of its column, 2 for the second best, else 0
 
 
 class Table(FileRecord):
-    """A table.
-
-    Attributes:
-        title: Its title.
-        heads: Heads of the columns.
-        lines: Its lines.
-        below: Number of lines below the rule.
-        notes: Notes below it.
-    """
+    """A table."""
 
     title: str
     heads: tuple[str, ...]
     lines: tuple[tuple[Entry, ...], ...]
-    below: int = 0
+    below: int = 0  # number of lines below the rule
     notes: tuple[str, ...] = ()
 
 

@@ -36,35 +36,20 @@ _SHOWN = 4  # number of successes and of failures
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper.
-
-    Attributes:
-        title: Its content.
-        rows: Makes its rows for a data set.
-        horizons: Its horizons.
-        dataset: Beginning of the name of the paper's data set; empty for any.
-        against: The row that others are compared with; empty for the first.
-        published: The published table to show, as in `published_rows`; empty for none.
-        needs: Required data.
-        draw: Draws its figure into a folder and returns the files; None if the paper has none.
-    """
+    """A table or figure of the paper."""
 
     title: str
     rows: Callable[[PreparedDataset], tuple[PlannerVariant, ...]]
     horizons: tuple[int, ...] = (3, 4)
-    dataset: str = ""
-    against: str = ""
-    published: str = ""
+    dataset: str = ""  # beginning of the name of the paper's data set; empty for any
+    against: str = ""  # the row that others are compared with; empty for the first
+    published: str = ""  # the published table to show, as in `published_rows`; empty for none
     needs: str = "a prepared data set"
-    draw: Callable[[Study, Results, Path], list[Path]] | None = None
+    draw: Callable[[Study, Results, Path], list[Path]] | None = None  # returns the files
 
 
 def find_experiment(name: str) -> Experiment:
-    """An experiment by its name.
-
-    Raises:
-        ConfigError: An unknown name.
-    """
+    """An experiment by its name."""
     if name not in EXPERIMENTS:
         raise ConfigError(
             f"no table '{name}'; there are {', '.join(EXPERIMENTS)}.", setting="table"
@@ -73,16 +58,7 @@ def find_experiment(name: str) -> Experiment:
 
 
 def experiment_study(name: str, study: Study, *, horizons: tuple[int, ...] | None = None) -> Study:
-    """A study with the rows and horizons of an experiment.
-
-    Args:
-        name: Name of the experiment.
-        study: Everything else.
-        horizons: Other horizons than the paper's.
-
-    Raises:
-        ConfigError: An unknown name.
-    """
+    """A study with the rows and horizons of an experiment."""
     experiment = find_experiment(name)
     return replace(
         study, rows=experiment.rows(study.dataset), horizons=horizons or experiment.horizons
@@ -90,11 +66,7 @@ def experiment_study(name: str, study: Study, *, horizons: tuple[int, ...] | Non
 
 
 def draw_experiment(name: str, study: Study, results: Results) -> list[Path]:
-    """Draw the figure of an experiment into the study's folder and return the files; perhaps none.
-
-    Raises:
-        RunError: A run that the figure needs has not finished.
-    """
+    """Draw the figure of an experiment, if it has one, into the study's folder."""
     draw = find_experiment(name).draw
     return draw(study, results, study.out) if draw else []
 
@@ -146,17 +118,14 @@ def _text_encoder_rows(dataset: PreparedDataset) -> tuple[PlannerVariant, ...]:
 
 
 def _negative_rows(_: PreparedDataset) -> tuple[PlannerVariant, ...]:
+    negatives = "training.negatives"
     counts = [(f"N-{count}", count, 0.8) for count in _COUNTS]
     shares = [(f"r-{share}", 50, share) for share in _SHARES if share != 0.8]
     return tuple(
         _trained(
             name,
             f"N = {count}, r = {share}",
-            {
-                "training.negatives.count": count,
-                "training.negatives.hard": share,
-                "training.negatives.edited": 0.0,
-            },
+            {f"{negatives}.count": count, f"{negatives}.hard": share, f"{negatives}.edited": 0.0},
         )
         for name, count, share in counts + shares
     )
@@ -177,11 +146,8 @@ def _draw_negatives(study: Study, results: Results, out: Path) -> list[Path]:
         ("negatives N", "N", _COUNTS, "r = 0.8"),
         ("share of hard negatives r", "r", _SHARES, "N = 50"),
     ):
-        points = [
-            (float(place), rates[f"{letter}-{place}"])
-            for place in places
-            if f"{letter}-{place}" in rates
-        ]
+        named = {float(place): f"{letter}-{place}" for place in places}
+        points = [(place, rates[name]) for place, name in named.items() if name in rates]
         panels[title] = [Curve(label=label, points=points)] if points else []
     draw_curves(
         panels,
@@ -241,15 +207,11 @@ def _draw_qualitative(study: Study, results: Results, out: Path) -> list[Path]:
         windows = study.scored_windows(row, horizon)[0].sample(_MOST_WINDOWS, seed=0)
         _, plans = evaluate_planner(planner, windows)
         right = successes(plans, windows)
-        for name, rows in (
-            ("successes", np.flatnonzero(right)),
-            ("failures", np.flatnonzero(~right)),
-        ):
+        for name, kept in (("successes", right), ("failures", ~right)):
+            rows = np.flatnonzero(kept)
             _, first = np.unique(windows.tasks[rows], return_index=True)
-            by_task = [
-                *rows[np.sort(first)].tolist(),
-                *np.delete(rows, first).tolist(),
-            ]  # first of each task, rest
+            # the first of each task, then the rest
+            by_task = [*rows[np.sort(first)].tolist(), *np.delete(rows, first).tolist()]
             if chosen := by_task[:_SHOWN]:
                 best = [plans[index] for index in chosen]
                 shown = window_plans(study.dataset, windows.subset(chosen), best)

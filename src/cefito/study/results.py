@@ -25,15 +25,10 @@ RESULTS = "results.json"
 
 
 class WindowList(FileRecord):
-    """All scored test windows of a horizon.
+    """All scored test windows of a horizon."""
 
-    Attributes:
-        video: Video of each, as its number in the data set.
-        start: Number of each one's first step in its video.
-    """
-
-    video: tuple[int, ...] = ()
-    start: tuple[int, ...] = ()
+    video: tuple[int, ...] = ()  # number of each one's video in the data set
+    start: tuple[int, ...] = ()  # number of each one's first step in its video
 
 
 def _kind(trial: Any) -> str:
@@ -42,37 +37,22 @@ def _kind(trial: Any) -> str:
 
 
 class Results(FileRecord):
-    """Content of a results.json.
-
-    Attributes:
-        format_version: 1.
-        dataset: The data set.
-        selection: Windows that epochs and weights were chosen on.
-        preset: Preset of the settings.
-        settings: Settings changed in all rows, dotted keys.
-        sample: Size of the sample of test windows; None if all were scored.
-        horizons: All T.
-        seeds: Seeds of the trainings.
-        versions: Versions of the libraries.
-        rows: The rows of tables.
-        windows: All scored test windows of each horizon.
-        trials: The scores of each row, horizon and seed, or an error.
-    """
+    """Content of a results.json."""
 
     what: ClassVar[str] = "results file"
     remedy: ClassVar[str] = "Make it again with cefito compare."
 
     format_version: Literal[1] = 1
     dataset: DatasetName
-    selection: Selection
+    selection: Selection  # windows that epochs and weights were chosen on
     preset: str
-    settings: dict[str, Any]
-    sample: int | None
+    settings: dict[str, Any]  # changed in all rows, dotted keys
+    sample: int | None  # size of the sample of test windows; None if all were scored
     horizons: list[int]
     seeds: list[int]
-    versions: dict[str, str]
+    versions: dict[str, str]  # of libraries
     rows: list[PlannerVariant]
-    windows: dict[int, WindowList]
+    windows: dict[int, WindowList]  # by horizon
     trials: list[
         Annotated[
             Annotated[ScoredTrial, Tag("scored")] | Annotated[FailedTrial, Tag("failed")],

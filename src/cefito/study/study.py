@@ -51,22 +51,6 @@ class Study:
     """Rows, horizons and seeds to train and score.
 
     A study is pickled with the folder of its data set, which the other process opens anew.
-
-    Attributes:
-        dataset: The opened data set.
-        out: Folder of the study.
-        rows: The rows of its tables.
-        horizons: All T.
-        seeds: Seeds of the trainings.
-        fewer_seeds: Number of seeds of rows that are trained with the first seeds only.
-        preset: Preset of the settings.
-        settings: Settings changed in all rows, dotted keys.
-        selection: Windows that epochs and weights are chosen on.
-        sample: Size of a fixed sample of test windows to score; None for all.
-        costly: Mean number of candidates of a test window above which exhaustive rows are scored on
-            the smaller `costly_sample`.
-        costly_sample: Its size.
-        device: "auto", "cpu" or "cuda".
     """
 
     dataset: PreparedDataset
@@ -74,14 +58,14 @@ class Study:
     rows: tuple[PlannerVariant, ...]
     horizons: tuple[int, ...] = (3, 4)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    fewer_seeds: Mapping[str, int] = field(default_factory=dict)
+    fewer_seeds: Mapping[str, int] = field(default_factory=dict)  # rows with the first seeds only
     preset: str = "small"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    selection: Selection = "held-out"
-    sample: int | None = None
-    costly: float = 5000
-    costly_sample: int = 100
-    device: str = "auto"
+    settings: Mapping[str, Any] = field(default_factory=dict)  # for all rows, dotted keys
+    selection: Selection = "held-out"  # windows that epochs and weights are chosen on
+    sample: int | None = None  # size of a fixed sample of test windows to score; None for all
+    costly: float = 5000  # mean number of candidates above which exhaustive rows are scored on …
+    costly_sample: int = 100  # … a sample of this size
+    device: str = "auto"  # "auto", "cpu" or "cuda"
     _test: dict[int, Windows] = field(default_factory=dict, init=False, repr=False, compare=False)
     _candidates: dict[int, tuple[int, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -94,11 +78,7 @@ class Study:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """All trials, in the order of tables.
-
-        Raises:
-            ConfigError: Invalid settings, or an unknown method.
-        """
+        """All trials, in the order of tables."""
         configs: dict[tuple[int, str, str], RunConfig] = {}
         places = {(row.name, horizon): row for horizon in self.horizons for row in self.rows}
         parts = {}  # of each row at a horizon: settings, and those that training depends on
@@ -154,11 +134,7 @@ class Study:
         )
 
     def scored_windows(self, row: PlannerVariant, horizon: int) -> tuple[Windows, int]:
-        """The test windows that a row is scored on, and the number of all test windows.
-
-        Raises:
-            DataError: There are none.
-        """
+        """The test windows that a row is scored on, and the number of all test windows."""
         test = self._test_windows(horizon)
         windows = test.sample(self.sample, SAMPLE_SEED)
         if row.exhaustive:
@@ -193,17 +169,7 @@ def _digest(value: Any) -> str:
 
 
 def check_study(study: Study, *, workers: int = 1) -> None:
-    """Check the settings of a study before any work, and make its folder.
-
-    Args:
-        study: The study.
-        workers: Number of trials that are worked on at the same time.
-
-    Raises:
-        ConfigError: Invalid settings, or a planner that does not exist or cannot follow its row.
-        DataError: The data set has no test windows.
-        RunError: An unknown device, or the folder cannot be made.
-    """
+    """Check the settings of a study before any work, and make its folder."""
     for setting, values in (
         ("planners", [row.name for row in study.rows]),
         ("horizons", study.horizons),
@@ -236,16 +202,11 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         study.out.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
         reason = getattr(problem, "strerror", None) or problem
-        raise RunError(
-            f"{study.out}: cannot be made ({reason}). Choose another folder."
-        ) from problem
+        raise RunError(f"{study.out}: cannot be made ({reason}). Choose another one.") from problem
 
 
 def missing_trials(study: Study) -> list[Trial]:
-    """All trials without scores, in the order in which they are worked on.
-
-    They include trials that failed and trials with a damaged file.
-    """
+    """All trials without scores, also failed and damaged ones, in the order of work."""
     order = {seed: place for place, seed in enumerate(study.seeds)}
     trials = sorted(study.trials, key=lambda trial: order[trial.seed])
     return [trial for trial in trials if not _scored(trial)]
@@ -265,24 +226,15 @@ def run_study(
     address: str | None = None,
     progress: Progress = silent,
 ) -> list[str]:
-    """Train and score all missing trials.
+    """Train and score all missing trials; return a line for each trial without scores.
 
-    Args:
-        study: The study.
-        workers: Number of trials that are worked on at the same time; a worker takes all trials of
-            one seed at one horizon, one after the other.
-        executor: Name of the executor, as in `cefito.executors.EXECUTORS`; by default one worker
-            works in this process, and several in their own processes.
-        address: Address of a running Ray cluster, for the executor ray.
-        progress: Shows progress.
-
-    Returns:
-        One line with the error and its remedy for each trial without scores.
+    A worker takes all trials of one seed at one horizon. `executor` is a name in
+    `cefito.executors.EXECUTORS`, `address` of a running Ray cluster.
 
     Raises:
-        ConfigError: As `check_study`, or an unknown executor.
-        DataError: As `check_study`.
-        RunError: As `check_study`.
+        ConfigError: Invalid settings, a planner that cannot follow its row, an unknown executor.
+        DataError: The data set has no test windows.
+        RunError: An unknown device, or the folder cannot be made.
     """
     mapping = make_executor(executor, workers=workers, address=address)
     check_study(study, workers=workers)
@@ -324,12 +276,7 @@ def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:
 
 @dataclass(frozen=True)
 class TrialScorer:
-    """Scores trials and writes their files; in another process it shows no progress.
-
-    Attributes:
-        study: The study.
-        progress: Shows progress.
-    """
+    """Scores trials and writes their files; in another process it shows no progress."""
 
     study: Study
     progress: Progress = silent
@@ -338,11 +285,7 @@ class TrialScorer:
         return TrialScorer, (self.study,)
 
     def __call__(self, trial: Trial) -> None:
-        """Train the trial's run, score it and write its file.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Train the trial's run, score it and write its file."""
         try:
             scores = self._scores(trial)
         except CefitoError as problem:

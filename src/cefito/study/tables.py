@@ -53,6 +53,7 @@ _ENERGY = (
     "how many seeds the gain exceeds its error, and success or accuracy rises while neither falls. "
     "Rows of one training share a line."
 )
+_OTHERS = ("SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
 _COSTS = ("seconds_per_query", "token_forwards_per_query")
 
@@ -60,12 +61,10 @@ _COSTS = ("seconds_per_query", "token_forwards_per_query")
 def result_tables(
     results: Results, *, against: str | None = None, published: str = "main"
 ) -> list[Table]:
-    """All tables of a study: scores and differences at each horizon, and evidence of the energy.
+    """Tables of scores and differences at each horizon, and of evidence of the energy.
 
-    Args:
-        results: From `gather`.
-        against: Name of the row that the others are compared with; the first by default.
-        published: The published table to show, as in `published_rows`; empty for none.
+    `against` is the row that others are compared with, the first by default; `published` is a table
+    as in `published_rows`, empty for none.
     """
     tables = []
     for horizon in results.horizons:
@@ -79,23 +78,14 @@ def result_tables(
 def score_table(results: Results, horizon: int, *, published: str = "main") -> Table:
     """Scores of all rows at one horizon: mean over seeds and half the 90 % interval.
 
-    The best and second best of each column are ranked, except rows that were given the true task or
-    the true ends or were scored on a sample of the windows. Arguments as in `result_tables`.
+    The two best of each column are ranked, without oracles and rows scored on a sample.
     """
     metrics = metric_heads() | {
         name: head
         for name, head in CALIBRATION_HEADS.items()
         if any(trial.percent(name) is not None for trial in results.scored(horizon))
     }
-    heads = (
-        "planner",
-        *metrics.values(),
-        "SR bootstrap width",
-        "s/query",
-        "tokens/query",
-        "parameters",
-        "seeds",
-    )
+    heads = ("planner", *metrics.values(), *_OTHERS)
     notes = [_UNITS, *[_CALIBRATION] * any(name in CALIBRATION_HEADS for name in metrics)]
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
@@ -181,10 +171,7 @@ def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | No
 
 
 def _ranks(values: Sequence[float | None], *, lowest: bool) -> list[int]:
-    """1 for the highest (or lowest) and 2 for the second of two values or more.
-
-    Values that are printed alike share a rank.
-    """
+    """1 for the best and 2 for the second of two values or more; 0 for others. Ties share one."""
     printed = [None if value is None else round(value, 2) for value in values]
     known = [value for value in printed if value is not None]
     if len(known) < 2:
@@ -212,11 +199,7 @@ def _shown(interval: Interval | None) -> str:
 
 
 def difference_table(results: Results, horizon: int, *, against: str | None = None) -> Table:
-    """Success rate of every row less that of one row, over the seeds and windows of both.
-
-    Its interval is from a paired bootstrap that resamples videos, since windows of one video
-    overlap. Arguments as in `result_tables`.
-    """
+    """Success rate of every row less that of one row, over the seeds and windows of both."""
     base = against or results.rows[0].name
     base_title = next((row.title for row in results.rows if row.name == base), base)
     base_trials = results.scored(horizon, base)
@@ -248,10 +231,9 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
 def _paired(
     first: Sequence[ScoredTrial], second: Sequence[ScoredTrial], video: np.ndarray[Any, Any]
 ) -> tuple[Difference, int] | None:
-    """Difference of two rows on common windows, over common seeds, and the number of windows.
+    """Difference of two rows on common windows, and the number of windows; None without any.
 
-    Without a common seed it is over all seeds of each, and has no interval over seeds. None without
-    a common window.
+    Over common seeds; without any, over all seeds of each, with no interval over seeds.
     """
     common = {trial.seed for trial in first} & {trial.seed for trial in second}
     success, places = [], []
@@ -264,16 +246,12 @@ def _paired(
     if not len(both):
         return None
     ours, theirs = success[0][:, left], success[1][:, right]  # [S, N] and [S', N]
-    if common:
-        return paired_difference(ours, theirs, video[both]), len(both)
-    return replace(paired_difference(ours, theirs, video[both]), seeds=None), len(both)
+    difference = paired_difference(ours, theirs, video[both])
+    return difference if common else replace(difference, seeds=None), len(both)
 
 
 def energy_table(results: Results) -> Table:
-    """Evidence of the energy, a line for each training and horizon; perhaps none.
-
-    Evidence is from validation windows. Arguments as in `result_tables`.
-    """
+    """Evidence of the energy on validation windows, a line for each training and horizon."""
     first: dict[str, PlannerVariant] = {}  # row of each training; evidence ignores planning
     for row in results.rows:
         first.setdefault(repr((row.method, sorted(row.settings.items()))), row)
@@ -308,10 +286,7 @@ def _evidence(found: Sequence[Evidence]) -> tuple[str, str, str, str]:
 
 
 def to_csv(results: Results) -> str:
-    """All scores as CSV to the last digit, a line for each row and horizon.
-
-    Columns are means and half-widths, costs, and the accuracy of each step.
-    """
+    """All scores as CSV to the last digit, a line for each row and horizon."""
     longest = max(results.horizons)
     scores = [*metric_heads(), *CALIBRATION_HEADS]
     heads = ["row", "planner", "dataset", "selection", "horizon", "seeds", "windows"]

@@ -29,25 +29,15 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A row at one horizon with one seed, as `Study.trials` lists them.
-
-    Attributes:
-        row: The row.
-        horizon: T.
-        seed: Seed of the training.
-        config: All settings.
-        key: Digest of everything that its scores depend on.
-        path: File of its scores.
-        run_folder: Folder of its run, shared by trials of equal data set, selection and training.
-    """
+    """A row at one horizon with one seed, as `Study.trials` lists them."""
 
     row: PlannerVariant
     horizon: int
     seed: int
     config: RunConfig
-    key: str
-    path: Path
-    run_folder: Path
+    key: str  # digest of everything that its scores depend on
+    path: Path  # of its file
+    run_folder: Path  # shared by trials of equal data set, selection and training
 
     @property
     def label(self) -> str:
@@ -55,24 +45,12 @@ class Trial:
         return f"{self.row.name}, T = {self.horizon}, seed {self.seed}"
 
     def write(self, record: TrialFile | FailureFile) -> None:
-        """Write its file.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Write its file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         record.write(self.path)
 
     def write_failure(self, error: str, traceback: str | None = None) -> None:
-        """Write why it has no scores.
-
-        Args:
-            error: The error and its remedy, in one line.
-            traceback: Traceback of a defect.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Write why it has no scores, and the traceback of a defect."""
         record = FailureFile(
             key=self.key,
             row=self.row.name,
@@ -96,88 +74,54 @@ class _Place(FileRecord):
 
 
 class TrialScores(Evaluation, _Place):
-    """The scores of a trial.
-
-    Attributes:
-        method: Name of the method.
-        selection: Windows that epochs and weights were chosen on.
-        parameters: Parameters of each network, by its name.
-        training: Result of each network's training, by its name.
-        success: A digit for each window, 1 if the whole sequence was right.
-        weights: Weights of the objective's terms, of planners that have any.
-        tasks_searched: Number of likeliest tasks searched, of planners that search tasks.
-        evidence: Test of whether the energy adds anything, of planners that have one.
-    """
+    """The scores of a trial."""
 
     what: ClassVar[str] = _Place.what
     remedy: ClassVar[str] = _Place.remedy
 
     method: str
-    selection: Selection
-    parameters: dict[str, int]
-    training: dict[str, TrainingResult]
-    success: str
-    weights: dict[str, float] | None = ABSENT
-    tasks_searched: int | None = ABSENT
-    evidence: Evidence | None = ABSENT
+    selection: Selection  # windows that epochs and weights were chosen on
+    parameters: dict[str, int]  # by network
+    training: dict[str, TrainingResult]  # by network
+    success: str  # a digit for each window, 1 if the whole sequence was right
+    weights: dict[str, float] | None = ABSENT  # of the objective's terms
+    tasks_searched: int | None = ABSENT  # number of likeliest tasks
+    evidence: Evidence | None = ABSENT  # whether the energy adds anything
 
 
 class TrialFile(TrialScores):
-    """The file of a scored trial.
-
-    Attributes:
-        key: `Trial.key`.
-        videos: Video of each window, as its number in the data set.
-        starts: Number of each window's first step in its video.
-    """
+    """The file of a scored trial."""
 
     sealed: ClassVar[bool] = True
 
-    key: str
-    videos: list[int]
+    key: str  # `Trial.key`
+    videos: list[int]  # as in `WindowList`
     starts: list[int]
 
 
 class ScoredTrial(TrialScores):
-    """A scored trial in a results file.
+    """A scored trial in a results file."""
 
-    Attributes:
-        scored: Numbers of its windows among those of the horizon; None if it has all of them.
-    """
-
-    scored: list[int] | None
+    scored: list[int] | None  # numbers of its windows among those of the horizon; None for all
 
 
 class FailedTrial(_Place):
-    """A trial without scores.
+    """A trial without scores."""
 
-    Attributes:
-        error: The error and its remedy.
-    """
-
-    error: str
+    error: str  # the error and its remedy
 
 
 class FailureFile(FailedTrial):
-    """The file of a trial that could not be scored.
-
-    Attributes:
-        key: `Trial.key`.
-        traceback: Traceback of a defect; None for other errors.
-    """
+    """The file of a trial that could not be scored."""
 
     sealed: ClassVar[bool] = True
 
-    key: str
-    traceback: str | None = ABSENT
+    key: str  # `Trial.key`
+    traceback: str | None = ABSENT  # of a defect
 
 
 def read_trial(trial: Trial) -> TrialFile | FailureFile | None:
-    """Read the file of a trial; None if there is none, or only one of other settings.
-
-    Raises:
-        RunError: The file is damaged.
-    """
+    """Read the file of a trial; None if there is none, or only one of other settings."""
     if not trial.path.exists():
         return None
     value = read_json(trial.path, TrialFile.remedy, RunError)
@@ -187,10 +131,6 @@ def read_trial(trial: Trial) -> TrialFile | FailureFile | None:
 
 
 def parse_trial(value: Any, path: Path) -> TrialFile | FailureFile:
-    """Validate the content of a trial's file.
-
-    Raises:
-        RunError: It is damaged.
-    """
+    """Validate the content of a trial's file."""
     failed = isinstance(value, dict) and "error" in value
     return FailureFile.parse(value, path) if failed else TrialFile.parse(value, path)
