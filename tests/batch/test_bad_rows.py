@@ -25,10 +25,10 @@ TABLE = {
     "half": ({"id": "half", "initial": SHORT}, "is not a query (found initial)."),
     "both": ({**GOOD, **HERE}, "is not a query (found end, features, goal, initial, start)."),
     "an unknown key": ({**GOOD, "video": "v"}, "is not a query (video: Extra inputs"),
-    "another width": ({**GOOD, "goal": SHORT[:3]}, "'initial' has 15 numbers and 'goal' 3;"),
+    "another width": ({**GOOD, "goal": SHORT[:3]}, "'initial' has 15 numbers and 'goal' 3."),
     "one second": (
         {"initial": SHORT[:5], "goal": SHORT[:5]},
-        "observations have 5 features, one row; this run's observations are 3 rows of 5 joined",
+        "observations have 5 features; this run was trained on 15, which are 3 rows of 5 joined.",
     ),
     "too few numbers": (
         {"initial": SHORT[:4], "goal": SHORT[:4]},

@@ -180,7 +180,7 @@ def test_features_that_change_are_read_again(nearest, own, listed, tmp_path):
         patch.setitem(EXECUTORS, "serial", Stopped)
         done = plan_batch(nearest, path, out, shard=PIECE)
     assert done.problems == (
-        "queries 65 to 101: their process was killed (signal 9), perhaps because memory ran out.",
+        "queries 65 to 101: killed by signal 9, perhaps because memory ran out.",
     )
     np.save(tmp_path / "features" / "v3.npy", np.load(own / "features" / "v5.npy"))
     assert plan_batch(nearest, path, out, shard=PIECE).done_before == 0
@@ -334,7 +334,7 @@ def test_sources_without_queries(nearest, listed, tmp_path, own):
     (tmp_path / "empty").mkdir()
     for path, message in (
         (listed(["", ""]), "holds no query"),
-        (tmp_path / "empty", "is not a prepared data set (no dataset.json), and holds no features"),
+        (tmp_path / "empty", "holds neither a data set"),
         (tmp_path / "gone.jsonl", "no such file"),
         (tmp_path / "gone", "expected a table of queries that ends in"),
     ):

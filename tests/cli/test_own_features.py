@@ -70,7 +70,7 @@ def test_planning_from_features_and_from_the_video(made, capsys):
         (["--features", "gone.npy", "--start", "1", "--end", "4"], "gone.npy: no such file"),
         (
             ["--initial", "row.npy", "--goal", "row.npy"],
-            "row.npy has 5 features, one row; this run's observations are 3 rows of 5 joined",
+            "row.npy has 5 features; this run was trained on 15, which are 3 rows of 5 joined",
         ),
         (["--initial", "row.npy", "--goal", "row.npy"], "(--features)"),
     ],
@@ -188,7 +188,7 @@ def test_several_horizons(made, capsys):
         ("3.7", "--horizon 3.7: expected a positive number of actions, or several with commas"),
         ("3,", "--horizon 3,: expected"),
         ("3,-4", "--horizon 3,-4: expected"),
-        ("3,3", "--horizon 3,3: names a horizon twice"),
+        ("3,3", "--horizon 3,3: expected a positive number of actions"),
         ("2,9", "gives no windows of horizon 9"),
         ("9" * 5000, "9999: expected a positive number"),
     ],

@@ -197,7 +197,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     )
     images = ("--initial-image", tmp_path / "a.png", "--goal-image", tmp_path / "b.png")
     pictures = ("plan", run, *images)
-    assert "the encoder s3d takes clips of videos, not pictures" in call(
+    assert "the encoder s3d takes videos, not pictures" in call(
         *pictures, "--weights", weights, code=2
     )
     assert "give --video FILE with --start and --end" in call(*pictures, "--video", clip, code=2)

@@ -216,7 +216,7 @@ def test_parquet_without_pyarrow(run, tmp_path, monkeypatch):
     monkeypatch.setattr("cefito.inference.plan_tables.import_module", absent)
     with pytest.raises(
         ConfigError,
-        match=r"needs pyarrow, which is not installed\. Run pip install cefito\[table\], or use",
+        match=r"pyarrow is not installed\. Run pip install cefito\[table\], or use",
     ):
         evaluate_run(run, plans_file=tmp_path / "plans.parquet")
     assert not (tmp_path / "plans.parquet").exists()

@@ -40,10 +40,10 @@ def test_the_query_of_a_video(run):
     ("video", "start", "message"),
     [
         ("z", 0, "no video 'z' in .*data"),
-        ("e", 4, r"has 6 steps; 3 steps from step 4 .* The last possible start is 3\."),
+        ("e", 4, r"has 6 steps; 3 from step 4 .* The last possible start is 3\."),
         ("e", -1, r"The last possible start is 3\."),
         ("a", 1, r"The last possible start is 0\."),
-        ("d", 0, r"It is too short for a horizon of 3\."),
+        ("d", 0, "It is too short"),
         ("g", 0, "has 0 steps.*too short"),
     ],
 )
@@ -97,9 +97,7 @@ def test_files_that_hold_no_observation(array, message, tmp_path):
 def test_files_of_different_sizes_and_missing_ones(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(4))
     np.save(tmp_path / "b.npy", np.zeros(5))
-    with pytest.raises(
-        DataError, match=r"a\.npy has 4 features, .*b\.npy 5; expected equally many"
-    ):
+    with pytest.raises(DataError, match=r"a\.npy has 4 features, .*b\.npy 5\."):
         query_from_files(tmp_path / "a.npy", tmp_path / "b.npy")
     with pytest.raises(DataError, match=r"c\.npy: no such file"):
         query_from_files(tmp_path / "a.npy", tmp_path / "c.npy")

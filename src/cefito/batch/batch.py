@@ -1,13 +1,7 @@
 """Plans of any number of queries into one file, by any executor; resumed after an interruption.
 
-PLANS                one row a plan, in the order of the queries: JSONL or Parquet
-PLANS.bad.jsonl      queries that could not be planned, with the reason; absent if all could
-PLANS.batch.json     `BatchRecord`: what the plans depend on, counts and digests
-PLANS.parts/         shards and batch.json during the work; removed at the end
-
-A shard is a job of the executor, which plans its rows and writes one file. Finished shards are
-found again after an interruption at any moment, and neither queries nor plans are ever all in
-memory.
+A shard is a job, which plans its rows and writes one file; neither queries nor plans are ever all
+in memory. `_Files` lists the files.
 """
 
 from __future__ import annotations
@@ -30,6 +24,7 @@ from cefito.batch.shards import Counts, ShardPlanner, ShardRows, Shards
 from cefito.batch.sources import open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
+from cefito.executors.base import ignore
 from cefito.files import read_json, sha256, write_atomic, write_json
 from cefito.hashes import value_digest
 from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
@@ -50,16 +45,9 @@ _BEGUN = "batch.json"
 
 
 class BatchRecord(Record):
-    """Record of a finished batch.
+    """Record of a finished batch."""
 
-    Attributes:
-        depends_on: All that the plans depend on.
-        counts: Numbers of queries and plans.
-        plans_sha256: Digest of the file of plans.
-        bad_sha256: Digest of the file of queries that could not be planned; None if all could.
-    """
-
-    depends_on: dict[str, Any]
+    depends_on: dict[str, Any]  # all that the plans depend on
     counts: Counts
     plans_sha256: str
     bad_sha256: str | None
@@ -67,21 +55,13 @@ class BatchRecord(Record):
 
 @dataclass(frozen=True)
 class BatchResult:
-    """Result of a batch.
-
-    Attributes:
-        plans: File of the plans.
-        bad: File of the queries that could not be planned; None if all could.
-        counts: Numbers of queries and plans.
-        done_before: Queries that were already done at the start.
-        problems: Failures of shards, a line each; if there are any, no file was written.
-    """
+    """Result of a batch."""
 
     plans: Path
-    bad: Path | None
+    bad: Path | None  # file of the queries that could not be planned; None if all could
     counts: Counts
-    done_before: int
-    problems: tuple[str, ...] = ()
+    done_before: int  # queries that were already done at the start
+    problems: tuple[str, ...] = ()  # failures of shards; if there are any, no file was written
 
 
 def plan_batch(
@@ -110,8 +90,7 @@ def plan_batch(
         out: `.jsonl`, or `.parquet` (needs pyarrow), one row a plan.
         settings: Settings of all queries.
         split: Split of a data set.
-        executor: Name of the executor, see `cefito.executors.EXECUTORS`; by default "serial" for
-            one worker and "processes" for several.
+        executor: See `cefito.executors.make_executor`.
         workers: Number of shards that are planned at the same time.
         address: Address of a running Ray cluster.
         threads: Threads of each worker.
@@ -194,7 +173,7 @@ def _run_identity(run: Run) -> dict[str, Any]:
 
 
 def _results(shards: Shards, outcomes: dict[int, Outcome[None]]) -> tuple[Counts, tuple[str, ...]]:
-    """Return the counts of all shards, and a line for each shard that is not there."""
+    """Return the counts of all shards, and a line for each missing shard."""
     counts, problems = Counts(), []
     for number in range(len(shards)):
         found, outcome = shards.counts(number), outcomes.get(number)
@@ -204,10 +183,7 @@ def _results(shards: Shards, outcomes: dict[int, Outcome[None]]) -> tuple[Counts
         if isinstance(outcome, Failed):
             error = outcome.error.rstrip(".").removeprefix("DataError: ").removeprefix("RunError: ")
         elif isinstance(outcome, Killed):
-            error = (
-                f"their process was killed (signal {outcome.signal}), perhaps because memory ran "
-                "out"
-            )
+            error = f"killed by signal {outcome.signal}, perhaps because memory ran out"
         else:
             error = "the files of their observations have changed meanwhile"
         first = number * shards.size + 1
@@ -216,7 +192,13 @@ def _results(shards: Shards, outcomes: dict[int, Outcome[None]]) -> tuple[Counts
 
 
 class _Files:
-    """Files of a batch, see the top of this module."""
+    """Files of a batch.
+
+    PLANS                one row a plan, in the order of the queries: JSONL or Parquet
+    PLANS.bad.jsonl      queries that could not be planned, with the reason; absent if all could
+    PLANS.batch.json     `BatchRecord`
+    PLANS.parts/         shards and batch.json during the work; removed at the end
+    """
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -231,28 +213,21 @@ class _Files:
         """Return the record if this batch is finished; refuse to overwrite other files."""
         if not self.out.exists():
             return None
-        begun = (self.parts / _BEGUN).exists()
-        if not self.record.exists():
-            if begun:
-                return None
-            raise RunError(
-                f"{self.out}: exists already. Choose another name or remove it.", setting="out"
-            )
-        remedy = f"Remove it and {self.out.name}, or choose another name."
-        try:
-            record = BatchRecord.model_validate(read_json(self.record, remedy, RunError))
-        except ValidationError as problem:
-            raise RunError(f"{self.record}: is not the record of a batch. {remedy}") from problem
-        _check_same(record.depends_on, depends_on, self.record, remedy)
-        if (_digest(self.out), _digest(self.bad)) == (record.plans_sha256, record.bad_sha256):
-            return record
-        if begun:
+        remedy, reason = f"Remove it and {self.out.name}, or choose another name.", "exists already"
+        if self.record.exists():
+            try:
+                record = BatchRecord.model_validate(read_json(self.record, remedy, RunError))
+            except ValidationError as problem:
+                raise RunError(
+                    f"{self.record}: is not the record of a batch. {remedy}"
+                ) from problem
+            _check_same(record.depends_on, depends_on, self.record, remedy)
+            if (_digest(self.out), _digest(self.bad)) == (record.plans_sha256, record.bad_sha256):
+                return record
+            reason = "has changed since it was planned"
+        if (self.parts / _BEGUN).exists():
             return None
-        raise RunError(
-            f"{self.out}: has changed since it was planned (its SHA-256 differs from "
-            f"{self.record.name}). {remedy}",
-            setting="out",
-        )
+        raise RunError(f"{self.out}: {reason}. Remove it, or choose another name.", setting="out")
 
     def begin(self, depends_on: dict[str, Any]) -> None:
         """Note what the batch depends on; if shards exist, refuse those of another batch."""
@@ -268,12 +243,10 @@ class _Files:
     ) -> None:
         """Concatenate the shards and write the record."""
         with progress("writing", total=len(shards)) as advance:
-            if self.out.suffix == ".parquet":
-                _write_parquet(self.out, shards, advance)
-            else:
-                _write_lines(self.out, shards, advance)
+            write = _write_parquet if self.out.suffix == ".parquet" else _write_lines
+            write(self.out, shards, advance)
         if counts.bad:
-            _write_lines(self.bad, shards, lambda _: None, bad=True)
+            _write_lines(self.bad, shards, ignore, bad=True)
         else:
             self.bad.unlink(missing_ok=True)
         record = BatchRecord(
@@ -335,13 +308,9 @@ def _check_same(begun: Any, wanted: dict[str, Any], path: Path, remedy: str) -> 
     before, now = (flattened(json.loads(json.dumps(value))) for value in (begun, wanted))
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
-            raise RunError(
-                f"{path}: is of a batch with {name} {_short(before.get(name))}, not "
-                f"{_short(now.get(name))}. {remedy}",
-                setting="out",
+            old, new = (
+                json.dumps(values.get(name), ensure_ascii=False)[:40] for values in (before, now)
             )
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else text[:17] + "…" + text[-1:]
+            raise RunError(
+                f"{path}: is of a batch with {name} {old}, not {new}. {remedy}", setting="out"
+            )

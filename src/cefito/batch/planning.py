@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,22 +21,10 @@ from cefito.settings import Record
 __all__ = ["PIECE", "BadRow", "PlanRow", "PlannedRows", "plan_rows"]
 
 PIECE = 64
-"""Number of rows that are planned together: always the same rows of a source.
-
-The last bits of a plan's numbers depend on the queries that are computed with it, so the pieces
-must not depend on how the work is shared out.
-"""
+"""Number of rows that are planned together: always the same rows, for their last bits' sake."""
 
 
-class _FileRow(Record):
-    """One line of a file."""
-
-    def to_line(self) -> str:
-        """Return the row as JSON in one line."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) + "\n"
-
-
-class PlanRow(_FileRow):
+class PlanRow(Record):
     """One plan of one query, as it is written; docs/plan-batch.md describes the columns."""
 
     query: str
@@ -75,7 +62,7 @@ class PlanRow(_FileRow):
         ]
 
 
-class BadRow(_FileRow):
+class BadRow(Record):
     """A query that could not be planned, and the reason in one line."""
 
     query: str
@@ -93,10 +80,7 @@ class PlannedRows:
 
 
 def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
-    """Plan the queries of a piece; files that rows name are found relative to `folder`.
-
-    A bad row does not affect the others.
-    """
+    """Plan the queries of a piece; a bad row does not affect the others."""
     found = PlannedRows()
     rows = [row.parsed() for row in rows]
     parsed: list[QueryRow | str] = []  # a query, or why there is no query
@@ -123,10 +107,7 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
 
 
 def _plan(run: Run, queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer | str]:
-    """Return the answer to each query, or why there is no answer.
-
-    Queries with equal constraints are planned together.
-    """
+    """Return the answer to each query or the reason; equal constraints are planned together."""
     groups: dict[object, list[int]] = {}
     for number, query in enumerate(queries):
         groups.setdefault((query.constraints, query.task is None), []).append(number)

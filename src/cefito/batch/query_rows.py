@@ -1,4 +1,4 @@
-"""Queries from rows: their content is validated, and the observations that they name are read."""
+"""Queries from rows: validate their content, and read the observations that they name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cefito.batch.sources import EXPECTED, Row, open_table
 from cefito.data.names import find_task
-from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.errors import CefitoError, DataError
 from cefito.inference.named_constraints import Name, NamedConstraints
 from cefito.inference.observations import Precision, check_width, query_from_features
 from cefito.inference.query import query_from_files
@@ -28,22 +28,13 @@ _ENDS = ("initial", "goal")
 
 
 class QuerySettings(Settings):
-    """Settings of all queries of a source.
+    """Settings of all queries of a source."""
 
-    Attributes:
-        top_k: Plans a query.
-        task: Id of the task of queries that name none; None to predict it.
-        constraints: Constraints on all plans, besides those of each query.
-        min_probability: See `cefito.inference.answer.answer`.
-        seconds: See `cefito.inference.observations.query_from_features`.
-        precision: Likewise.
-    """
-
-    top_k: int = 5
-    task: int | None = None
-    constraints: NamedConstraints = NamedConstraints()
-    min_probability: float | None = None
-    seconds: int | None = None
+    top_k: int = 5  # plans a query
+    task: int | None = None  # id of the task of queries that name none; None to predict it
+    constraints: NamedConstraints = NamedConstraints()  # besides those of each query
+    min_probability: float | None = None  # see `cefito.inference.answer.answer`
+    seconds: int | None = None  # see `cefito.inference.observations.query_from_features`
     precision: Precision | None = None
 
 
@@ -65,40 +56,25 @@ class _Columns(Settings):
 
 @dataclass(frozen=True)
 class QueryRow:
-    """The query of a row.
+    """The query of a row."""
 
-    Attributes:
-        id: Its id, otherwise its line number.
-        query: The observations.
-        task: Id of its task; None if the task is to be predicted.
-        constraints: Constraints on its plans.
-        files: Files that the observations were read from.
-    """
-
-    id: str
+    id: str  # otherwise its line number
     query: Queries
-    task: int | None = None
+    task: int | None = None  # None to predict it
     constraints: Constraints = Constraints()
-    files: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = ()  # that the observations were read from
 
 
 def read_queries(run: Run, path: Path | str, settings: QuerySettings = _DEFAULTS) -> list[QueryRow]:
     """Read a short table of queries as a whole, with all observations.
 
-    Args:
-        run: The run that is to plan.
-        path: A table, see `cefito.batch.sources.open_table`. Each line has `features`, `start` and
-            `end` (see `query_from_features`), or `initial` and `goal`, which are files (see
-            `query_from_files`) or lists of numbers. Optional are `id`, `task` (name or id) and
-            `constraints` (a `NamedConstraints` object, or its JSON as text). Files are found
-            relative to the folder of the table.
-        settings: Settings of all queries.
+    Each line has `features`, `start` and `end` (see `query_from_features`), or `initial` and
+    `goal`: files (see `query_from_files`) or lists of numbers. Optional are `id`, `task` (name or
+    id) and `constraints` (a `NamedConstraints` object, or its JSON as text).
 
     Raises:
-        ConfigError: An unknown ending, or times outside of the features.
-        DataError: The table or a file cannot be read, a line is not a query, an id occurs twice, or
-            there is no line; the message names the line.
-        RunError: Features or observations do not fit the run.
+        CefitoError: A line is not a query or cannot be read, an id occurs twice, or the table is
+            empty; the message names the line.
     """
     source = open_table(Path(path))
     found: dict[str, QueryRow] = {}
@@ -115,11 +91,7 @@ def read_queries(run: Run, path: Path | str, settings: QuerySettings = _DEFAULTS
 def query_from_row(
     run: Run, row: Row, folder: Path, settings: QuerySettings = _DEFAULTS
 ) -> QueryRow:
-    """Return the query of a parsed row; files are found relative to `folder`.
-
-    Raises:
-        CefitoError: The row is not a query, or the run cannot plan it; the message names the place.
-    """
+    """Return the query of a parsed row; files are found relative to `folder`."""
     files: tuple[Path, ...] = ()
     try:
         if row.problem:
@@ -138,10 +110,8 @@ def query_from_row(
             query, files = _query_from_files(run, columns, folder, settings)
         check_width(run, query.initial.shape[1], "observations have")
     except CefitoError as problem:
-        kinds = (ConfigError, DataError, RunError)
-        kind = next((kind for kind in kinds if isinstance(problem, kind)), CefitoError)
         setting = problem.setting if problem.setting in ("seconds", "precision") else "queries"
-        raise kind(f"{row.place}: {problem}", setting=setting) from problem
+        raise DataError(f"{row.place}: {problem}", setting=setting) from problem
     return QueryRow(columns.id or str(row.number), query, task, constraints, files)
 
 
@@ -178,10 +148,8 @@ def _constraints(given: Any) -> Any:
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as problem:
-            raise DataError(
-                f"constraints: not valid JSON ({problem}). Expected an object, as in "
-                '{"forbidden": ["add ham"]}.'
-            ) from problem
+            expected = 'Expected an object, as in {"forbidden": ["add ham"]}.'
+            raise DataError(f"constraints: not valid JSON ({problem}). {expected}") from problem
     if isinstance(given, Mapping):  # Parquet has a null for each field that is not given
         return {name: part for name, part in given.items() if part is not None}
     return given
@@ -197,18 +165,12 @@ def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
             raise DataError(f"'{name}' is not a list of numbers. Give one observation [E].")
         if not np.isfinite(array).all():
             first = int(np.flatnonzero(~np.isfinite(array))[0])
-            raise DataError(
-                f"'{name}' holds {array[first]} (number {first}, counted from 0). Extract its "
-                "features again or leave the query out."
-            )
+            raise DataError(f"'{name}' holds {array[first]} (number {first}, counted from 0).")
         with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused
             found[name] = array.astype(np.float32)[None]
     initial, goal = (found[name] for name in _ENDS)
     if initial.shape != goal.shape:
-        raise DataError(
-            f"'initial' has {initial.shape[1]} numbers and 'goal' {goal.shape[1]}; expected "
-            "equally many."
-        )
+        raise DataError(f"'initial' has {initial.shape[1]} numbers and 'goal' {goal.shape[1]}.")
     return Queries(initial=initial, goal=goal)
 
 
@@ -219,16 +181,7 @@ def _query_from_files(
     if columns.initial is not None and columns.goal is not None:
         initial, goal = folder / columns.initial, folder / columns.goal
         return query_from_files(initial, goal, run), (initial, goal)
-    assert columns.features is not None
-    assert columns.start is not None
-    assert columns.end is not None
-    features = folder / columns.features
-    query = query_from_features(
-        run,
-        features,
-        start=columns.start,
-        end=columns.end,
-        seconds=settings.seconds,
-        precision=settings.precision,
-    )
+    assert columns.features and columns.start is not None and columns.end is not None  # noqa: PT018
+    features, how = folder / columns.features, settings.model_dump(include={"seconds", "precision"})
+    query = query_from_features(run, features, start=columns.start, end=columns.end, **how)
     return query, (features,)

@@ -1,18 +1,18 @@
 """Shards: files with the plans of a part of a batch, each written as a whole.
 
-The first line of a shard is a `ShardHeader`; then come the rows of all plans, then the bad
-rows.
+The first line of a shard is a `ShardHeader`; then come the rows of plans, then the bad rows.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cefito.batch.planning import PIECE, plan_rows
+from cefito.batch.planning import PIECE, PlannedRows, plan_rows
 from cefito.batch.query_rows import QuerySettings
 from cefito.batch.sources import Row, Source
 from cefito.errors import DataError
@@ -36,17 +36,11 @@ class Counts(Record):
 
 
 class ShardHeader(Record):
-    """First line of a shard.
-
-    Attributes:
-        counts: Numbers of its queries and rows.
-        size: Bytes of the rows.
-        files: Size and time of each file that observations were read from; empty if it was gone.
-    """
+    """First line of a shard."""
 
     counts: Counts
-    size: int
-    files: dict[str, tuple[int, ...]]
+    size: int  # bytes of the rows
+    files: dict[str, tuple[int, ...]]  # `_state` of each file that observations were read from
 
 
 @dataclass(frozen=True)
@@ -69,10 +63,7 @@ class Shards:
         return min(self.size, self.queries - number * self.size)
 
     def counts(self, number: int) -> Counts | None:
-        """Return the counts of a shard.
-
-        None if it is missing or truncated, or if a file of observations has changed since.
-        """
+        """Return the counts of a shard; None if it is missing, truncated or out of date."""
         path = self.path(number)
         try:
             with path.open("rb") as file:
@@ -91,13 +82,7 @@ class Shards:
 
 
 class ShardRows(Sequence[tuple[int, list[Row]]]):
-    """Numbers and rows of some shards, read from a source while it is iterated over.
-
-    Args:
-        source: The source.
-        size: Rows of a shard.
-        numbers: Numbers of the shards, ascending.
-    """
+    """Numbers and rows of some shards (ascending), read from a source during the iteration."""
 
     def __init__(self, source: Source, size: int, numbers: Sequence[int]) -> None:
         self.source, self.size, self.numbers = source, size, numbers
@@ -109,7 +94,6 @@ class ShardRows(Sequence[tuple[int, list[Row]]]):
     def __getitem__(self, place: int) -> tuple[int, list[Row]]:  # type: ignore[override]
         number = self.numbers[place]
         first = number * self.size
-        assert first >= self._next, "shards are read in their order, each once"
         skipped = first - self._next
         self._next = first + self.size
         rows = list(islice(self._rows, skipped, skipped + self.size))
@@ -122,10 +106,7 @@ class ShardRows(Sequence[tuple[int, list[Row]]]):
 
 @dataclass(frozen=True)
 class ShardPlanner:
-    """Plans the rows of a shard and writes it; in another process it opens the run anew, once.
-
-    Attributes are arguments of `plan_batch` or of `plan_rows`.
-    """
+    """Plans the rows of a shard and writes it; in another process it opens the run anew, once."""
 
     run: Run
     device: str
@@ -145,23 +126,23 @@ class ShardPlanner:
         import torch
 
         (number, rows), before = shard, torch.get_num_threads()
-        plans: list[str] = []
-        bad: list[str] = []
-        files: set[Path] = set()
+        planned = PlannedRows()
         torch.set_num_threads(self.threads)
         try:
             for first in range(0, len(rows), PIECE):
                 found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
-                plans += [row.to_line() for row in found.plans]
-                bad += [row.to_line() for row in found.bad]
-                files.update(found.files)
+                planned.plans += found.plans
+                planned.bad += found.bad
+                planned.files += found.files
         finally:
             torch.set_num_threads(before)
-        text = "".join([*plans, *bad]).encode()
+        values = (row.model_dump(mode="json") for row in (*planned.plans, *planned.bad))
+        lines = (json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values)
+        text = "".join(f"{line}\n" for line in lines).encode()
         header = ShardHeader(
-            counts=Counts(queries=len(rows), plans=len(plans), bad=len(bad)),
+            counts=Counts(queries=len(rows), plans=len(planned.plans), bad=len(planned.bad)),
             size=len(text),
-            files={str(path): _state(path) for path in sorted(files)},
+            files={str(path): _state(path) for path in sorted(set(planned.files))},
         )
         first_line = header.model_dump_json().encode() + b"\n"
         write_bytes(self.shards.path(number), first_line + text)

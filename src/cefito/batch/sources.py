@@ -1,7 +1,6 @@
 """Sources of queries: a split of a data set, a table (JSONL, CSV, Parquet), a folder of features.
 
-A source is read row by row from its beginning, so its size does not matter. Only the process that
-hands out the work reads it; workers get rows.
+A source is read row by row from its beginning, by the process that hands out the work alone.
 """
 
 from __future__ import annotations
@@ -43,19 +42,12 @@ _PANDAS_INDEX = "__index_level_0__"
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a source.
+    """One row of a source."""
 
-    Attributes:
-        number: Its line, or its place in the source, counted from 1.
-        place: File and line, for messages.
-        value: Its content by column; JSON that is not parsed yet as bytes.
-        problem: Why the row cannot be read; empty if it can.
-    """
-
-    number: int
-    place: str
-    value: Any
-    problem: str = ""
+    number: int  # line, or place in the source, counted from 1
+    place: str  # file and line, for messages
+    value: Any  # content by column; JSON that is not parsed yet as bytes
+    problem: str = ""  # the reason if the row cannot be read
 
     def parsed(self) -> Row:
         """Return the row with its JSON parsed."""
@@ -71,43 +63,26 @@ class Row:
 
     @property
     def id(self) -> str:
-        """Name of the query: its id, otherwise its number."""
+        """Return the name of the query: its id, otherwise its number."""
         given = self.value.get("id") if isinstance(self.value, Mapping) else None
         return str(given if isinstance(given, str | int) else self.number)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Rows to be planned.
+    """Rows to be planned."""
 
-    Attributes:
-        folder: Folder in which the files that rows name are found.
-        count: Number of rows.
-        identity: Digest and number of rows, for the record of a batch.
-        rows: Reads all rows from the beginning. Raises `DataError` if the file has changed since
-            the source was opened.
-    """
-
-    folder: Path
+    folder: Path  # of the files that rows name
     count: int
-    identity: dict[str, str | int]
-    rows: Callable[[], Iterator[Row]]
+    identity: dict[str, str | int]  # digest and number of rows, for the record of a batch
+    rows: Callable[[], Iterator[Row]]  # reads from the beginning; `DataError` if the file changed
 
 
 def open_source(run: Run, path: Path, *, split: str | None = None) -> Source:
-    """Open what holds queries.
+    """Open a prepared data set, a folder of features or a table, see `open_table`.
 
-    Args:
-        run: The run that is to plan.
-        path: A prepared data set, of which every window of a split is a query; a folder of
-            features, one row a second, of which every file is a query from its first second to its
-            last; or a table, see `open_table`.
-        split: Split of the data set, by default test.
-
-    Raises:
-        ConfigError: An unknown kind of file, or a split for a source without splits.
-        DataError: The source cannot be read or holds no query.
-        RunError: The run cannot be used on the data set.
+    Every window of a split (by default test) is a query, or every file of the folder, one row a
+    second, from its first second to its last.
     """
     if (path / "dataset.json").exists():
         source = _open_split(run, path, "test" if split is None else split)
@@ -124,15 +99,7 @@ def open_source(run: Run, path: Path, *, split: str | None = None) -> Source:
 
 
 def open_table(path: Path) -> Source:
-    """Open a table of queries.
-
-    Args:
-        path: JSONL with one object a line, CSV with a header, or Parquet (needs pyarrow).
-
-    Raises:
-        ConfigError: Another ending, or pyarrow is not installed.
-        DataError: The table cannot be read, or has an unknown column.
-    """
+    """Open a table of queries: JSONL, CSV with a header, or Parquet (needs pyarrow)."""
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix not in readers:
         raise ConfigError(
@@ -200,7 +167,7 @@ def _read_csv(path: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(path: Path) -> int:
-    """Return the number of rows of a Parquet file, and check its columns."""
+    """Check the columns of a Parquet file, and return the number of its rows."""
     pyarrow, parquet = import_pyarrow(path, "queries")
     with _reading(path, pyarrow.ArrowException), parquet.ParquetFile(path) as file:
         _check_columns(path, [name for name in file.schema_arrow.names if name != _PANDAS_INDEX])
@@ -243,10 +210,8 @@ def _cell(name: str, scalar: Any) -> Any:
 def _check_columns(path: Path, names: Sequence[str]) -> None:
     for name in names:
         if name not in _COLUMNS:
-            raise DataError(
-                f"{path}: column {name[:60]!r}: no such column. Columns are "
-                f"{', '.join(_COLUMNS)}; leave out others."
-            )
+            known = ", ".join(_COLUMNS)
+            raise DataError(f"{path}: column {name[:60]!r}: no such column. Columns are {known}.")
         if names.count(name) > 1:
             raise DataError(f"{path}: column '{name}' occurs twice. Leave one out.")
 
@@ -254,12 +219,11 @@ def _check_columns(path: Path, names: Sequence[str]) -> None:
 @contextmanager
 def _reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
     """Turn the errors of damaged and unreadable files into a `DataError`."""
-    unreadable: tuple[type[Exception], ...] = (OSError, ValueError, *errors)
     try:
         yield
-    except unreadable as problem:
+    except (OSError, ValueError, *errors) as problem:
         reason = " ".join(str(problem).split())[:200].rstrip(".")
-        raise DataError(f"{path}: cannot be read ({reason}). Save it again.") from problem
+        raise DataError(f"{path}: cannot be read ({reason}). Make it again.") from problem
 
 
 def _open_split(run: Run, path: Path, split: str) -> Source:
@@ -286,21 +250,16 @@ def _open_split(run: Run, path: Path, split: str) -> Source:
 
     def rows() -> Iterator[Row]:
         file, number = path / "features.safetensors", 0
-        try:
-            with safe_open(file, framework="np") as archive:
-                starts, ends = archive.get_slice("start"), archive.get_slice("end")
-                for video, first, some in windows:
-                    for step in range(some):
-                        number += 1
-                        row, name = first + step, f"{video}:{step}"
-                        last = row + horizon - 1
-                        initial, goal = starts[row : row + 1][0], ends[last : last + 1][0]
-                        value = {"id": name, "initial": initial, "goal": goal}
-                        yield Row(number, f"{path}, {name}", value)
-        except (SafetensorError, OSError) as problem:
-            raise DataError(
-                f"{file}: cannot be read ({problem}). Prepare or copy it again."
-            ) from problem
+        with _reading(file, SafetensorError), safe_open(file, framework="np") as archive:
+            starts, ends = archive.get_slice("start"), archive.get_slice("end")
+            for video, first, some in windows:
+                for step in range(some):
+                    number += 1
+                    row, name = first + step, f"{video}:{step}"
+                    last = row + horizon - 1
+                    initial, goal = starts[row : row + 1][0], ends[last : last + 1][0]
+                    value = {"id": name, "initial": initial, "goal": goal}
+                    yield Row(number, f"{path}, {name}", value)
 
     return Source(path, count, identity, rows)
 
@@ -315,8 +274,7 @@ def _open_folder(path: Path) -> Source:
         )
     if not names:
         raise DataError(
-            f"{path}: is not a prepared data set (no dataset.json), and holds no features (no file "
-            f"that ends in {' or '.join(_FEATURES)}).",
+            f"{path}: holds neither a data set (dataset.json) nor features (.npy or .npz).",
             setting="queries",
         )
 

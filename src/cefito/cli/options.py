@@ -43,11 +43,10 @@ def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
 def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
     """Parse horizons such as "3" or "3,4,5"."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"[1-9][0-9]{0,3}", part) for part in parts):
+    distinct = len(set(parts)) == len(parts)
+    if not distinct or not all(re.fullmatch(r"[1-9][0-9]{0,3}", part) for part in parts):
         raise ConfigError(
-            f"{option} {text[:40]}: expected a positive number of actions, or several with commas "
-            "between, as in 3,4,5."
+            f"{option} {text[:40]}: expected a positive number of actions, or several different "
+            "ones with commas between, as in 3,4,5."
         )
-    if len(set(parts)) < len(parts):
-        raise ConfigError(f"{option} {text}: names a horizon twice.")
     return tuple(map(int, parts))

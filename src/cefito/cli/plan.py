@@ -69,10 +69,7 @@ def plan(
             given = {name for name, value in vars(observe).items() if value is not None}
             single = (video, initial, goal) != (None, None, None) or from_step
             if single or given - {"seconds", "precision"}:
-                raise ConfigError(
-                    "--queries replaces --video, --features, --initial and pictures. Leave these "
-                    "out."
-                )
+                raise ConfigError("--queries replaces --video, --features and others. Omit these.")
             return plan_many(opened, queries, settings, json=options.json, ids=ids)
         query, truth = find_query(
             opened,
@@ -114,14 +111,10 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     if task.id is not None:
         likely = "" if task.probability is None else f", {_percent(task.probability)}"
         talk(f"task {task.id}: {task.name} ({task.source}{likely}{among})")
-    energies = [f"{plan.energy:.4f}" for plan in plans]
+    columns = {"energy (lower is better)": [f"{plan.energy:.4f}" for plan in plans]}
     if any(plan.score != plan.energy for plan in plans):
-        columns = {
-            "energy": energies,
-            "score (lower is better)": [f"{plan.score:.4f}" for plan in plans],
-        }
-    else:
-        columns = {"energy (lower is better)": energies}
+        columns = {"energy": columns.popitem()[1]}
+        columns["score (lower is better)"] = [f"{plan.score:.4f}" for plan in plans]
     if any(plan.probability is not None for plan in plans):
         columns["probability"] = [
             "" if plan.probability is None else _percent(plan.probability) for plan in plans
@@ -135,16 +128,12 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     if found.reply is not None:
         talk(_answered(found.reply))
     if found.searched_mass is not None and found.searched_mass < 1:
-        talk(
-            f"probabilities: the compared sequences have {_percent(found.searched_mass)} of all "
-            "probability"
-        )
+        mass = _percent(found.searched_mass)
+        talk(f"probabilities: the compared sequences have {mass} of all probability")
     if min_probability is not None and found.sure is False:
         best = _percent(plans[0].probability or 0.0) if plans else "missing"
-        talk(
-            f"not sure: the best plan's probability is {best}; requested: "
-            f"{_percent(min_probability)}"
-        )
+        wanted = _percent(min_probability)
+        talk(f"not sure: the best plan's probability is {best}; requested: {wanted}")
     if found.dataset is not None:
         where = f"'{found.dataset.name}', fingerprint {found.dataset.fingerprint[:12]}"
         talk(f"planned for another data set than that of the run: {where}")
@@ -154,13 +143,13 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
 
 def _answered(reply: ReplyAnswer) -> str:
     """Return the part of the language model in the plans, in a line."""
-    if reply.outcome == "unasked":
-        return f"{reply.model} was not asked; the plan is PKG's"
     said = {
         "kept": "its answer was valid",
         "repaired": "its answer was invalid and has been repaired",
         "replaced": "its answer was unusable; the plan is PKG's",
-    }[reply.outcome]
+    }.get(reply.outcome)
+    if said is None:
+        return f"{reply.model} was not asked; the plan is PKG's"
     return f"{reply.model} at {reply.host}, {reply.asked[:10]}: {said}"
 
 

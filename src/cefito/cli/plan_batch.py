@@ -86,10 +86,7 @@ def plan_batch(
     if before:
         talk(f"{before:,} of {counts.queries:,} queries were done before")
     if done.bad is not None:
-        talk(
-            f"{counts.bad:,} of {counts.queries:,} queries could not be planned; {done.bad} says "
-            "why",
-            urgent=True,
-        )
+        found = f"{counts.bad:,} of {counts.queries:,} queries could not be planned"
+        talk(f"{found}; {done.bad} says why", urgent=True)
     talk(f"wrote {done.plans}: {counts.plans:,} plans of {counts.queries - counts.bad:,} queries")
     return 0 if counts.plans else 1

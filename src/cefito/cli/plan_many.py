@@ -19,23 +19,12 @@ __all__ = ["plan_many"]
 
 
 def plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids: bool) -> int:
-    """Plan every query of a table and print the answers.
-
-    Args:
-        run: The run.
-        path: The table, see `cefito.batch.query_rows.read_queries`.
-        settings: Settings of all queries.
-        json: Print the answers as JSON, one a line, instead of a table of the best plans.
-        ids: Show the ids of actions.
-
-    Returns:
-        The exit code.
-    """
+    """Plan every query of a table, print the answers, and return the exit code."""
     from cefito.batch.query_rows import read_queries
     from cefito.inference.answer import answer
     from cefito.planners.base import check_task_given
 
-    if settings.task is not None:
+    if settings.task is not None:  # a row's own task is ignored by planners that take none
         check_task_given(run.planner)
     queries = read_queries(run, path, settings)
     found: list[tuple[str, Answer]] = []
@@ -76,7 +65,7 @@ def _show(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool) -> 
     from cefito.data.names import sequence
 
     best = [made.plans[0] for _, made in found]
-    columns: dict[str, list[str]] = {
+    columns = {
         "query": [name for name, _ in found],
         "task": [made.task.name or "" for _, made in found],
         "score (lower is better)": [f"{plan.score:.4f}" for plan in best],

@@ -25,10 +25,7 @@ _OF_TRAINING = ("actions", "fitting_windows")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search; by default as the run was trained.
-
-    There is an option for each setting of `SearchConfig` that a trained run can change.
-    """
+    """How to search; by default as the run was trained. Fields: the settings of `SearchConfig`."""
 
     def changes(self) -> dict[str, Any]:
         """Return the given settings."""
@@ -36,12 +33,7 @@ class SearchOptions:
         return {name: value for name, value in values.items() if value is not None}
 
     def applied(self, run: Run) -> Run:
-        """Return the run with the given settings.
-
-        Raises:
-            ConfigError: The run's method has no search, an invalid value, or a setting that the
-                chosen search does not use.
-        """
+        """Return the run with the given settings."""
         changes = self.changes()
         if not changes:
             return run
@@ -65,14 +57,12 @@ def _descriptions() -> dict[str, str]:
 
 def _made() -> type[SearchOptions]:
     """Return the class with a field for each option."""
-    descriptions = _descriptions()
-    options = []
+    descriptions, options = _descriptions(), []
     for name, setting in SearchConfig.model_fields.items():
-        if name in _OF_TRAINING:
-            continue
         parameter = Parameter(name=option_of(name), help=descriptions.get(name, ""))
         kind = Annotated[Optional[setting.annotation], parameter]  # type: ignore[name-defined]  # noqa: UP045
-        options.append((name, kind, field(default=None)))
+        if name not in _OF_TRAINING:
+            options.append((name, kind, field(default=None)))
     return make_dataclass(
         "SearchOptions",
         options,

@@ -27,23 +27,21 @@ EXECUTORS: dict[str, Callable[[int], Executor]] = {
     "processes": ProcessExecutor,
     "ray": RayExecutor,
 }
-"""Constructor of each executor, called with the number of workers; new ones are added here only."""
+"""Constructor of each executor, called with the number of workers."""
 
 
 def make_executor(
     name: str | None = None, *, workers: int = 1, address: str | None = None
 ) -> Executor:
-    """Return an executor.
+    """Return an executor, by default "serial" for one worker and "processes" for several.
 
     Args:
-        name: Its name; by default "serial" for one worker, "processes" for several, and "ray" with
-            an address.
+        name: A key of `EXECUTORS`.
         workers: Number of jobs that run at the same time.
-        address: Address of a running Ray cluster, for "ray".
+        address: Address of a running Ray cluster; makes "ray" the default.
 
     Raises:
-        ConfigError: An unknown executor, one that is not installed, no worker, or an address for
-            another executor than "ray".
+        ConfigError: An executor that is unknown, not installed or takes no address; no worker.
     """
     if workers < 1:
         raise ConfigError(f"workers {workers}: expected at least 1.", setting="workers")

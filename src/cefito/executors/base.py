@@ -36,15 +36,10 @@ class Done(Generic[Value]):
 
 @dataclass(frozen=True)
 class Failed:
-    """A job that ended with an error.
+    """A job that ended with an error."""
 
-    Attributes:
-        error: Type and message of the error, in one line.
-        traceback: Where it was raised; empty if its process ended.
-    """
-
-    error: str
-    traceback: str = ""
+    error: str  # type and message in one line
+    traceback: str = ""  # empty if its process ended
 
 
 @dataclass(frozen=True)
@@ -62,13 +57,9 @@ def ignore(count: float = 1) -> None:
 
 
 class Executor(Protocol):
-    """Maps a function over arguments; each argument is a job.
+    """Maps a function over arguments; each argument is a job."""
 
-    Attributes:
-        in_process: Whether jobs run in this process, so that they can show their own progress.
-    """
-
-    in_process: ClassVar[bool]
+    in_process: ClassVar[bool]  # whether jobs run in this process and can show progress
 
     def map(
         self,
@@ -78,22 +69,19 @@ class Executor(Protocol):
         groups: Sequence[Hashable] | None = None,
         advance: Callable[[float], None] = ignore,
     ) -> list[Outcome[Value]]:
-        """Call a function with every argument.
+        """Call a function with every argument, and return the outcomes in the same order.
 
         A job that fails or is killed does not affect the others. An interrupt of this process ends
         all workers and is raised.
 
         Args:
-            function: The function. For other processes it is pickled once, and each worker calls
-                its own copy for all its jobs, so the copy may keep an opened file or a model.
-            arguments: One for each job, picklable like the values. Each is taken once, in its order
-                unless there are groups, when its job begins; so a sequence may read them then.
+            function: Pickled once; each worker calls its own copy for all its jobs, so the copy may
+                keep an opened file or a model.
+            arguments: Picklable like the values. Each is taken once, when its job begins, in order
+                unless there are groups.
             groups: Group of each job; jobs of one group run one after the other in their order, on
                 one worker if possible. By default each job is a group of its own.
             advance: Called with 1 in this process when a job has ended in any way.
-
-        Returns:
-            The outcome of each job, in the order of the arguments.
         """
 
 
@@ -135,14 +123,7 @@ def failure(problem: Exception) -> Failed:
 
 
 class JobQueue(Generic[Argument, Value]):
-    """Jobs of one call of `map` in other processes.
-
-    Attributes:
-        arguments: Argument of each job.
-        advance: See `Executor.map`.
-        waiting: Groups of jobs that no worker has.
-        outcomes: Outcome of each job that has ended.
-    """
+    """Jobs of one call of `map` in other processes."""
 
     def __init__(
         self,
@@ -156,10 +137,10 @@ class JobQueue(Generic[Argument, Value]):
         names = range(len(arguments)) if groups is None else groups
         for job, name in zip(range(len(arguments)), names, strict=True):
             found.setdefault(name, deque()).append(job)
-        self.waiting = deque(found.values())
+        self.waiting = deque(found.values())  # groups of jobs that no worker has
 
     def next(self, group: deque[int]) -> tuple[deque[int], bytes | None]:
-        """Return the rest of a group, or else the next one, and the pickled argument of its first.
+        """Return the rest of a group or the next one, and the pickled argument of its first job.
 
         The argument is None if no job is left. Jobs whose argument cannot be pickled have failed.
         """
@@ -173,18 +154,13 @@ class JobQueue(Generic[Argument, Value]):
 
     def note(self, job: int, outcome: Outcome[Any]) -> None:
         """Note the outcome of a job."""
-        assert job not in self.outcomes
         self.outcomes[job] = outcome
         self.advance(1)
 
 
 @dataclass(frozen=True)
 class PoolExecutor(ABC):
-    """Base of executors that run jobs in other processes.
-
-    Attributes:
-        workers: Number of jobs that run at the same time.
-    """
+    """Base of executors that run jobs in other processes."""
 
     in_process: ClassVar[bool] = False
     workers: int = 1

@@ -17,7 +17,6 @@ from cefito.executors.worker import work
 
 __all__ = ["ProcessExecutor", "threads_each"]
 
-_SETTING = "OMP_NUM_THREADS"
 _ROUND = 1.0  # seconds between two looks at silent workers
 _PATIENCE = 5.0  # seconds in which a worker must end
 
@@ -47,16 +46,7 @@ class ProcessExecutor(PoolExecutor):
 
 
 class _Worker:
-    """A worker process as its parent sees it.
-
-    Attributes:
-        jobs: All jobs.
-        function: The pickled function.
-        connection: The parent's end of the pipe.
-        process: The process.
-        group: Its jobs, the current one first; all of one group, taken when it is ready.
-        ready: Whether it has said that it takes jobs.
-    """
+    """A worker process as its parent sees it."""
 
     def __init__(self, threads: int, function: bytes, jobs: JobQueue[Any, Any]) -> None:
         self.jobs, self.function = jobs, function
@@ -65,19 +55,23 @@ class _Worker:
         self.process: SpawnProcess = context.Process(
             target=work, args=(theirs, threads), daemon=True
         )
-        self.group: deque[int] = deque()
-        self.ready = False
+        self.group: deque[int] = deque()  # its jobs, the current one first
+        self.ready = False  # whether it has said that it takes jobs
         try:
             self.process.start()
         finally:
             theirs.close()  # so that the pipe ends with the worker
 
     def continues(self) -> bool:
-        """Take the messages of the worker and give it its next job; return whether it has one."""
+        """Take the worker's messages and give it its next job; return whether it has one."""
         # The exit code is read before the messages: a worker that has ended sends nothing more, so
         # a job without an answer is lost. A worker that ends later is handled in the next round.
         code = self.process.exitcode
-        for message in self._messages():
+        messages: list[bytes] = []
+        with suppress(EOFError, OSError):
+            while self.connection.poll():
+                messages.append(self.connection.recv_bytes())
+        for message in messages:
             self._take(message)
         if code is not None:
             self._lose(code)
@@ -87,22 +81,11 @@ class _Worker:
     def end(self, *, patience: float) -> None:
         """End the process and wait for it; for `patience` seconds it may end by itself."""
         self.connection.close()
-        for signal, seconds in ((None, patience), (self.process.terminate, _PATIENCE)):
+        self.process.join(patience)
+        for stop in (self.process.terminate, self.process.kill):
             if self.process.exitcode is None:
-                if signal is not None:
-                    signal()
-                self.process.join(seconds)
-        if self.process.exitcode is None:
-            self.process.kill()
-            self.process.join()
-
-    def _messages(self) -> list[bytes]:
-        """Return all whole messages that have arrived."""
-        messages: list[bytes] = []
-        with suppress(EOFError, OSError):
-            while self.connection.poll():
-                messages.append(self.connection.recv_bytes())
-        return messages
+                stop()
+                self.process.join(_PATIENCE)
 
     def _take(self, message: bytes) -> None:
         """Note the outcome in a message and send the next job; the first message has none."""
@@ -121,11 +104,10 @@ class _Worker:
 
     def _lose(self, code: int) -> None:
         """Note the outcome of the current job after the process has ended."""
+        lost: Failed | Killed = Failed(f"its process ended with exit code {code}")
         if code < 0:
-            lost: Failed | Killed = Killed(-code)
-        elif self.ready:
-            lost = Failed(f"its process ended with exit code {code}")
-        else:
+            lost = Killed(-code)
+        elif not self.ready:
             lost = Failed(f"its process could not begin (exit code {code})")
         if not self.ready and self.jobs.waiting:  # so that it does not go on for ever
             self.group = self.jobs.waiting.popleft()
@@ -142,25 +124,18 @@ def _send(connection: Connection[Any, Any], message: bytes) -> None:
 
 
 def threads_each(workers: int) -> int:
-    """Return the threads of each of some workers, so that they share the threads of this process.
+    """Return the threads of each worker, so that they share the threads of this process.
 
     OMP_NUM_THREADS is the number for each worker, as long as there are cores for all.
     """
-    if os.environ.get(_SETTING, "").isdecimal():
-        return max(1, min(_threads(), _cores() // workers))
-    return max(1, _threads() // workers)
-
-
-def _threads() -> int:
-    """Return the threads that this process computes with."""
+    setting, threads = os.environ.get("OMP_NUM_THREADS", ""), _cores()
     if "torch" in sys.modules:
-        return int(sys.modules["torch"].get_num_threads())
-    setting = os.environ.get(_SETTING, "")
-    return int(setting) if setting.isdecimal() else _cores()
+        threads = int(sys.modules["torch"].get_num_threads())
+    elif setting.isdecimal():
+        threads = int(setting)
+    return max(1, min(threads, _cores() // workers) if setting.isdecimal() else threads // workers)
 
 
 def _cores() -> int:
-    """Return the cores that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,7 +1,6 @@
 """Jobs in actors of a Ray cluster: one on this machine that ends with the jobs, or a running one.
 
-An actor keeps its copy of the function, and with it what the function has loaded. Files that jobs
-read and write must be visible under the same paths on all machines of a cluster.
+Files that jobs read and write must have the same paths on all machines of a cluster.
 """
 
 from __future__ import annotations
@@ -36,22 +35,17 @@ class RayExecutor(PoolExecutor):
 
     If Ray is already connected in this process, that cluster is used and keeps running.
 
-    Attributes:
-        address: Address of a running cluster, as `ray.init` takes it; None for one on this machine
-            that ends with the jobs.
-
     Raises:
         ConfigError: Ray is not installed.
         RunError: No cluster answers at the address; raised by `map`.
     """
 
-    address: str | None = None
+    address: str | None = None  # of a running cluster; None for one that ends with the jobs
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
             raise ConfigError(
-                "the executor 'ray' needs Ray, which is not installed. Run pip install "
-                "cefito[ray], or choose 'processes'.",
+                "Ray is not installed. Run pip install cefito[ray], or choose 'processes'.",
                 setting="executor",
             )
 
@@ -61,14 +55,7 @@ class RayExecutor(PoolExecutor):
 
 
 class _Actor:
-    """A worker of the cluster: calls the function in the folder and with the modules of its caller.
-
-    Args:
-        function: The pickled function.
-        threads: Threads that it computes with.
-        folder: Working folder of the caller.
-        path: Where the caller finds modules.
-    """
+    """A worker of the cluster, in the folder and with the modules of its caller."""
 
     def __init__(self, function: bytes, threads: int, folder: str, path: list[str]) -> None:
         self.function, self.folder = CalledFunction(function, threads), folder
@@ -77,11 +64,8 @@ class _Actor:
     def call(self, argument: bytes) -> bytes:
         """Return the pickled outcome of a job."""
         if not Path(self.folder).is_dir():
-            lost = Failed(
-                f"a machine of the cluster has no folder {self.folder}. Work where all of its "
-                "machines see the same files"
-            )
-            return bytes(ForkingPickler.dumps(lost))
+            lost = f"{self.folder}: is missing on a machine of the cluster. Use a shared folder"
+            return bytes(ForkingPickler.dumps(Failed(lost)))
         os.chdir(self.folder)
         return pickled_outcome(self.function, argument)
 
@@ -139,14 +123,10 @@ def _connected(workers: int, address: str | None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    options: dict[str, Any] = {"address": address}
+    options: dict[str, Any] = {"address": address or "local"}
     if address is None:
-        options = {
-            "address": "local",
-            "num_cpus": workers,
-            "object_store_memory": _STORE_BYTES,
-            "include_dashboard": False,
-        }
+        options |= {"num_cpus": workers, "object_store_memory": _STORE_BYTES}
+        options |= {"include_dashboard": False}
     try:
         if address is not None:
             _check_reachable(address)
@@ -156,9 +136,8 @@ def _connected(workers: int, address: str | None) -> Iterator[Any]:
             raise
         reason = " ".join(str(problem).split())[:200].rstrip(".")
         raise RunError(
-            f"no Ray cluster answers at {address} ({reason}). Give the address of one that runs "
-            "this version of Ray, or none to work on this machine; a cluster that requires a token "
-            "needs RAY_AUTH_MODE=token in the environment.",
+            f"no Ray cluster answers at {address} ({reason}). It must run this version of Ray; "
+            "one that requires a token needs RAY_AUTH_MODE=token in the environment.",
             setting="address",
         ) from problem
     try:
@@ -171,5 +150,4 @@ def _check_reachable(address: str) -> None:
     """Raise an OSError if nobody listens at HOST:PORT; Ray itself takes minutes to find out."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE):
-            return
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()

@@ -1,8 +1,6 @@
 """A worker process: jobs come in and outcomes go out through one pipe.
 
-It ends when its pipe is closed, and at once when its parent has ended: on Linux the kernel ends it,
-elsewhere a thread that watches. Only the parent handles interrupts, which a terminal sends to both;
-it then ends its workers.
+It ends when its pipe is closed or its parent has ended. Only the parent handles interrupts.
 """
 
 from __future__ import annotations
@@ -29,12 +27,7 @@ THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def work(connection: Connection[Any, Any], threads: int) -> None:
-    """Run jobs until there are no more.
-
-    Args:
-        connection: Gives the pickled function, then arguments; takes outcomes.
-        threads: Threads that this process may compute with.
-    """
+    """Run jobs until there are no more; the pipe gives the pickled function, then arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -50,12 +43,7 @@ def work(connection: Connection[Any, Any], threads: int) -> None:
 
 
 class CalledFunction:
-    """A function that is unpickled by its first call, which may fail like a job.
-
-    Args:
-        pickled: The function.
-        threads: Threads of libraries.
-    """
+    """A function that is unpickled by its first call, which may fail like a job."""
 
     def __init__(self, pickled: bytes, threads: int) -> None:
         self.pickled, self.threads = pickled, threads
@@ -80,11 +68,7 @@ def pickled_outcome(function: CalledFunction, argument: bytes) -> bytes:
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends, if it can.
-
-    A watching thread has to wait for the interpreter's lock. If the parent has ended before this
-    call, this process ends here.
-    """
+    """Let the kernel kill this process when its parent ends; a thread waits for Python's lock."""
     parent = parent_process()
     if sys.platform != "linux" or parent is None:
         return
@@ -92,7 +76,7 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):  # a C library without it; the thread remains
         return
-    if os.getppid() != parent.pid:
+    if os.getppid() != parent.pid:  # the parent has ended before
         os._exit(1)
 
 

@@ -39,39 +39,23 @@ __all__ = [
 
 
 class TaskAnswer(Record):
-    """The task of the best plan; all None if the planner has no notion of tasks.
-
-    Attributes:
-        id: Its id.
-        name: Its name.
-        source: Whether it was predicted or given.
-        probability: Of the task, over all its sequences; None if it was given or is unknown.
-    """
+    """The task of the best plan; all None if the planner has no notion of tasks."""
 
     id: int | None = None
     name: str | None = None
     source: Literal["predicted", "given"] | None = None
-    probability: float | None = None
+    probability: float | None = None  # over all its sequences; None if it was given or is unknown
 
 
 class PlannedSequence(Record):
-    """One plan.
-
-    Attributes:
-        actions: Action ids.
-        names: Names of the actions.
-        energy: Its energy.
-        score: Criterion that plans are ordered by, lower is better.
-        probability: Of plan and task, given the observations; None if the planner has none.
-        task: Id of the task that it was found for, if any.
-    """
+    """One plan."""
 
     actions: list[int]
     names: list[str]
     energy: float
-    score: float
-    probability: float | None
-    task: int | None
+    score: float  # criterion that plans are ordered by, lower is better
+    probability: float | None  # of plan and task, given the observations
+    task: int | None  # that it was found for
 
 
 class EffortAnswer(Record):
@@ -82,35 +66,21 @@ class EffortAnswer(Record):
 
 
 class SearchAnswer(Record):
-    """The search.
-
-    Attributes:
-        method: Name of the search; None if the planner has none.
-        tasks: Number of tasks that were searched.
-        interrupted: Whether it was stopped before its end.
-    """
+    """The search."""
 
     method: str | None
-    tasks: int
+    tasks: int  # number of searched tasks
     interrupted: bool
 
 
 class ReplyAnswer(Record):
-    """How a language model answered, see `cefito.planners.language_model.planner.Reply`.
-
-    Attributes:
-        outcome: "kept", "repaired", "replaced" (the plans are not by the model) or "unasked".
-        model: The requested model.
-        host: The server.
-        served: The model that answered, as the server calls it.
-        asked: Time of the answer, UTC, ISO 8601.
-    """
+    """How a language model answered, see `cefito.planners.language_model.planner.Reply`."""
 
     outcome: Literal["kept", "repaired", "replaced", "unasked"]
     model: str
     host: str
-    served: str
-    asked: str
+    served: str  # the model that answered, as the server calls it
+    asked: str  # time of the answer, UTC, ISO 8601
 
 
 class Truth(Record):
@@ -121,32 +91,18 @@ class Truth(Record):
 
 
 class Answer(Record):
-    """The plans of one query.
+    """The plans of one query."""
 
-    Attributes:
-        task: Task of the best plan.
-        plans: Best first.
-        evaluated: Cost of the search.
-        exact: Whether no other allowed sequence is better.
-        sure: Whether the best plan is as probable as requested; None without such a request.
-        searched_mass: See `cefito.search.problem.Plans`.
-        search: The search.
-        weights: Weights of the objective's terms; None if the planner has none.
-        truth: The annotated actions, if known.
-        dataset: Data set of the query, if it is not the run's.
-        reply: How the language model answered, if the planner uses one.
-    """
-
-    task: TaskAnswer
-    plans: list[PlannedSequence]
+    task: TaskAnswer  # of the best plan
+    plans: list[PlannedSequence]  # best first
     evaluated: EffortAnswer
-    exact: bool
-    sure: bool | None
-    searched_mass: float | None
+    exact: bool  # whether no other allowed sequence is better
+    sure: bool | None  # whether the best plan is as probable as requested
+    searched_mass: float | None  # see `cefito.search.problem.Plans`
     search: SearchAnswer
-    weights: dict[str, float] | None
+    weights: dict[str, float] | None  # of the objective's terms
     truth: Truth | None = None
-    dataset: DatasetName | None = None
+    dataset: DatasetName | None = None  # if it is not the run's
     reply: ReplyAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -176,18 +132,14 @@ def answer(
         task: Id or name of the task, instead of the predicted one.
         top_k: Number of plans.
         constraints: Constraints on every plan, by ids or by names.
-        min_probability: Probability from which the best plan makes the answer sure; all plans are
-            listed anyway.
+        min_probability: Probability from which the best plan makes the answer sure.
         truth: Annotated actions [T], repeated in the answer.
         dataset: Data set of the query, if it is not the run's; repeated in the answer.
-        stop: Called now and then; if it returns true, the answer holds the best plans so far,
-            perhaps none.
+        stop: Called now and then; if it returns true, the answer holds the best plans so far.
         progress: Shows progress.
 
     Raises:
-        ConfigError: Unknown task or action, a task for a planner that makes no use of it,
-            constraints that the planner cannot obey or that cannot be satisfied, top_k below 1, or
-            an invalid `min_probability`.
+        ConfigError: An argument that is invalid, or that the planner cannot follow.
         RunError: Observations of another dimension.
     """
     query, constraints = prepare_query(run, query, task=task, constraints=constraints)
@@ -217,10 +169,7 @@ def prepare_query(
     task: int | str | None = None,
     constraints: Constraints | NamedConstraints = UNCONSTRAINED,
 ) -> tuple[Queries, Constraints]:
-    """Return a query with its task, and constraints by ids, as the run's planner takes them.
-
-    Arguments and errors are as in `answer`.
-    """
+    """Return a query with its task, and constraints by ids; arguments are as in `answer`."""
     taxonomy = run.taxonomy
     check_width(run, query.initial.shape[-1], "observations have")
     given = None if task is None else find_task(taxonomy, task)
@@ -248,17 +197,7 @@ def to_answer(
     dataset: DatasetName | None = None,
     interrupted: bool = False,
 ) -> Answer:
-    """Return the answer to a planned query.
-
-    Args:
-        run: The run that planned it.
-        query: The query, with its task if that was given.
-        plans: Its plans.
-        min_probability: See `answer`.
-        truth: See `answer`.
-        dataset: See `answer`.
-        interrupted: Whether the search was stopped before its end.
-    """
+    """Return the answer to a query, prepared by `prepare_query`, with these plans."""
     taxonomy, planner = run.taxonomy, run.planner
     description = planner.describe()
     tasks = _tasks(planner, query, plans)
@@ -274,10 +213,6 @@ def to_answer(
             source="given" if given else "predicted",
             probability=None if given else _first(plans.task_probabilities),
         )
-    reply = None
-    if plans.reply is not None:
-        fields = {name: getattr(plans.reply, name) for name in ReplyAnswer.model_fields}
-        reply = ReplyAnswer(**fields)
     return Answer(
         task=task,
         plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
@@ -291,11 +226,9 @@ def to_answer(
             interrupted=interrupted,
         ),
         weights=description.weights,
-        truth=(
-            None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth))
-        ),
+        truth=None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth)),
         dataset=dataset,
-        reply=reply,
+        reply=plans.reply and ReplyAnswer.model_validate(plans.reply, from_attributes=True),
     )
 
 

@@ -39,11 +39,7 @@ class _NamedConstraints(Settings):
         )
 
     def resolved(self, taxonomy: Taxonomy, *, task: int | None = None) -> Constraints:
-        """Return the constraints by ids.
-
-        Args:
-            taxonomy: The actions.
-            task: Id of the task, if known; names are looked up in it first.
+        """Return the constraints by ids; names are looked up in the task first.
 
         Raises:
             ConfigError: No such action, or several of a name that must mean one.
@@ -98,27 +94,14 @@ else:
 def parse_constraints(
     taxonomy: Taxonomy,
     *,
-    pinned: Sequence[str] = (),
+    pinned: Sequence[str] = (),  # STEP=ACTION, steps counted from 1
     required: Sequence[str] = (),
     forbidden: Sequence[str] = (),
-    before: Sequence[str] = (),
+    before: Sequence[str] = (),  # A,B, split at the comma with an action on each side
     no_repeats: bool = False,
     task: int | None = None,
 ) -> NamedConstraints:
-    """Parse constraints from the text of the command line.
-
-    Args:
-        taxonomy: The actions.
-        pinned: STEP=ACTION, steps counted from 1.
-        required: Actions.
-        forbidden: Actions.
-        before: A,B; if names contain commas, the text is split where both sides are actions.
-        no_repeats: Whether no action may occur twice.
-        task: Id of the task, if known.
-
-    Raises:
-        ConfigError: Text of another form.
-    """
+    """Parse constraints from the text of the command line."""
     return NamedConstraints(
         pinned=tuple(map(_pin, pinned)),
         required=tuple(required),
@@ -131,26 +114,21 @@ def parse_constraints(
 def _pin(entry: str) -> tuple[int, str]:
     step, _, action = entry.partition("=")
     if not re.fullmatch(r"\s*[0-9]{1,9}\s*", step) or not action.strip():
-        raise ConfigError(
-            f"{entry!r}: expected a step, counted from 1, and an action, as in 1=17 or 1='add "
-            "ham'.",
-            setting="pinned",
-        )
+        expected = "expected a step, counted from 1, and an action, as in 1=17 or 1='add ham'."
+        raise ConfigError(f"{entry!r}: {expected}", setting="pinned")
     return int(step), action
 
 
 def _order(entry: str, taxonomy: Taxonomy, task: int | None) -> tuple[str, str]:
-    """Split "A,B" at the comma with an action on each side."""
     parts = entry.split(",")
     splits = [(",".join(parts[:place]), ",".join(parts[place:])) for place in range(1, len(parts))]
     if len(splits) == 1 and all(part.strip() for part in parts):
         return splits[0]
     known = [split for split in splits if all(_known(part, taxonomy, task) for part in split)]
     if len(known) != 1:
+        reason = "it is ambiguous, so give ids" if known else "as in 3,17 or 'add ham,fill bowl'"
         raise ConfigError(
-            f"{entry!r}: expected two actions with a comma between, as in 3,17 or 'add ham,fill "
-            f"bowl'{'; it is ambiguous, so give ids' if known else ''}.",
-            setting="before",
+            f"{entry!r}: expected two actions with a comma between; {reason}.", setting="before"
         )
     return known[0]
 

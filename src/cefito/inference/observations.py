@@ -1,14 +1,11 @@
 """How a run's observations were made of rows of features, and queries made in the same way.
 
-`cefito data prepare` notes it with the data set and the run: the number of rows, one a second, that
-are joined, and the stored type. A query is cut by the function that cut the data set, so both are
-equal to the bit.
+A query is cut by the function that cut the data set, so both are equal to the bit.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -31,22 +28,15 @@ _ROUNDING = 0.5  # seconds by which a video may be longer than its rows, whose n
 
 @dataclass(frozen=True)
 class FeatureLayout:
-    """How an observation is made of features with one row a second.
+    """How an observation is made of features with one row a second."""
 
-    Attributes:
-        seconds: Number of rows that are joined, around the rounded time; odd.
-        width: Numbers in a row.
-        precision: Stored type; None if it is unknown.
-    """
-
-    seconds: int
-    width: int
-    precision: str | None = None
+    seconds: int  # number of rows that are joined, around the rounded time; odd
+    width: int  # numbers in a row
+    precision: str | None = None  # stored type; None if it is unknown
 
     def __str__(self) -> str:
-        if self.seconds == 1:
-            return f"1 row of {self.width}"
-        return f"{self.seconds} rows of {self.width} joined"
+        one = self.seconds == 1
+        return f"1 row of {self.width}" if one else f"{self.seconds} rows of {self.width} joined"
 
 
 def feature_layout(run: Run) -> FeatureLayout | None:
@@ -56,39 +46,21 @@ def feature_layout(run: Run) -> FeatureLayout | None:
     size = run.planner.observation_dim
     if type(seconds) is not int or seconds < 1 or seconds % 2 == 0 or size % seconds:
         return None
-    return FeatureLayout(
-        seconds=seconds,
-        width=size // seconds,
-        precision=precision if precision in PRECISIONS else None,
-    )
+    return FeatureLayout(seconds, size // seconds, precision if precision in PRECISIONS else None)
 
 
 def check_width(run: Run, width: int, place: str) -> None:
-    """Refuse observations of another size than the run's.
-
-    Args:
-        run: The run.
-        width: Numbers in one observation.
-        place: Beginning of the message, such as "observations have".
-
-    Raises:
-        RunError: Another size; the message says how the run's observations are joined.
-    """
+    """Refuse observations of another size; `place` begins the message ("observations have")."""
     layout, size = feature_layout(run), run.planner.observation_dim
     if width == size:
         return
-    if layout is None or layout.seconds == 1:
-        raise RunError(f"{place} {width} features; this run was trained on {size}.")
-    if width == layout.width:
-        raise RunError(
-            f"{place} {width} features, one row; this run's observations are {layout}: the rows of "
-            "the seconds around a time. Join them, or give the file of all rows and two times.",
-            setting="features",
-        )
-    raise RunError(
-        f"{place} {width} features; this run was trained on {size}, which are {layout}. Make the "
-        "observations in the same way."
-    )
+    message, setting = f"{place} {width} features; this run was trained on {size}", ""
+    if layout is not None and layout.seconds > 1:
+        message += f", which are {layout}"
+        if width == layout.width:
+            message += ". Join the rows around a time, or give the file of all rows and two times"
+            setting = "features"
+    raise RunError(f"{message}.", setting=setting)
 
 
 def query_from_features(
@@ -112,12 +84,10 @@ def query_from_features(
         start: Second at which the first step begins.
         end: Second at which the last step ends.
         seconds: Rows that make one observation, for runs that do not say it.
-        precision: Stored type of the run's data set, for runs that do not say it; by default
-            float16.
+        precision: Stored type of the run's data set, likewise; by default float16.
 
     Raises:
-        ConfigError: Times outside of the features, or `seconds` and `precision` that contradict
-            the run or are invalid.
+        ConfigError: Invalid times, or `seconds` and `precision` that contradict the run.
         DataError: The file is missing, damaged, or holds NaN in the rows that are needed.
         RunError: The run does not say how its observations were made, or rows of another width.
     """
@@ -141,58 +111,48 @@ def _layout_of(
     """Return how to join the rows of a file: from the run, otherwise from the arguments."""
     kept, size = feature_layout(run), run.planner.observation_dim
     if seconds is not None and (seconds < 1 or seconds % 2 == 0):
-        raise ConfigError(
-            f"{seconds} rows in one observation: expected an odd number, such as 3.",
-            setting="seconds",
-        )
+        raise ConfigError(f"seconds {seconds}: expected an odd number.", setting="seconds")
     if kept is None:
         if seconds is None:
             raise RunError(_unknown_layout(run, features), setting="seconds")
         if seconds * features.width != size:
             raise RunError(
-                f"{features.path}: rows have {features.width} features; {seconds} of them joined "
-                f"do not make the {size} of this run's observations.",
+                f"{features.path}: {FeatureLayout(seconds, features.width)} do not make the {size} "
+                "numbers of this run's observations.",
                 setting="seconds",
             )
-        return FeatureLayout(seconds=seconds, width=features.width, precision=precision)
-    for name, given, known in (
-        ("seconds", seconds, kept.seconds),
-        ("precision", precision, kept.precision),
-    ):
+        return FeatureLayout(seconds, features.width, precision)
+    for name, given in (("seconds", seconds), ("precision", precision)):
+        known = getattr(kept, name)
         if given is not None and known is not None and given != known:
             raise ConfigError(
-                f"{name} {given}: this run's observations are {kept}, stored with {name} {known}. "
-                "Leave it out.",
+                f"{name} {given}: this run has {name} {known} ({kept}). Leave it out.",
                 setting=name,
             )
     if features.width != kept.width:
         raise RunError(
             f"{features.path}: rows have {features.width} features; this run's observations are "
-            f"{kept}. Give features of the model that the run was trained with, one row a second."
+            f"{kept}. Give features of the run's model."
         )
     return replace(kept, precision=kept.precision or precision)
 
 
 def _unknown_layout(run: Run, features: FeatureArray) -> str:
-    """Return the message that a run does not say how its observations were made."""
     size, width = run.planner.observation_dim, features.width
     count, rest = divmod(size, width)
-    message = f"{run.folder}: does not say how its observations of {size} numbers were made. "
+    remedy = f"If they are {FeatureLayout(count, width)}, say {count} seconds."
     if rest or count % 2 == 0:
-        return message + (
-            f"Rows of {width}, as in {features.path}, do not make them: give two observations "
-            "instead."
-        )
-    return message + f"If they are {FeatureLayout(count, width)}, say {count} seconds."
+        remedy = f"Rows of {width}, as in {features.path}, do not make them: give two observations."
+    return f"{run.folder}: does not say how its observations of {size} numbers were made. {remedy}"
 
 
 def _check_times(features: FeatureArray, start: float, end: float) -> None:
     """Refuse times that no step of a prepared data set has."""
-    there = f"{features.path}, which has {features.rows} rows, one a second."
     for name, time in (("start", start), ("end", end)):
-        if not math.isfinite(time) or time < 0 or time > features.rows + _ROUNDING:
-            raise ConfigError(f"second {time:g} is outside of {there}", setting=name)
+        if not 0 <= time <= features.rows + _ROUNDING:  # NaN neither
+            raise ConfigError(
+                f"second {time:g} is outside of {features.path}, which has {features.rows} rows.",
+                setting=name,
+            )
     if not start < end:
-        raise ConfigError(
-            f"the end (second {end:g}) must be after the start (second {start:g}).", setting="end"
-        )
+        raise ConfigError(f"the end ({end:g}) must be after the start ({start:g}).", setting="end")

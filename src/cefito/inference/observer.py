@@ -1,8 +1,4 @@
-"""Queries from pictures and videos, by the encoder that made the features of a run.
-
-`Recipe` says how a run's observations are made; it is small and can be sent to another process.
-`Observer` is a recipe with its encoder opened, for many queries.
-"""
+"""Queries from pictures and videos, by the encoder that made the features of a run."""
 
 from __future__ import annotations
 
@@ -31,19 +27,12 @@ _PICTURE_SETTINGS = ("layer",)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the observations of a run are made of videos.
+    """How the observations of a run are made of videos; can be sent to another process."""
 
-    Attributes:
-        place: The run, for messages.
-        made_with: The encoder of its features and its settings; empty if the run does not say.
-        seconds: Seconds that make one observation.
-        size: E, numbers in an observation.
-    """
-
-    place: str
-    made_with: Mapping[str, Any]
-    seconds: int
-    size: int
+    place: str  # the run, for messages
+    made_with: Mapping[str, Any]  # encoder and its settings; empty if the run does not say
+    seconds: int  # that make one observation
+    size: int  # E, numbers in an observation
 
     @classmethod
     def of(cls, run: Run) -> Recipe:
@@ -63,13 +52,7 @@ class Recipe:
         weights: Path | str | None = None,
         device: torch.device | None = None,
     ) -> Observer:
-        """Open the encoder, with the settings of the run.
-
-        Args:
-            encoder: Name of the encoder, see `cefito.encoders.video.open_encoder`; by default the
-                one that made the run's features.
-            weights: File of the weights of the encoder s3d.
-            device: Device of the encoder, by default the CPU.
+        """Open the encoder (by default the run's) with the settings of the run.
 
         Raises:
             ConfigError: Unknown encoder, or none is given and the run does not say which.
@@ -93,14 +76,12 @@ class Recipe:
         if not model:
             raise ConfigError(
                 f"{self.place}: does not say what its features were made with. Name the encoder "
-                "(s3d, clip, dinov2, or the folder of an image model), or give features of the "
-                "video instead.",
+                "(s3d, clip, dinov2, or the folder of an image model), or give features.",
                 setting="encoder",
             )
         if model != "s3d" and "/" not in model:  # a folder, not a name on the hub
             raise ConfigError(
-                f"{self.place}: its features are of the model '{model}'. Give the folder of this "
-                "model as the encoder.",
+                f"{self.place}: its features are of the model '{model}'. Give its folder.",
                 setting="encoder",
             )
         return model
@@ -108,13 +89,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Observer:
-    """Makes queries of pictures and videos.
-
-    Attributes:
-        recipe: How observations are made.
-        name: Name of the encoder.
-        encoder: The encoder.
-    """
+    """Makes queries of pictures and videos: a recipe with its encoder opened."""
 
     recipe: Recipe
     name: str
@@ -122,25 +97,19 @@ class Observer:
 
     @property
     def sees_pictures(self) -> bool:
-        """Whether its encoder takes single pictures, not only clips of videos."""
+        """Return whether its encoder takes single pictures, not only clips of videos."""
         from cefito.encoders.video import Pictures
 
         return isinstance(self.encoder, Pictures)
 
     def of_pictures(self, initial: Path | str, goal: Path | str) -> Queries:
-        """Make the query of two pictures in files.
-
-        Raises:
-            ConfigError: Another encoder than the run's, or one that does not take pictures.
-            DataError: A picture cannot be read.
-        """
+        """Make the query of two pictures in files."""
         from cefito.encoders.images import observations_from_images
         from cefito.encoders.video import Pictures
 
         if not isinstance(self.encoder, Pictures):
             raise ConfigError(
-                f"the encoder {self.name} takes clips of videos, not pictures. Give a video file "
-                "and two times, or train on features of an image model.",
+                f"the encoder {self.name} takes videos, not pictures. Give one and two times.",
                 setting="encoder",
             )
         first, second = observations_from_images(
@@ -156,12 +125,7 @@ class Observer:
     def of_video(
         self, video: Path | str, start: float, end: float, *, progress: Progress = silent
     ) -> Queries:
-        """Make the query of two times of a video file, in seconds.
-
-        Raises:
-            ConfigError: Another encoder than the run's, or times outside of the video.
-            DataError: The video cannot be read.
-        """
+        """Make the query of two times of a video file, in seconds."""
         from cefito.encoders.video import observations_from_video
 
         initial, goal = observations_from_video(

@@ -12,36 +12,23 @@ from pydantic import BaseModel
 from cefito.errors import ConfigError
 from cefito.files import check_target
 
-__all__ = ["PLAN_FILES", "arrow_schema", "check_plan_file", "import_pyarrow"]
-
-PLAN_FILES = (".jsonl", ".parquet")
-"""Endings of files that plans can be written into."""
+__all__ = ["arrow_schema", "check_plan_file", "import_pyarrow"]
 
 
 def check_plan_file(path: Path, setting: str) -> None:
-    """Check that plans can be written into a file, before any work.
-
-    Args:
-        path: The file.
-        setting: The argument that names the file, for the message.
-
-    Raises:
-        ConfigError: An unknown ending, a missing folder, a folder of this name, or Parquet without
-            pyarrow.
-    """
-    check_target(path, PLAN_FILES, setting)
+    """Check that plans can be written into a file, before any work."""
+    check_target(path, (".jsonl", ".parquet"), setting)
     if path.suffix == ".parquet":
         import_pyarrow(path, setting)
 
 
 def import_pyarrow(path: Path, setting: str) -> tuple[Any, Any]:
-    """Return pyarrow and its module for Parquet; arguments as in `check_plan_file`."""
+    """Return pyarrow and its module for Parquet."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as problem:
         raise ConfigError(
-            f"{path}: Parquet needs pyarrow, which is not installed. Run pip install "
-            "cefito[table], or use .jsonl.",
+            f"{path}: pyarrow is not installed. Run pip install cefito[table], or use .jsonl.",
             setting=setting,
         ) from problem
 

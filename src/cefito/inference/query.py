@@ -27,7 +27,7 @@ def query_from_video(
     If the run does not know all of these actions, they are None and a warning says so.
 
     Args:
-        run: The run; its horizon is the length of the window.
+        run: The run; its horizon T is the length of the window.
         video_id: A video of the data set.
         from_step: Number of the window's first step, counted from 0.
         dataset: A data set with the same kind of observations, by default the run's.
@@ -42,10 +42,7 @@ def query_from_video(
 def query_from_window(
     match: DatasetMatch, video_id: str, from_step: int = 0
 ) -> tuple[Queries, NDArray[np.int64] | None]:
-    """Return the query of a window of a data set that was matched with a run.
-
-    See `query_from_video`.
-    """
+    """Return the query of a window of a matched data set, see `query_from_video`."""
     opened, wanted = match.dataset, (video_id, nfc(video_id))
     numbers = (number for number, video in enumerate(opened.videos) if video.video_id in wanted)
     index = next(numbers, None)
@@ -57,14 +54,10 @@ def query_from_window(
     horizon, steps = match.run.horizon, opened.videos[index].steps
     last = len(steps) - horizon
     if not 0 <= from_step <= last:
-        remedy = (
-            f"The last possible start is {last}."
-            if last >= 0
-            else f"It is too short for a horizon of {horizon}."
-        )
+        remedy = f"The last possible start is {last}." if last >= 0 else "It is too short."
         raise ConfigError(
-            f"video '{video_id}' has {len(steps)} steps; {horizon} steps from step {from_step} "
-            f"(counted from 0) do not fit. {remedy}",
+            f"video '{video_id}' has {len(steps)} steps; {horizon} from step {from_step} (counted "
+            f"from 0) do not fit. {remedy}",
             setting="from_step",
         )
     row = int(opened.first_row[index]) + from_step
@@ -90,14 +83,9 @@ def query_from_window(
 def query_from_files(initial: Path | str, goal: Path | str, run: Run | None = None) -> Queries:
     """Return the query of two .npy files, each one observation [E].
 
-    Args:
-        initial: File of the observation before the first step.
-        goal: File of the observation after the last step.
-        run: The run that is to plan; another width than its own is refused.
-
     Raises:
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
-        RunError: Another width than the run's.
+        RunError: Another width than that of the run, if one is given.
     """
     initial, goal = Path(initial), Path(goal)
     first, second = _observation(initial), _observation(goal)
@@ -105,18 +93,14 @@ def query_from_files(initial: Path | str, goal: Path | str, run: Run | None = No
         for path, array in ((initial, first), (goal, second)):
             check_width(run, array.shape[1], f"{path} has")
     if first.shape != second.shape:
-        raise DataError(
-            f"{initial} has {first.shape[1]} features, {goal} {second.shape[1]}; expected equally "
-            "many."
-        )
+        raise DataError(f"{initial} has {first.shape[1]} features, {goal} {second.shape[1]}.")
     return Queries(initial=first, goal=second)
 
 
 def _observation(path: Path) -> NDArray[np.float32]:
     """Return the observation of a file, [1, E]."""
     array = load_npy(path)
-    if array.ndim == 2 and len(array) == 1:
-        array = array[0]
+    array = array[0] if array.ndim == 2 and len(array) == 1 else array
     if array.ndim != 1:
         raise DataError(f"{path}: has shape {list(array.shape)}; expected one observation [E].")
     if array.dtype.kind == "f":
