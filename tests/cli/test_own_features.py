@@ -185,7 +185,7 @@ def test_several_horizons(made, capsys):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("3.7", "--horizon 3.7: expected a positive number of actions, or several with commas"),
+        ("3.7", "--horizon 3.7: expected a positive number of actions"),
         ("3,", "--horizon 3,: expected"),
         ("3,-4", "--horizon 3,-4: expected"),
         ("3,3", "--horizon 3,3: expected a positive number of actions"),

@@ -219,9 +219,10 @@ def _check_columns(path: Path, names: Sequence[str]) -> None:
 @contextmanager
 def _reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
     """Turn the errors of damaged and unreadable files into a `DataError`."""
+    unreadable: tuple[type[Exception], ...] = (OSError, ValueError, *errors)
     try:
         yield
-    except (OSError, ValueError, *errors) as problem:
+    except unreadable as problem:
         reason = " ".join(str(problem).split())[:200].rstrip(".")
         raise DataError(f"{path}: cannot be read ({reason}). Make it again.") from problem
 
