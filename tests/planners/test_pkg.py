@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError
 from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
@@ -17,16 +16,12 @@ from cefito.planners.settings import load_config
 from cefito.training.settings import OptimiserConfig, TrainingConfig
 
 HORIZON = 4
+KNOBS = {"train": 72, "val": 24, "test": 12}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """Training and validation windows of a small embedded world by their horizon."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=72, val=24, test=12),
-    )
+def world(dataset):
+    """Training and validation windows by their horizon."""
     return lambda horizon=HORIZON: tuple(
         cut_windows(dataset, horizon=horizon, split=split) for split in ("train", "val")
     )
@@ -151,20 +146,6 @@ def test_training_lowers_the_loss_and_beats_chance(world, tmp_path):
         (guess == val.actions[:, [0, -1]]).mean(axis=0) for guess in (ends, np.array(frequent))
     )
     assert (accuracy > floor + 0.2).all()
-
-
-def test_a_training_of_another_horizon_is_not_taken_for_this_one(world, tmp_path):
-    def kept(horizon, **context):
-        context = TrainingContext(folder=tmp_path, key="a", **context)
-        fitted = fit(world, horizon=horizon, epochs=1, context=context)
-        return fitted.trainings["step model"]
-
-    kept(3)
-    with pytest.raises(RunError):
-        kept(HORIZON)
-    assert not kept(3, shared=True).resumed
-    assert not kept(HORIZON, shared=True).resumed
-    assert kept(HORIZON, shared=True).resumed
 
 
 def test_names_parameters_and_tasks(world, planner, queries):

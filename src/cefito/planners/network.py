@@ -39,6 +39,7 @@ from cefito.training.trainer import Loss, TrainingResult
 
 __all__ = [
     "NetworkPlanner",
+    "Sized",
     "TrainedNetwork",
     "copy_learned",
     "count_parameters",
@@ -103,18 +104,9 @@ def train_network(
 ) -> TrainingResult:
     """Draw a network's weights by its `reset(generator)`, move it to the device, train it in place.
 
-    Args:
-        network: With `centre` it has a buffer `mean` [E].
-        loss: Makes the loss of the network on the device.
-        name: Shown in the progress.
-        training: Optimiser, stopping, augmentation.
-        stream: Stream of the seed that draws the weights; by default one that follows from the
-            name.
-        seed: Seed of weights, batches and noise.
-        settings: All else that determines the result, for JSON.
-        context: Device, folder, progress.
-        centre: Keep the mean observation of the training windows in the network.
-        begin: Puts learned weights, the mean observation among them, into the drawn network.
+    The `loss` is made of the network on the device; `settings` are all else that determines the
+    result, for JSON. With `centre` the buffer `mean` [E] keeps the mean training observation.
+    `begin` puts learned weights, the mean among them, into the drawn network.
     """
     untyped: Any = network
     untyped.reset(generator_for("cpu", seed, named_stream(name) if stream is None else stream))
@@ -142,7 +134,28 @@ def finite_outputs(values: Tensor, title: str) -> Tensor:
     return values
 
 
-class _OfNetwork(Generic[Network]):
+class Sized:
+    """Properties of anything that knows the sizes of its data."""
+
+    shape: Shape
+
+    @property
+    def horizon(self) -> int:
+        """T, the actions of a plan."""
+        return self.shape.horizon
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.shape.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(self.shape.tasks, self.shape.actions)
+
+
+class _OfNetwork(Sized, Generic[Network]):
     """A trained network and the sizes of its data; never changed."""
 
     title: ClassVar[str]  # name in messages, progress and records
@@ -234,16 +247,6 @@ class _OfNetwork(Generic[Network]):
         """Where it runs."""
         return next(self.network.parameters()).device
 
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.shape.observation_dim
-
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.shape.horizon
-
     def on_device(self, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
         """Arrays as tensors on the network's device."""
         return tuple(torch.from_numpy(array).to(self.device) for array in arrays)
@@ -275,8 +278,7 @@ class TrainedNetwork(_OfNetwork[Network]):
 class NetworkPlanner(_OfNetwork[Network], BasePlanner):
     """A planner that is one network: `build`, `loss` and `decode` are all that a method adds.
 
-    The network has `reset(generator)`, which draws its weights, and `config`, its settings, with
-    `training` among them.
+    The network has `reset(generator)` and `config`, its settings with `training` among them.
     """
 
     section: ClassVar[str] = ""  # of the method's settings; by default named as the `part`
@@ -340,11 +342,6 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
     def parameters(self) -> dict[str, int]:
         """Number of trainable parameters of each network, by its name."""
         return {self.title: count_parameters(self.network)}
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        return Vocabulary(self.shape.tasks, self.shape.actions)
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """The given tasks [N]; None if none are given, as it predicts none."""

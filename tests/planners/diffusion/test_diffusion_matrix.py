@@ -10,12 +10,9 @@ from cefito.planners.diffusion.matrix import ACTION, OBSERVATION, Block, Layout
 from cefito.planners.diffusion.network import DiffusionNetwork, end_weights
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.runtime import generator_for
+from drawn import drawn, stirred
 
 ACTIONS, DIM = 5, 4
-
-
-def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator_for("cpu", seed))
 
 
 def twice(values: torch.Tensor) -> torch.Tensor:
@@ -87,9 +84,7 @@ def network(**changes: object) -> DiffusionNetwork:
         config=DiffusionConfig(widths=(8, 16), steps=20, sampling=5), layout=layout(**changes)
     )
     made.reset(generator_for("cpu", 1))
-    for place, parameter in enumerate(made.parameters()):
-        parameter.data += 0.2 * drawn(*parameter.shape, seed=100 + place)
-    return made
+    return stirred(made)
 
 
 def test_rows_that_are_given_are_zero_and_tell_nothing():

@@ -8,12 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.planners.diffusion.process import Diffusion
-from cefito.runtime import generator_for
-
-
-def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator_for("cpu", seed))
-
+from drawn import drawn
 
 # the schedule
 
@@ -52,20 +47,8 @@ def test_times_are_uniform_and_end_at_0(steps, data):
 
 
 def test_published_times():
-    assert Diffusion(steps=200, sampling=10).times == [
-        200,
-        180,
-        160,
-        140,
-        120,
-        100,
-        80,
-        60,
-        40,
-        20,
-        0,
-    ]
-    assert Diffusion(steps=50, sampling=10).times == [50, 45, 40, 35, 30, 25, 20, 15, 10, 5, 0]
+    assert Diffusion(steps=200, sampling=10).times == [*range(200, -1, -20)]
+    assert Diffusion(steps=50, sampling=10).times == [*range(50, -1, -5)]
 
 
 def test_noising_keeps_the_variance_and_the_share_of_the_signal():

@@ -4,10 +4,7 @@ from torch import nn
 
 from cefito.planners.diffusion.unet import TemporalUNet
 from cefito.runtime import generator_for
-
-
-def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator_for("cpu", seed))
+from drawn import drawn
 
 
 class Noted(nn.Module):

@@ -20,22 +20,17 @@ from cefito.planners.kepp.settings import KeppConfig, KeppSettings, PlanConfig
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
+from drawn import drawn, stirred
 
 ACTIONS, DIM, STEPS = 3, 2, 20
 TINY = {"widths": (8, 16), "steps": STEPS, "sampling": 4}
 
 
-def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator_for("cpu", seed))
-
-
-def stirred(made: DiffusionNetwork) -> DiffusionNetwork:
+def made_away(made: DiffusionNetwork) -> DiffusionNetwork:
     """The network with all weights away from their special beginnings."""
     made.reset(generator_for("cpu", 0))
-    for place, parameter in enumerate(made.parameters()):
-        parameter.data += 0.2 * drawn(*parameter.shape, seed=100 + place)
     made.mean += 0.1 * drawn(DIM, seed=99)
-    return made
+    return stirred(made)
 
 
 def shape_of(horizon: int) -> Shape:
@@ -44,12 +39,12 @@ def shape_of(horizon: int) -> Shape:
 
 def step_network(horizon: int = 3, **changes: object) -> StepNetwork:
     config = KeppConfig(step=DiffusionConfig(**{**TINY, **changes}))
-    return stirred(StepNetwork(config, shape_of(horizon)))
+    return made_away(StepNetwork(config, shape_of(horizon)))
 
 
 def plan_network(horizon: int = 3, agreement: str = "last") -> PlanNetwork:
     config = KeppConfig(plan=PlanConfig(**TINY), agreement=agreement)
-    return stirred(PlanNetwork(config, shape_of(horizon)))
+    return made_away(PlanNetwork(config, shape_of(horizon)))
 
 
 # slow references: one query, numpy, from the tensors

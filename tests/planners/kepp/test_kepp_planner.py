@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows, video_folds
 from cefito.errors import ConfigError
 from cefito.planners.base import Fitted, Queries
@@ -21,6 +19,7 @@ from cefito.planners.settings import load_config
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
 
+KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 8}
 TINY = {
     f"kepp.{network}.{key}": value
     for network in ("step", "plan")
@@ -35,17 +34,6 @@ TINY = {
 } | {"kepp.folds": 2}
 FOLDS = ("-fold1of2", "-fold2of2")
 STEP, PLAN = StepModel.title, KeppPlanner.title
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> tuple[Windows, Windows]:
-    """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=36, val=12, test=12, dim=8),
-    )
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
 def tiny(**overrides: object) -> KeppSettings:
@@ -274,6 +262,3 @@ def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):
     monkeypatch.setattr(StepModel, "train", lambda *_, **__: pytest.fail("was trained"))
     with pytest.raises(ConfigError, match="horizon 3: KEPP with 4 levels"):
         fit(world, **{"kepp.plan.widths": [8, 8, 8, 8]})
-
-
-# files

@@ -47,8 +47,7 @@ def test_walks_against_all_walks(size, horizon, count, number, seed):
 
 
 @pytest.mark.parametrize(
-    ("horizon", "expected"),
-    [(2, [4, 7]), (3, [4, 4, 7]), (4, [4, 4, 7, 7]), (5, [4, 4, 4, 7, 7])],
+    ("horizon", "expected"), [(2, [4, 7]), (3, [4, 4, 7]), (4, [4, 4, 7, 7]), (5, [4, 4, 4, 7, 7])]
 )
 def test_where_no_walk_is_found_halves_stand_for_it(horizon, expected):
     graph = WalkGraph(np.zeros((8, 8), np.int64), horizon, 2)

@@ -2,8 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Fitted, Queries
@@ -19,6 +17,7 @@ from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 
+KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 12}
 TINY = {
     "mtid.widths": "[16]",
     "mtid.steps": 20,
@@ -34,17 +33,6 @@ TINY = {
     "mtid_classifier.training.optimiser.epochs": 2,
     "classifier_training.optimiser.epochs": 2,
 }
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> tuple[Windows, Windows]:
-    """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=36, val=12, test=12, dim=12),
-    )
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
 def tiny(**overrides: object) -> MtidSettings:
@@ -129,9 +117,6 @@ def test_loss_against_a_slow_loop(world, mask):
     assert int(term.count) == 3
 
 
-# the training
-
-
 # the mask
 
 
@@ -172,23 +157,15 @@ def test_a_masked_task_may_have_fewer_plans_than_are_asked_for(world, masked):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_what_is_saved_gives_the_same_plans(shared, world, training, masked, tmp_path):
-    planner = masked if shared else training.planner
-    kind, file = (
-        (TaskModel, "classifier.safetensors")
-        if shared
-        else (MtidTaskModel, "mtid_classifier.safetensors")
-    )
+def test_files_of_either_task_classifier(shared, training, masked, tmp_path):
+    kind = TaskModel if shared else MtidTaskModel
     settings = tiny(**({"mtid.mask": "true", "mtid.tasks": "shared"} if shared else {}))
-    planner.save(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {file, "mtid.safetensors"}
+    (masked if shared else training.planner).save(tmp_path)
+    files = {f"{kind.part}.safetensors", "mtid.safetensors"}
+    assert {path.name for path in tmp_path.iterdir()} == files
     loaded = MtidPlanner.load(tmp_path, settings=settings)
     assert isinstance(loaded.task_model, kind)
-    assert set(planner.parameters) == {kind.title, "MTID network"}
-    queries = Queries.from_windows(world[1])
-    for plan, same in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
-        np.testing.assert_array_equal(plan.actions, same.actions)
-        np.testing.assert_array_equal(plan.energies, same.energies)
+    assert set(loaded.parameters) == {kind.title, "MTID network"}
 
 
 def test_tasks_and_horizons_that_cannot_be(world, training, monkeypatch):

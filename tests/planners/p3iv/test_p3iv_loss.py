@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import DataError
 from cefito.planners.network import data_shape
 from cefito.planners.p3iv.loss import FACTOR, P3ivLoss, diversity
@@ -19,7 +17,7 @@ from cefito.planners.shared.descriptions import name_vectors
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 
-DIM = 6
+KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}
 TINY = {
     "rows": 2,
     "hidden": 8,
@@ -33,17 +31,6 @@ TINY = {
     "dropout": 0.0,
     "token_dropout": 0.0,
 }
-
-
-@pytest.fixture(scope="module")
-def windows(tmp_path_factory):
-    """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=24, val=8, test=8, dim=DIM),
-    )
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
 def make(windows, **settings):
@@ -73,15 +60,15 @@ def first_outputs(loss, *, seed=0):
 
 
 @torch.no_grad()
-def test_actions_and_names_by_plain_loops(windows):
-    loss = make(windows, adversarial=0.0, diversity=0.0)
+def test_actions_and_names_by_plain_loops(world):
+    loss = make(world, adversarial=0.0, diversity=0.0)
     made, outputs = terms(loss), first_outputs(loss)
     assert {name: term.weight for name, term in made.items()} == {"actions": 1.0, "names": 0.5}
     names = loss.module.named(loss.names).tolist()
     actions, named = 0.0, 0.0
     for row in range(len(ROWS)):
         for step in range(3):
-            truth = int(windows[0].actions[row, step])
+            truth = int(world[0].actions[row, step])
             logits = outputs.logits[row, step].tolist()
             actions -= logits[truth] - math.log(sum(math.exp(value) for value in logits))
             state = outputs.states[row, step].tolist()
@@ -97,12 +84,12 @@ def test_actions_and_names_by_plain_loops(windows):
 
 
 @torch.no_grad()
-def test_diversity_by_hand(windows):
+def test_diversity_by_hand(world):
     left, right = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 1.0], [3.0, 7.0]])
     one, other = torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [1.0]])
     assert float(diversity(left, right, one, other)) == pytest.approx(1 / (1e-5 + 1.0 / 1.0))
     assert float(diversity(left, left, one, other)) == pytest.approx(1e5)
-    loss = make(windows, adversarial=0.0)
+    loss = make(world, adversarial=0.0)
     term = terms(loss)["diversity"]
     first, second = torch.randn(2, 5, 2, generator=generator_for("cpu", 0))
     encoded = loss.module.encode(loss.observations.initial[ROWS], loss.observations.goal[ROWS])
@@ -113,12 +100,12 @@ def test_diversity_by_hand(windows):
     assert term.weight == 0.1
 
 
-def test_weights_of_zero_switch_off(windows):
-    loss = make(windows, contrastive=0.0, adversarial=0.0, diversity=0.0)
+def test_weights_of_zero_switch_off(world):
+    loss = make(world, contrastive=0.0, adversarial=0.0, diversity=0.0)
     assert set(terms(loss)) == {"actions"}
     network = loss.module
     assert network.critic is network.language is network.state is None
-    judged = make(windows, contrastive=0.0, diversity=0.0)
+    judged = make(world, contrastive=0.0, diversity=0.0)
     assert set(terms(judged)) == {"actions", "adversarial"}
     assert judged.module.language is None
     assert judged.module.state is not None
@@ -135,9 +122,9 @@ def gradients(loss, made):
     }
 
 
-def test_generator_and_critic_learn_in_alternate_epochs(windows):
+def test_generator_and_critic_learn_in_alternate_epochs(world):
     """Odd epochs, counted from 0, are the critic's; each leaves the other alone."""
-    loss = make(windows)
+    loss = make(world)
     whole = torch.arange(len(loss))
     for epoch in range(4):
         for part in whole.split(7):
@@ -155,9 +142,9 @@ def test_generator_and_critic_learn_in_alternate_epochs(windows):
     assert int(loss.module.state_dict()["critic.seen"]) == 4 * len(loss)
 
 
-def test_the_critic_learns_to_tell_and_the_generator_to_deceive(windows):
+def test_the_critic_learns_to_tell_and_the_generator_to_deceive(world):
     """Each by its own steps alone, the other as it is."""
-    loss = make(windows, critic_rate=1.0)
+    loss = make(world, critic_rate=1.0)
     critic = loss.module.critic
 
     def trained(turn, steps):
@@ -181,8 +168,8 @@ def test_the_critic_learns_to_tell_and_the_generator_to_deceive(windows):
 
 
 @torch.no_grad()
-def test_validation_scores_the_best_plan(windows):
-    train, val = windows
+def test_validation_scores_the_best_plan(world):
+    train, val = world
     loss = make((train, replace(val, actions=val.actions.copy())), adversarial=0.0)
     emissions = loss.module.emissions(*loss.val[:2])
     # without any counted transition all are equal, and each step is decided by itself
@@ -196,8 +183,8 @@ def test_validation_scores_the_best_plan(windows):
 # what states are drawn to
 
 
-def test_vectors_of_names(windows):
-    train, _ = windows
+def test_vectors_of_names(world):
+    train, _ = world
     text = np.arange(len(train.taxonomy.actions) * 3, dtype=np.float16).reshape(-1, 3)
     worded = replace(train, action_text=text)
     names = [action.name for action in train.taxonomy.actions]

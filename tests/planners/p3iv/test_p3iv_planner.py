@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
@@ -20,6 +18,7 @@ from cefito.planners.p3iv.settings import P3ivSettings
 from cefito.planners.settings import load_config
 from cefito.study.variants import find_rows
 
+KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}
 TINY = {
     "rows": 2,
     "hidden": 8,
@@ -33,17 +32,6 @@ TINY = {
     "training.optimiser.epochs": 2,
     "training.precision": "float32",
 }
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=24, val=8, test=8, dim=6),
-    )
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
 def tiny(**settings: object) -> P3ivSettings:
@@ -167,7 +155,7 @@ def test_a_greedy_planner(world, queries):
     ],
 )
 def test_names_say_what_is_not_as_described_and_survive_saving(
-    world, queries, settings, text, name, tmp_path
+    world, settings, text, name, tmp_path
 ):
     if text:
         vectors = np.random.default_rng(0).random((len(world[0].taxonomy.actions), 7), np.float32)
@@ -178,9 +166,6 @@ def test_names_say_what_is_not_as_described_and_survive_saving(
     loaded = P3ivPlanner.load(tmp_path, settings=tiny(**settings))
     assert loaded.describe() == planner.describe()
     assert same_weights(loaded, planner)
-    for ours, theirs in zip(loaded.plan(queries, 3), planner.plan(queries, 3), strict=True):
-        np.testing.assert_array_equal(ours.actions, theirs.actions)
-        np.testing.assert_array_equal(ours.energies, theirs.energies)
 
 
 def test_the_critic_serves_in_training_only(planner, tmp_path):

@@ -7,12 +7,9 @@ from cefito.planners.base import Shape
 from cefito.planners.pdpp.planner import PdppNetwork
 from cefito.planners.pdpp.settings import PdppConfig
 from cefito.runtime import generator_for
+from drawn import drawn, stirred
 
 TASKS, ACTIONS, DIM = 3, 5, 4
-
-
-def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator_for("cpu", seed))
 
 
 def network(
@@ -23,13 +20,6 @@ def network(
         Shape(observation_dim=DIM, tasks=TASKS, actions=ACTIONS, horizon=horizon),
     )
     made.reset(generator_for("cpu", seed, 1))
-    return made
-
-
-def stirred(made: PdppNetwork) -> PdppNetwork:
-    """The network with all weights away from their special beginnings."""
-    for place, parameter in enumerate(made.parameters()):
-        parameter.data += 0.2 * drawn(*parameter.shape, seed=100 + place)
     return made
 
 

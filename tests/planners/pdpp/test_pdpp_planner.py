@@ -7,11 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
@@ -25,6 +22,7 @@ from cefito.runtime import generator_for
 from cefito.search.problem import SearchCost
 from cefito.training.distributed import Processes
 
+KNOBS = {"train": 48, "val": 12, "test": 12}
 TINY = {
     "pdpp.widths": "[16, 16]",
     "pdpp.steps": 20,
@@ -36,17 +34,6 @@ TINY = {
     "pdpp.training.stopping.windows": 0,
     "classifier_training.optimiser.epochs": 3,
 }
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> tuple[Windows, Windows]:
-    """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=48, val=12, test=12),
-    )
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
 def tiny(**overrides: object) -> PdppSettings:
@@ -286,16 +273,3 @@ def test_plans(world, training, planner):
     assert 100 * success == pytest.approx(trainings["PDPP network"].scores[0])
     assert set(planner.parameters) == set(trainings) == {"task classifier", "PDPP network"}
     assert planner.plan(queries.subset([]), 1) == []
-
-
-# saving, loading and errors
-
-
-def test_too_short_a_horizon_is_refused_before_anything_is_trained(world, monkeypatch):
-    trained = []
-    monkeypatch.setattr(TaskModel, "fit", lambda *_, **__: trained.append(None))
-    with pytest.raises(
-        ConfigError, match="horizon 3: PDPP with 4 levels needs a horizon of at least 4"
-    ):
-        fit(world, **{"pdpp.widths": "[16, 16, 16, 16]"})
-    assert not trained

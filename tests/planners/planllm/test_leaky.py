@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import joined_windows, reversed_windows, with_between
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation.score import evaluate_planner
@@ -19,6 +18,7 @@ from cefito.study.results import gather
 from cefito.study.study import Study, run_study
 from cefito.study.variants import ROWS, find_rows
 
+KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}
 TINY = {
     f"{section}.{name}": value
     for section in ("planllm", "schema_model")
@@ -29,15 +29,6 @@ TINY = {
         "training.stopping.every": 1,
     }.items()
 }
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=24, val=8, test=8, dim=12),
-    )
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.planners.base import Shape
 from cefito.planners.planllm.network import Exchange, PlanLlmNetwork, QueryTransformer
@@ -23,45 +20,24 @@ from cefito.planners.settings import load_config
 from cefito.runtime import generator_for
 from cefito.study.variants import find_rows
 from cefito.training.distributed import Processes
+from drawn import drawn, stirred
 
+KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}
 PARTS = {"hidden": 12, "width": 8, "heads": 2, "feedforward": 10, "descriptions": "free"}
 ADDED = {"exchange": 2, "exchange_heads": 2, "query_layers": 3, "query_heads": 4}
 SHAPE = Shape(observation_dim=12, tasks=12, actions=87, horizon=3)
 QUIET = {"input_dropout": 0.0, "dropout": 0.0, "query_dropout": 0.0}
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> tuple[Windows, Windows]:
-    """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=24, val=8, test=8, dim=12),
-    )
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
-
-
-def drawn(*shape, seed=2):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def perturbed(module):
-    draws = generator_for("cpu", 1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=draws)
-    return module
-
-
 def network_of(**settings):
     network = PlanLlmNetwork(PlanLlmConfig(**{**PARTS, **ADDED, **settings}), SHAPE)
     network.reset(generator_for("cpu", 0))
-    return perturbed(network).eval()
+    return stirred(network).eval()
 
 
 @torch.no_grad()
 def test_the_exchange_is_that_of_torch_layers():
-    exchange = perturbed(Exchange(width=8, heads=2, layers=2))
+    exchange = stirred(Exchange(width=8, heads=2, layers=2))
     theirs = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 8, activation="relu", batch_first=True),
         2,
@@ -105,7 +81,7 @@ def seen(tokens, others, part):
 def test_queries_look_at_the_states_in_every_second_layer():
     asking = QueryTransformer(width=8, heads=4, hidden=6, layers=3, queries=4)
     asking.reset(generator_for("cpu", 0))
-    perturbed(asking)
+    stirred(asking)
     assert [layer.crossing is not None for layer in asking.layers] == [True, False, True]
     states = drawn(3, 2, 8)
     found = asking(states)

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Fitted, Queries
@@ -25,6 +23,7 @@ from cefito.runtime import generator_for
 from cefito.study.variants import find_rows
 from cefito.training.distributed import Processes
 
+KNOBS = {"train": 48, "val": 12, "test": 12, "dim": 12}
 TINY = {
     "hidden": 16,
     "width": 16,
@@ -33,17 +32,6 @@ TINY = {
     "training.optimiser.epochs": 2,
     "training.stopping.every": 1,
 }
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> tuple[Windows, Windows]:
-    """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=48, val=12, test=12, dim=12),
-    )
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
 def tiny(**overrides: object) -> SchemaSettings:

@@ -8,10 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
@@ -25,6 +23,7 @@ from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 
+KNOBS = {"train": 72, "val": 24, "test": 12}
 SMALL = {
     "hidden": 24,
     "width": 16,
@@ -33,17 +32,6 @@ SMALL = {
     "input_dropout": 0.1,
     "dropout": 0.1,
 }
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> tuple[Windows, Windows]:
-    """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        seed=0,
-        knobs=WorldKnobs(train=72, val=24, test=12),
-    )
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
 @pytest.fixture(scope="module")
@@ -92,25 +80,15 @@ def load(folder: Path, **settings: object) -> ViterbiPlanner:
     return ViterbiPlanner.load(folder, settings=small(**settings))
 
 
-def with_horizon(windows: Windows, horizon: int) -> Windows:
-    """The windows' first actions; observations stay."""
-    return Windows(**{**vars(windows), "actions": windows.actions[:, :horizon]})
-
-
 def lines(folder: Path) -> list[dict[str, float]]:
     return [
         json.loads(line) for line in (folder / "viterbi" / "metrics.jsonl").read_text().splitlines()
     ]
 
 
-def write_descriptions(
-    path: Path, world: tuple[Windows, Windows], *, width: int = 5, seed: int = 0, **changes: object
-) -> Path:
-    shape = changes.get("shape", (len(world[0].taxonomy.actions), 6, width))
-    np.save(
-        path,
-        np.random.default_rng(seed).standard_normal(shape).astype(changes.get("dtype", np.float16)),
-    )
+def write_descriptions(path: Path, world: tuple[Windows, Windows]) -> Path:
+    shape = (len(world[0].taxonomy.actions), 6, 5)
+    np.save(path, np.random.default_rng(0).standard_normal(shape).astype(np.float16))
     return path
 
 
@@ -371,52 +349,32 @@ def test_plans(world, decoding):
     chances = marginals.exp().numpy()
     for row, plan in enumerate(plans):
         assert plan.actions.shape == (6, 3)
-        assert plan.actions.dtype == np.int64
-        assert plan.energies.dtype == np.float64
         assert plan.exact
         assert plan.evaluated.token_forwards == 2
-        assert plan.evaluated.leaves == 0
-        assert len({tuple(actions) for actions in plan.actions.tolist()}) == 6
-        assert (np.diff(plan.energies) >= 0).all()
-        np.testing.assert_array_equal(plan.energies, plan.scores)
         product = chances[row, range(3), plan.actions].prod(axis=1)
         if decoding == "viterbi":
             product = product * raw[plan.actions[:, :-1], plan.actions[:, 1:]].prod(axis=1)
         np.testing.assert_allclose(np.exp(-plan.energies), product, rtol=1e-6)
-    assert planner.name == (
-        "ViterbiPlanNet (name hashes)"
-        if decoding == "viterbi"
-        else "ViterbiPlanNet (marginals, name hashes)"
-    )
-    shorter = planner.plan(queries, 2)
-    assert all(
-        np.array_equal(few.actions, many.actions[:2])
-        for few, many in zip(shorter, plans, strict=True)
-    )
+    marginals = "marginals, " * (decoding == "marginals")
+    assert planner.name == f"ViterbiPlanNet ({marginals}name hashes)"
 
 
-def test_without_task_head(world, tmp_path):
+def test_without_task_head(world):
     planner = fitted(world, task=0.0)
     assert planner.predict_tasks(Queries.from_windows(world[1])) is None
     np.testing.assert_array_equal(
         planner.predict_tasks(Queries.from_windows(world[1], oracle_task=True)), world[1].tasks
     )
     assert not any(name.startswith("task") for name in weights(planner))
-    planner.save(tmp_path)
-    loaded = load(tmp_path, task=0.0)
-    assert loaded.predict_tasks(Queries.from_windows(world[1])) is None
-    assert same_plans(planner, loaded, Queries.from_windows(world[1]))
 
 
 @pytest.mark.parametrize("horizon", [1, 2])
-def test_short_horizons(world, horizon, tmp_path):
-    short = tuple(with_horizon(windows, horizon) for windows in world)
+def test_short_horizons(world, horizon):
+    short = tuple(replace(part, actions=part.actions[:, :horizon]) for part in world)
     planner = fitted(short)
     queries = Queries.from_windows(short[1])
     assert planner.horizon == horizon
     assert {plan.actions.shape for plan in planner.plan(queries, 3)} == {(3, horizon)}
-    planner.save(tmp_path)
-    assert same_plans(planner, load(tmp_path), queries)
 
 
 @pytest.mark.parametrize("descriptions", ["/nowhere.npy", "free"])
@@ -460,30 +418,19 @@ def test_kinds_of_descriptions(world, unaligned, descriptions, name, more, tmp_p
         assert epochs[-1]["alignment"] < 0.9 * epochs[0]["alignment"]
     else:
         assert "alignment" not in epochs[0]
-    (tmp_path / "run").mkdir()
-    planner.save(tmp_path / "run")
-    loaded = load(tmp_path / "run", **settings)
-    assert loaded.describe() == planner.describe()
+    planner.save(tmp_path)
+    loaded = load(tmp_path, **settings)
     assert same_plans(planner, loaded, Queries.from_windows(world[1]))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"shape": (3, 6, 4)}, r"has shape \[3, 6, 4\]; expected \[\d+, 6, any\]"),
-        ({"shape": (3, 6)}, "has shape"),
-        ({"dtype": np.int64}, "floating-point"),
-    ],
-)
-def test_descriptions_of_another_form(world, changes, message, tmp_path):
-    path = write_descriptions(tmp_path / "descriptions.npy", world, **changes)
-    with pytest.raises(DataError, match=r"descriptions\.npy.*" + message):
-        fitted(world, descriptions=str(path))
 
 
 def test_settings():
     with pytest.raises(ConfigError, match="divisible by the 3 heads"):
         load_config("paper", method="viterbi", overrides={"viterbi.heads": 3})
+    with pytest.raises(ConfigError, match=r"viterbi\.name_width"):
+        load_config("paper", method="viterbi", overrides={"viterbi.name_width": 0})
+    for value, kind in {"names": "names", "free": "free", "none": "none", "a.npy": "file"}.items():
+        assert ViterbiConfig(descriptions=value).aligned_with == kind
+        assert ViterbiConfig(descriptions=value, alignment=0).aligned_with == "none"
     assert ViterbiSettings().viterbi == load_config("paper", method="viterbi").settings.viterbi
     for dataset in ("crosstask", "coin", "niv"):
         optimiser = load_config(

@@ -14,7 +14,7 @@ from typing_extensions import override
 from cefito.data.windows import Windows
 from cefito.field.predictor import Dropout
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork
-from cefito.planners.shared.loss import PlanLoss
+from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.training.distributed import Processes
 from cefito.training.trainer import Term
 
@@ -66,8 +66,7 @@ class DiffusionLoss(PlanLoss):
         restored = self.module(project(matrix), times, latents)[..., project.actions]
         with torch.autocast(clean.device.type, enabled=False):
             errors = project.open(restored.float() - clean).square().sum(dim=2) @ self.weights
-        count = torch.tensor(len(errors), device=errors.device)
-        return {"squared_error": Term(1.0, errors.sum(), count)}
+        return {"squared_error": mean_term(1.0, errors)}
 
     @override
     def best_sequences(self) -> Tensor:

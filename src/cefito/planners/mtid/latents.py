@@ -15,12 +15,9 @@ class Interpolation(nn.Module):
     """A latent vector for each residual block, between the initial observation and the goal.
 
     Both observations are encoded by the same maps, mixed in a learned share for each latent, and
-    the latents of a query attend to each other. In the released code they attend to latents of
-    other queries of the batch instead, so that a plan would depend on its neighbours.
-
+    the latents of a query attend to each other (in the released code, to other queries' latents).
     The maps are convolutions of width 3 over a single position, of which only the middle tap acts.
     There are three, as published; the middle one is repeated, or skipped, for `encodings` maps.
-    There are fewer `heads` if E, `dim`, is not a multiple.
     """
 
     def __init__(
@@ -47,10 +44,6 @@ class Interpolation(nn.Module):
         """Draw all weights anew: Kaiming-uniform, zero biases."""
         draw_layers(self, generator)
 
-    def shares(self) -> Tensor:
-        """α, the goal's share in each latent, in (0, 1), [N]; the same for every query."""
-        return torch.sigmoid(self.share(self.share.weight.new_ones(1)))
-
     def encoded(self, x: Tensor) -> Tensor:
         """Encode observations, [..., E] → [..., E]."""
         first, between, last = self.encoders
@@ -63,7 +56,8 @@ class Interpolation(nn.Module):
     ) -> Tensor:
         """Initial and goal observations, each [B, E] → the latents of B queries [B, N, E]."""
         drop = dropping(self.dropout, generator)
-        share = self.shares()[:, None]  # α [N, 1]
+        # the goal's share in each latent, α [N, 1]
+        share = torch.sigmoid(self.share(self.share.weight.new_ones(1)))[:, None]
         start, end = self.encoded(torch.stack([initial, goal]))[:, :, None]
         mixed: Tensor = (1 - share) * start + share * end  # [B, N, E]
         x = mixed
@@ -75,9 +69,8 @@ class Interpolation(nn.Module):
 class LatentAttention(nn.Module):
     """Features attend to a latent [B, E], inside a residual block.
 
-    There is a single key, so its weight is 1 in every head: attention adds one projected vector at
-    every position. The projections of queries and keys have no effect and are never learned; they
-    are held because published sizes count them.
+    There is a single key, so attention adds one projected vector at every position. The projections
+    of queries and keys are never learned; they are held because published sizes count them.
     """
 
     def __init__(self, width: int, dim: int) -> None:

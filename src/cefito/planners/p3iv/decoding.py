@@ -26,10 +26,9 @@ def greedy(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
     """Sequences from their last action backwards, as the released code chooses the best one.
 
     The last action is the likeliest of its step; each action before it has the highest product of
-    its own emission and of the transition to its successor, regardless of its predecessors.
-    Transitions are the softmax, over the earlier actions, of transition probabilities: so no two
-    differ by more than a factor e. Further sequences begin with the next likeliest last actions;
-    all are ordered by these alone, and none is optimal.
+    its own emission and of the transition to its successor. Transitions are the softmax, over the
+    earlier actions, of transition probabilities. Further sequences begin with the next likeliest
+    last actions; all are ordered by these alone, and none is optimal.
     """
     shares = torch.from_numpy(transition_probabilities(counts.cpu().numpy())).to(emissions.device)
     transitions = shares.log_softmax(dim=0)

@@ -14,7 +14,7 @@ from typing_extensions import override
 from cefito.data.windows import Windows
 from cefito.planners.p3iv.decoding import best_sequences
 from cefito.planners.p3iv.network import Outputs, P3ivNetwork
-from cefito.planners.shared.loss import PlanLoss
+from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.training.distributed import Processes
 from cefito.training.trainer import Term
 
@@ -29,12 +29,10 @@ class P3ivLoss(PlanLoss):
     """Cross-entropy of actions and of names, a critic's judgement, and diversity.
 
     Published weights are 1, 0.5, 0.1 and 0.1 on CrossTask; COIN and NIV have the first two alone.
-
     With a critic, epochs alternate as published: the generator learns in the first, the third and
-    so on, the critic in the others. Each leaves the other's parameters without a gradient, so that
-    one optimiser serves both and moves one at a time. Not published, and chosen here: the critic
-    sees decoded states beside both true and decoded actions; the temperature of the Gumbel-softmax
-    is 1; diversity compares logits.
+    so on, the critic in the others; the other's parameters have no gradient then. Not published:
+    the critic sees decoded states beside both true and decoded actions; the temperature of the
+    Gumbel-softmax is 1; diversity compares logits.
     """
 
     def __init__(
@@ -96,7 +94,7 @@ class P3ivLoss(PlanLoss):
         losses = F.softplus(-critic(outputs.states, true)) + F.softplus(
             critic(outputs.states, decoded)
         )
-        return Term(1.0, losses.sum(), torch.tensor(len(losses), device=losses.device))
+        return mean_term(1.0, losses)
 
     def _judgement(self, outputs: Outputs, generator: torch.Generator) -> Term:
         """Loss of decoded plans that the critic recognises; the critic itself has no gradient."""
@@ -105,8 +103,7 @@ class P3ivLoss(PlanLoss):
         fixed = {name: tensor.detach() for name, tensor in critic.named_parameters()}
         given = (outputs.states, _drawn(outputs.logits, generator))
         losses = F.softplus(-torch.func.functional_call(critic, fixed, given))
-        count = torch.tensor(len(losses), device=losses.device)
-        return Term(self.config.adversarial, losses.sum(), count)
+        return mean_term(self.config.adversarial, losses)
 
     @override
     def best_sequences(self) -> Tensor:

@@ -36,8 +36,7 @@ class P3ivNetwork(nn.Module):
 
     Tokens are the encoded initial observation, T - 1 empty ones and the encoded goal, each joined
     with its position and then with the noise. Outputs are read in the published order: the first
-    action at the initial token, the last one at the goal's, the others at the first empty tokens;
-    the last empty token is only attended to. (At T = 1 the action is read at the initial token.)
+    action at the initial token, the last one at the goal's, the others at the first empty tokens.
     The published network for CrossTask and COIN has one class more, which no step has.
     """
 
@@ -149,10 +148,9 @@ class P3ivNetwork(nn.Module):
     def emissions(self, initial: Tensor, goal: Tensor, samples: int | None = None) -> Tensor:
         """Log-probability of each action at each step, float64 [B, T, K], by so many noises or all.
 
-        With several passes per query it is the share of the noises for which an action is the
-        likeliest. The mean of the passes' probabilities counts as one noise more (not published),
-        so that no action is impossible and actions that are the likeliest for none are ordered. A
-        single pass is taken as it is.
+        With several passes it is the share of the noises for which an action is the likeliest; the
+        mean of the passes' probabilities counts as one noise more (not published), so that none is
+        impossible.
         """
         passes = min(self.config.passes, samples or self.config.passes)
         if passes > 1 or self.config.test_dropout:

@@ -32,9 +32,8 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
     """Plans the likeliest sequences under sampled actions and the transitions of training.
 
     Energies and scores are minus the logarithm of the product that is maximised, and the list is
-    exact; under decoding "greedy" minus the logarithm of the last action's emission, and nothing is
-    exact. It makes no use of a task. Memory, noises and dropout in planning are the network's own,
-    so that nothing is drawn in planning.
+    exact; under decoding "greedy" minus the logarithm of the last action's emission. Tasks play no
+    part, and nothing is drawn in planning.
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,8 +15,7 @@ from typing_extensions import override
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.field.proposal import ProposalNetwork
-from cefito.planners.base import Abilities, Fitted, Queries, Shape
-from cefito.planners.context import TrainingContext
+from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner, finite_outputs
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
@@ -48,15 +47,9 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     """Plans paths on the graph of transitions seen in training windows: the likeliest of all.
 
     This is PKG of arXiv 2603.04265, which searches by beam (`PkgBeamPlanner`). A step model
-    predicts the first and the last action of each query among all actions; its epoch is the one of
-    the best likelihood of both on the validation windows. Plans are paths of T actions between the
-    two, ordered by the product of their transitions' probabilities. A path with unseen transitions
-    comes after every path with fewer of them, each counting as the share of all transitions that
-    lead to the same action; so there is a plan even if the graph does not connect the two actions.
-    Ties are ordered by action ids. The energy of a plan is its cost in `transition_costs`: minus
-    the logarithm of its probability wherever that is positive.
-
-    The published step model, beam width and tie-breaking are not known. Tasks play no part.
+    predicts the first and the last action of each query; plans are the cheapest paths of T actions
+    between the two by `transition_costs`, which are the energies. The published step model, beam
+    width and tie-breaking are not known. Tasks play no part.
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False, true_ends=True)
@@ -80,31 +73,18 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     @override
     @classmethod
     def observe(cls, network: StepNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
-        network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
-
-    @override
-    @classmethod
-    def sizes(cls, settings: PkgSettings, shape: Shape) -> dict[str, int]:
-        return {}  # no paper describes its step model
-
-    @override
-    @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: PkgSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
         if train.horizon < 2:
             raise ConfigError(
                 "horizon 1: PKG plans from a first to a last action. Choose a horizon of 2 or "
                 "more.",
                 setting="horizon",
             )
-        return super().fit(train, val, settings=settings, seed=seed, context=context)
+        network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
+
+    @override
+    @classmethod
+    def sizes(cls, settings: PkgSettings, shape: Shape) -> dict[str, int]:
+        return {}  # no paper describes its step model
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

@@ -52,9 +52,8 @@ class Outputs:
 class SchemaNetwork(nn.Module):
     """Encoders of observations and descriptions, a task head, decoders of states and of actions.
 
-    The states between the steps are decoded from the two observations, then the actions from all
-    states; both over the descriptions of all actions. A projection and a second factor that the
-    published network has but nothing reads are left out, D² + D + 1 numbers.
+    A projection and a second factor that the published network has but nothing reads are left out,
+    D² + D + 1 numbers.
     """
 
     mean: Tensor  # [E]

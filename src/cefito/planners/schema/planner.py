@@ -49,9 +49,9 @@ _PUBLISHED_WIDTH = 768  # of embeddings of CLIP ViT-L/14 at 336 pixels
 class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     """Plans the sequences of the largest products of the actions' probabilities and transitions.
 
-    Energies and scores are minus the logarithm of the product, and the list is exact: only
-    sequences of positive probability are returned. Tasks are predicted by the network's own head;
-    the true task is given in training, the predicted one in planning.
+    Energies and scores are minus the logarithm of the product, and the list is exact. Tasks are
+    predicted by the network's head; the true task is given in training, the predicted one in
+    planning.
     """
 
     method: ClassVar[str] = "SCHEMA"

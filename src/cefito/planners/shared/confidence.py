@@ -25,10 +25,8 @@ def confident_temperature(
 ) -> float:
     """Fit the temperature under which the best plan's probability is how often it is right.
 
-    Maximises the log-likelihood of "the best plan is right", with a video as one observation, since
-    windows of a video are not independent. The logarithm of the temperature is shrunk towards
-    log(centre), so that few videos move it little. `sure` gives the probabilities of the queries'
-    best plans [N] at a temperature, `right` is whether these are right [N].
+    Maximises the log-likelihood of `right` [N] under `sure` at a temperature [N], with a video as
+    one observation. The logarithm of the temperature is shrunk towards log(centre).
     """
     from scipy.optimize import minimize_scalar
 

@@ -53,10 +53,8 @@ def read_descriptions(path: Path, *, actions: int, setting: str) -> NDArray[np.f
 def name_vectors(names: Sequence[str], width: int) -> NDArray[np.float32]:
     """Six vectors for each of K names, [K, 6, W], of independent, nearly standard normal numbers.
 
-    A number is the centred sum of twelve 16-bit numbers of the name's hash (SHAKE-256), divided by
-    its deviation: whole numbers until the last step, so the same to the bit everywhere. Equal names
-    of different actions are hashed with a counter: these belong to different tasks, for which
-    sentences would differ too.
+    Each is the centred sum of twelve 16-bit numbers of the name's hash, divided by its deviation:
+    the same to the bit everywhere. Equal names of different actions are hashed with a counter.
     """
     vectors = np.empty((len(names), DESCRIPTIONS, width), dtype=np.float32)
     met: Counter[str] = Counter()
@@ -107,10 +105,9 @@ def template_vectors(taxonomy: Taxonomy, encoder: TextEncoder) -> NDArray[np.flo
 class EndMeans:
     """Mean observations at the start and at the end of each action, over training windows.
 
-    Windows show the start of their first action and the end of their last; as they overlap, these
-    are nearly all steps of a video of T steps and more. Training draws means without the videos of
-    the batch, as `ActionMeans` does; else a window would recognise itself in them. Observations
-    [..., E] are `prepared` before they are averaged.
+    Windows show the start of their first action and the end of their last. Training draws means
+    without the videos of the batch, as `ActionMeans` does; else a window would recognise itself in
+    them. Observations [..., E] are `prepared` before they are averaged.
     """
 
     def __init__(

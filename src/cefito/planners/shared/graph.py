@@ -49,11 +49,9 @@ def transition_costs(
 ) -> NDArray[np.float64]:
     """Cost of each transition in a path of T actions [K, K]: −log of its probability, if positive.
 
-    A transition of probability zero costs minus the logarithm of the share of all transitions that
-    lead to its second action (one added to each of these counts, so that every share is positive),
-    and in addition more than any path of T actions can cost without one. So paths are ordered by
-    the number of unseen transitions, then by the product of probabilities and shares. All costs are
-    finite: any two actions are connected.
+    Any other costs −log of the share of all transitions that lead to its second action (by counts
+    plus one), and more than any path of T actions can cost without it. So all costs are finite, and
+    paths are ordered by the number of unseen transitions, then by the product.
     """
     probabilities = transition_probabilities(counts, smoothing=smoothing)
     entered = counts.sum(axis=0) + 1
@@ -74,14 +72,10 @@ def cheapest_paths(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Paths of T ≥ 2 actions from one to another [k, T], cheapest first, and their costs [k].
 
-    Costs equal to nine decimals are ties, ordered by ids. Infinite costs forbid; paths with an
-    infinite cost come last.
-
-    Without `width` the paths are the `count` cheapest of all K^(T-2): prefixes are kept by their
-    cost plus the least cost of any continuation, which some path attains, so that no more than
-    `count` prefixes of a length can begin one of the cheapest. With it, so many prefixes of up to T
-    - 1 actions are kept by their own cost (beam search), and then ended by the last action; there
-    may be fewer than `count`.
+    Costs equal to nine decimals are ties, ordered by ids. Infinite costs forbid; such paths come
+    last. The `count` cheapest of all K^(T-2) are found: prefixes are kept by their cost plus the
+    least cost of any continuation, which some path attains. With a `width` so many prefixes of up
+    to T - 1 actions are kept by their own cost (beam search), and then ended by the last action.
     """
     # least cost of a continuation after an action, at the places T - 2, T - 3, ..., 1 (from 0)
     ahead = [costs[:, last]]
@@ -108,8 +102,7 @@ def likeliest_walks(
 ) -> NDArray[np.int64]:
     """At most `count` walks of T ≥ 2 actions along seen transitions [k, T], likeliest first.
 
-    A walk may repeat an action. Its score is the product of its transitions' probabilities; scores
-    equal to nine decimals of their logarithm are ties, ordered by ids.
+    Scores equal to nine decimals of their logarithm are ties, ordered by ids.
     """
     costs = np.full(probabilities.shape, np.inf)
     np.log(probabilities, out=costs, where=probabilities > 0)

@@ -82,11 +82,6 @@ class TaskPredictor(TrainedNetwork[Network]):
         )
         return cls(network, shape), result
 
-    @property
-    def task_count(self) -> int:
-        """C, the tasks that it distinguishes."""
-        return self.shape.tasks
-
     @torch.inference_mode()
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
         """Log p(task | observations), [N, |C|]."""

@@ -31,9 +31,8 @@ def counted_transitions(
 ) -> NDArray[np.int64]:
     """How often each action (row) follows each other one in training, [K, K].
 
-    "videos" counts each pair of neighbouring steps of a video once; only videos shorter than a
-    window are left out. "windows" counts it once for every window that shows it, so that the middle
-    of long videos weighs more, the more so the longer the horizon.
+    "videos" counts each pair of neighbouring steps of a video once, if a window shows it; "windows"
+    once for every window that shows it, so that the middle of long videos weighs more.
     """
     if source == "windows":
         return transition_counts(windows, action_count)
@@ -88,16 +87,11 @@ class Decoded:
 def decode(
     emissions: Tensor, transitions: Tensor | None, count: int, *, substitutes: Tensor | None = None
 ) -> Decoded:
-    """The `count` sequences of the largest products of emissions and transitions; exact.
+    """The `count` sequences of the largest products, given logarithms; −∞ forbids; exact.
 
-    The prior over the first action is uniform.
-
-    Args:
-        emissions: Logarithms [B, T, K]; −∞ forbids an action at a step.
-        transitions: Logarithms [K, K]; −∞ forbids. None if steps do not depend on each other.
-        count: Sequences per query.
-        substitutes: Finite logarithms [K, K] for a query without a possible sequence; by default
-            the transitions raised to log(1e-10).
+    The prior over the first action is uniform; without transitions steps do not depend on each
+    other. A query without a possible sequence takes finite `substitutes` for transitions, by
+    default these raised to log(1e-10).
     """
     sequences, sums = k_best(emissions, transitions, count)
     possible = sums[:, 0] > -torch.inf
@@ -115,11 +109,10 @@ def decode(
 def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[Tensor, Tensor]:
     """The k sequences of the largest sums of emissions [B, T, K] and transitions [K, K]; exact.
 
-    As `StepCosts.cheapest`, for whole batches. Prefixes are ranked by their own sum plus the
-    largest sum of any continuation, which some sequence attains. So at most k prefixes of one
-    length can begin the k best sequences, and keeping k of them is exact. Sequences are int64 [B,
-    k, T], best first, ties by action ids; their sums, float64 [B, k], are −∞ if a query has fewer.
-    There are fewer columns if there are fewer than k sequences over K actions.
+    Prefixes are ranked by their own sum plus the largest sum of any continuation, which some
+    sequence attains, so keeping k of them is exact. Sequences are int64 [B, k, T], best first, ties
+    by action ids; their sums, float64 [B, k], are −∞ if a query has fewer. There are at most K^T
+    columns.
     """
     graph = None if transitions is None else _Graph(transitions.double())
     entries = max(len(graph.along) if graph else 1, emissions.shape[2] * count)

@@ -112,7 +112,7 @@ class FrequentPlanner(BasePlanner):
     @property
     def vocabulary(self) -> Vocabulary:
         """Numbers of tasks and actions that it was fitted for."""
-        return Vocabulary(self.task_model.shape.tasks, self.task_model.shape.actions)
+        return self.task_model.vocabulary
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The given tasks, else the classifier's prediction [N]."""

@@ -20,11 +20,10 @@ from cefito.planners.base import (
     Fitted,
     Queries,
     Shape,
-    Vocabulary,
     check_queries,
 )
 from cefito.planners.context import TrainingContext
-from cefito.planners.network import data_shape
+from cefito.planners.network import Sized, data_shape
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
@@ -36,12 +35,11 @@ _BLOCK = 512  # queries compared with all training windows at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NearestPlanner(BasePlanner):
+class NearestPlanner(Sized, BasePlanner):
     """Plans the actions of the training windows whose two observations are nearest.
 
-    Nothing is learned. Each observation is scaled to unit length, so that nearest is by the sum of
-    the two cosines; on real features this is the stronger baseline. The energy of a plan is the
-    Euclidean distance of the scaled pairs. If the task is given, only its windows are compared.
+    Each observation is scaled to unit length, which is the stronger baseline on real features. The
+    energy of a plan is the Euclidean distance of the scaled pairs. A given task restricts windows.
     """
 
     pairs: NDArray[np.float32]  # both observations of each window, scaled, [M, 2 E]
@@ -82,21 +80,6 @@ class NearestPlanner(BasePlanner):
         """Write the training windows."""
         tensors = {"pairs": self.pairs, "actions": self.actions, "tasks": self.tasks}
         write_tensors(Path(folder) / _FILE, tensors, {"shape": json.dumps(asdict(self.shape))})
-
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.shape.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.shape.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        return Vocabulary(self.shape.tasks, self.shape.actions)
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The given tasks, else the task of the nearest window [N]."""

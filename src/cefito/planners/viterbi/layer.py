@@ -63,10 +63,9 @@ def decode(emissions: Tensor, counts: Tensor, count: int, decoding: Decoding) ->
     """The best sequences under the layer's marginals, from log-emissions [B, T, K].
 
     "viterbi" (published as "DVL+VD", the reported row) maximises the product of the marginals and
-    of the raw transitions, so that transitions enter twice, and one that no training window shows
-    forbids a sequence; where none is possible, the likeliest action of each step is taken, under
-    clamped transitions. "marginals" (published as "DVL") takes the marginals as emissions of the
-    layer once more, and maximises the product of the result, step by step.
+    of the raw transitions; an unseen one forbids a sequence. If none is possible, the likeliest
+    action of each step is taken, under clamped transitions. "marginals" (published as "DVL") takes
+    the marginals as emissions of the layer once more, and maximises the product of the result.
     """
     clamped = transition_probabilities(counts, clamped=True)
     marginals = log_marginals(emissions.double(), clamped)

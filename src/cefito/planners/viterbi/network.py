@@ -30,11 +30,9 @@ class Outputs:
 class ViterbiNetwork(nn.Module):
     """Encoder of observations, emission network, task head, encoder of descriptions.
 
-    The encoder is linear (two layers, nothing between them), the emission network a post-norm
-    transformer layer over the two encoded observations and an MLP on both of its outputs. The task
-    head (if the task has a weight) and the descriptions shape the encoder in training, and play no
-    part in planning. The published input of the task head and its drawing of weights are not
-    stated.
+    The encoder is linear (two layers), the emission network a post-norm transformer layer over the
+    two encoded observations and an MLP on both of its outputs. The task head and the descriptions
+    shape the encoder in training, and play no part in planning.
     """
 
     mean: Tensor

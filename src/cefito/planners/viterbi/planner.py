@@ -43,13 +43,9 @@ _KINDS: dict[Alignment, str] = {
 class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     """Plans the likeliest sequences under the layer's marginals and the transitions.
 
-    Energies and scores are minus the logarithm of the product that is maximised (see
-    `layer.decode`), and the list is exact. Tasks are predicted by an auxiliary head; neither
-    predicted nor given ones change the plans. Descriptions are needed in training only.
-
-    Only sequences of positive probability are returned. Without any, which a graph of training
-    windows of the same horizon never leads to, the only plan takes the likeliest action of each
-    step, with its energy under clamped transitions.
+    Energies and scores are minus the logarithm of the product that `layer.decode` maximises, and
+    the list is exact. Tasks are predicted by an auxiliary head, and change no plan. Without any
+    sequence of positive probability, the only plan takes the likeliest action of each step.
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False)

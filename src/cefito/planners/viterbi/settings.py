@@ -48,14 +48,10 @@ class ViterbiConfig(Settings):
     )
 
     @model_validator(mode="after")
-    def _fits_memory(self) -> ViterbiConfig:
+    def _usable(self) -> ViterbiConfig:
         block = 2 * self.width * (4 * self.width + self.feedforward)
         count = self.hidden * (1 + self.width) + block + self.name_width * (6 + self.width)
         check_weights(self.members * count, "networks of these widths")
-        return self
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> ViterbiConfig:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be divisible by the {self.heads} heads")
         return self
@@ -63,11 +59,12 @@ class ViterbiConfig(Settings):
     @property
     def aligned_with(self) -> Alignment:
         """Kind of the alignment's target; "none" if the alignment has no weight."""
-        if not self.alignment or self.descriptions == "none":
+        if not self.alignment:
             return "none"
-        if self.descriptions == "names":
-            return "names"
-        return "free" if self.descriptions == "free" else "file"
+        match self.descriptions:
+            case "names" | "free" | "none" as kind:
+                return kind
+        return "file"
 
 
 class ViterbiSettings(Settings):
