@@ -67,21 +67,14 @@ def drawn(found, seed):
 
 def checkpoint(path, tensors, **more):
     """As the authors save it; here `model` is of no use."""
-    torch.save(
-        {
-            "epoch": 17,
-            "step": 1234,
-            "model": {"state_mask_token": torch.zeros(D)},
-            "ema": tensors,
-            "optimizer": {
-                "state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(2)}},
-                "param_groups": [{"lr": 5e-4, "params": [0]}],
-            },
-            "config": {"horizon": 3, "lr": 5e-4, "name": "x"},
-            **more,
-        },
-        path,
-    )
+    state = {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(2)}}
+    saved = {
+        **{"epoch": 17, "step": 1234, "ema": tensors},
+        "model": {"state_mask_token": torch.zeros(D)},
+        "optimizer": {"state": state, "param_groups": [{"lr": 5e-4, "params": [0]}]},
+        "config": {"horizon": 3, "lr": 5e-4, "name": "x"},
+    }
+    torch.save(saved | more, path)
     return path
 
 

@@ -96,8 +96,7 @@ def make_source(
 ) -> Callable[..., Path]:
     """Write a source folder of tiny annotations and features; each part can be replaced.
 
-    `videos` may be a list of objects or the text of the file; `features` a dict of arrays, or None
-    for no file; `text` an array, or None for no file.
+    `videos` may be the text of the file; without `features` or `text` that file is left out.
     """
 
     def make(
@@ -154,8 +153,9 @@ def shared_data() -> Path:
     The test is skipped where it is absent.
     """
     root = Path(__file__).resolve().parents[1]
-    places = [Path(os.environ[name]) for name in ("CEFITO_SHARED_DATA",) if name in os.environ]
-    places = places or [root.parent / "shared" / "data", root / "shared" / "data"]
+    places = [root.parent / "shared" / "data", root / "shared" / "data"]
+    if "CEFITO_SHARED_DATA" in os.environ:
+        places = [Path(os.environ["CEFITO_SHARED_DATA"])]
     for place in places:
         if (place / "crosstask" / "videos.jsonl").exists():
             return place

@@ -94,22 +94,14 @@ def completion(content: str | None, **more: Any) -> dict[str, Any]:
 
 
 class Stand:
-    """A running server.
-
-    Attributes:
-        url: Its address.
-        asked: The bodies of all requests, in the order in which they came.
-        headers: Their headers.
-        answer: Makes the content of an answer of the body.
-        delay: Seconds that an answer takes.
-    """
+    """A running server."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.asked: list[dict[str, Any]] = []
+        self.asked: list[dict[str, Any]] = []  # bodies of all requests, in their order
         self.headers: list[dict[str, str]] = []
         self.answer: Callable[[dict[str, Any]], str] = answered
-        self.delay = 0.0
+        self.delay = 0.0  # seconds that an answer takes
         self.lock = threading.Lock()
 
     @property

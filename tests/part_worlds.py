@@ -27,15 +27,7 @@ def part_of(
 ) -> PreparedDataset:
     """Some tasks of a world, numbered in the given order; actions are numbered as they come.
 
-    Args:
-        world: The whole.
-        folder: New folder.
-        tasks: Ids of the tasks.
-        keep: Which videos.
-        drop: Actions whose steps are left out, and that the part does not know.
-        rename: Changes kept videos, before ids are changed.
-        dim: Features to keep of the observations.
-        changes: Arguments of `write_dataset` to replace.
+    Steps of `drop`ped actions are left out; `changes` replace arguments of `write_dataset`.
     """
     old = world.taxonomy
     ids = {}

@@ -66,13 +66,8 @@ def test_what_it_copies_is_there_and_reaches_the_builder(steps):
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
     kept = [line[1:] for line in ignored if line.startswith("!")]
     assert "*" in ignored
-    sources = [
-        source
-        for stage in steps
-        for value in values(stage, "COPY")
-        if "--from=" not in value
-        for source in value.split()[:-1]
-    ]
+    copies = [value for stage in steps for value in values(stage, "COPY")]
+    sources = [part for value in copies if "--from=" not in value for part in value.split()[:-1]]
     assert sources
     for source in sources:
         assert (ROOT / source).exists(), f"{source} is copied, but not there"
@@ -83,11 +78,7 @@ def test_what_it_copies_is_there_and_reaches_the_builder(steps):
 
 def test_stages_are_named_before_they_are_used(steps):
     names = [value.split(" AS ")[1] for value in values(steps[0], "FROM")]
-    used = [
-        re.search(r"--from=(\S+)", value)[1]
-        for value in values(steps[1], "COPY")
-        if "--from=" in value
-    ]
+    used = re.findall(r"--from=(\S+)", " ".join(values(steps[1], "COPY")))
     assert used
     assert set(used) <= set(names)
 
@@ -95,7 +86,6 @@ def test_stages_are_named_before_they_are_used(steps):
 def test_it_runs_as_a_user_without_rights(steps):
     order = [name for name, _ in steps[1]]
     (user,) = values(steps[1], "USER")
-    assert user.isdecimal()
     assert int(user) > 0
     assert order.index("USER") < order.index("ENTRYPOINT")
     assert max(index for index, name in enumerate(order) if name == "RUN") < order.index("USER")

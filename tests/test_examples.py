@@ -4,25 +4,38 @@ import json
 import runpy
 from pathlib import Path
 
+import pytest
+
 from cefito.data.simulation.world import WorldKnobs, write_world
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+WORLD = {"train": 24, "val": 12, "test": 12, "dim": 8}
+SETTINGS = {
+    "training.optimiser.epochs": 1,
+    "training.stopping.windows": 5,
+    "training.negatives.count": 4,
+    "chain_training.optimiser.epochs": 2,
+    "chain.hidden": 32,
+}
 
 
-def test_plan(tmp_path, capsys):
-    write_world(tmp_path / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    settings = (
-        "training.optimiser.epochs=1",
-        "classifier_training.optimiser.epochs=1",
-        "chain_training.optimiser.epochs=2",
-        "chain.hidden=32",
-        "training.stopping.windows=5",
-        "training.negatives.count=4",
-    )
-    runpy.run_path(str(EXAMPLES / "plan.py"))["main"](
-        str(tmp_path / "data"), str(tmp_path / "run"), *settings
-    )
-    first, *plans = capsys.readouterr().out.splitlines()
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Run an example on a small world; return its lines."""
+
+    def run(name):
+        write_world(tmp_path / "data", knobs=WorldKnobs(**WORLD))
+        settings = [f"{key}={value}" for key, value in SETTINGS.items()]
+        settings.append("classifier_training.optimiser.epochs=1")
+        places = str(tmp_path / "data"), str(tmp_path / "run")
+        runpy.run_path(str(EXAMPLES / name))["main"](*places, *settings)
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def test_plan(run):
+    first, *plans = run("plan.py")
     assert first.startswith("synthetic world (simulated): success rate ")
     assert len(plans) == 5
     scores = [float(line.split()[0]) for line in plans]
@@ -30,20 +43,8 @@ def test_plan(tmp_path, capsys):
     assert all(line.count(" → ") == 2 for line in plans)
 
 
-def test_constraints(tmp_path, capsys):
-    write_world(tmp_path / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    settings = (
-        "training.optimiser.epochs=1",
-        "classifier_training.optimiser.epochs=1",
-        "chain_training.optimiser.epochs=2",
-        "chain.hidden=32",
-        "training.stopping.windows=5",
-        "training.negatives.count=4",
-    )
-    runpy.run_path(str(EXAMPLES / "constraints.py"))["main"](
-        str(tmp_path / "data"), str(tmp_path / "run"), *settings
-    )
-    lines = capsys.readouterr().out.splitlines()
+def test_constraints(run):
+    lines = run("constraints.py")
     titles = [line.split(",")[0] for line in lines if line.endswith("sequences evaluated:")]
     assert lines[0].startswith("annotated: ")
     assert titles == ["free", "constrained", "several tasks"]
@@ -62,16 +63,7 @@ def cells(name):
 def test_the_notebook(tmp_path, monkeypatch, capsys):
     """Cell after cell in one namespace, with a smaller world and shorter trainings; then again."""
     monkeypatch.chdir(tmp_path)
-    small = {
-        "knobs": {"train": 24, "val": 12, "test": 12, "dim": 8},
-        "settings": {
-            "training.optimiser.epochs": 1,
-            "training.stopping.windows": 5,
-            "training.negatives.count": 4,
-            "chain_training.optimiser.epochs": 2,
-            "chain.hidden": 32,
-        },
-    }
+    small = {"knobs": WORLD, "settings": SETTINGS}
     shown = []
     for _ in range(2):
         names = {}

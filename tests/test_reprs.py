@@ -10,10 +10,13 @@ from cefito.notebook import MOST, Folded, card
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
+    knobs = WorldKnobs(train=24, val=12, test=12, dim=8)
+    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=knobs)
+
+
+def train(dataset, folder):
+    config = cefito.load_config("small", method="nearest")
+    return cefito.train_run(dataset, folder, config=config, horizon=3, seed=0)
 
 
 def one_line(value, *parts):
@@ -38,9 +41,7 @@ def test_data(dataset):
 def test_runs_planners_and_plans(dataset, tmp_path):
     """Those of the other planners are looked at in their contract tests."""
     folder = str(tmp_path / "run")  # paths may be text
-    run = cefito.train_run(
-        dataset, folder, config=cefito.load_config("small", method="nearest"), horizon=3, seed=0
-    )
+    run = train(dataset, folder)
     one_line(run, f"Run('nearest', T = 3, data set 'synthetic world (simulated)', in '{folder}'")
     one_line(run.planner, "T = 3, 8 features, 0 parameters")
     test = cefito.cut_windows(run.dataset(str(dataset.folder)), horizon=3, split="test")
@@ -60,13 +61,7 @@ def in_a_notebook(value, *parts):
 
 
 def test_in_a_notebook(dataset, tmp_path):
-    run = cefito.train_run(
-        dataset,
-        tmp_path / "run <b>",
-        config=cefito.load_config("small", method="nearest"),
-        horizon=3,
-        seed=0,
-    )
+    run = train(dataset, tmp_path / "run <b>")
     tasks = [task.name for task in dataset.taxonomy.tasks]
     in_a_notebook(dataset, "synthetic world (simulated)", dataset.fingerprint, *tasks)
     html = in_a_notebook(run, "T = 3", "nearest", "run &lt;b&gt;", "<summary>Settings</summary>")

@@ -33,9 +33,7 @@ def test_devices(monkeypatch):
         pick_device("cuda")
     with pytest.raises(RunError, match="sees no such GPU"):
         pick_device("cuda:1")
-    with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu, cuda or mps"):
-        pick_device("abacus")
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu") as caught:
         pick_device("abacus")
     assert caught.value.setting == "device"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -54,19 +52,14 @@ def test_the_gpu_of_a_mac_serves_what_needs_no_float64(monkeypatch):
     assert caught.value.setting == "device"
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
-def test_seeds(seed):
-    check_seed(seed)
-    generator_for("cpu", seed)
-
-
-@pytest.mark.parametrize("seed", [-1, 2**63])
-def test_seeds_that_generators_cannot_take(seed):
-    with pytest.raises(
-        ConfigError, match=rf"seed {seed}: expected a whole number from 0 to"
-    ) as bad:
+def test_seeds():
+    for seed in (0, 1, 2**63 - 1):
         check_seed(seed)
-    assert bad.value.setting == "seed"
+        generator_for("cpu", seed)
+    for seed in (-1, 2**63):
+        with pytest.raises(ConfigError, match=rf"seed {seed}: expected a whole number") as caught:
+            check_seed(seed)
+        assert caught.value.setting == "seed"
 
 
 def draws(*parts):

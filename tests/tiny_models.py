@@ -26,22 +26,12 @@ def tiny_dinov2(folder: Path, size: int = 16) -> Path:
         # as initialised, vectors are nearly equal
         parameter.data += 0.2 * torch.randn_like(parameter)
     network.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(
-        json.dumps(
-            {
-                "size": {"shortest_edge": 28},
-                "crop_size": {"height": 28, "width": 28},
-                "image_mean": [0.5] * 3,
-                "image_std": [0.2] * 3,
-                "image_processor_type": "BitImageProcessor",
-                "do_resize": True,
-                "do_center_crop": True,
-                "do_normalize": True,
-                "do_rescale": True,
-                "do_convert_rgb": True,
-                "resample": 3,
-                "rescale_factor": 1 / 255,
-            }
-        )
-    )
+    steps = ("resize", "center_crop", "normalize", "rescale", "convert_rgb")
+    processor = {
+        **{f"do_{step}": True for step in steps},
+        **{"size": {"shortest_edge": 28}, "crop_size": {"height": 28, "width": 28}},
+        **{"image_mean": [0.5] * 3, "image_std": [0.2] * 3},
+        **{"image_processor_type": "BitImageProcessor", "resample": 3, "rescale_factor": 1 / 255},
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder

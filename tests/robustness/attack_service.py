@@ -26,53 +26,30 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import checks
 
 checks.load_all_checks()
-_CHECKS = [
-    checks.CHECKS.get_one(name)
-    for name in (
-        "status_code_conformance",
-        "content_type_conformance",
-        "response_headers_conformance",
-        "response_schema_conformance",
-    )
-]
+_CHECKED = ("status_code", "content_type", "response_headers", "response_schema")
+_CHECKS = [checks.CHECKS.get_one(f"{name}_conformance") for name in _CHECKED]
 _LEFT_OUT = ("video", "task", "budget", "deadline_seconds")
-ANNOUNCED = (503, 504)
-"""Documented statuses of 500 and above."""
+ANNOUNCED = (503, 504)  # documented statuses of 500 and above
 
 
 def attack(
-    schema: Any,
-    examples: int,
-    *,
-    run: dict[str, Any],
-    headers: dict[str, str] | None = None,
+    schema: Any, examples: int, *, run: dict[str, Any], headers: dict[str, str] | None = None
 ) -> dict[str, int]:
-    """Send generated requests to every operation.
+    """Send so many requests of each kind to every operation; count answers by it and status.
 
-    Args:
-        schema: A schema of schemathesis.
-        examples: Requests of each kind for each operation.
-        run: Description of the service's first run.
-        headers: Headers of every request.
-
-    Returns:
-        Counts of the answers, by operation and status.
-
-    Raises:
-        AssertionError: The document does not allow an answer.
+    `run` describes the service's first run.
     """
     met: dict[str, int] = {}
+    settings = hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     for result in schema.get_all_operations():
         operation = result.ok()
-
-        settings = hypothesis.settings(
-            max_examples=examples,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
         for mode in schemathesis.GenerationMode:
             strategy = operation.as_strategy(generation_mode=mode)
             with suppress(Unsatisfiable):  # no parameters, so no invalid requests
@@ -80,13 +57,7 @@ def attack(
     return met
 
 
-def _test(
-    strategy: Any,
-    title: str,
-    run: dict[str, Any],
-    headers: dict[str, str] | None,
-    met: dict[str, int],
-) -> Any:
+def _test(strategy: Any, title: str, run: dict[str, Any], headers: Any, met: dict[str, int]) -> Any:
     """A test that sends generated requests, and valid ones once more with known ids."""
 
     def send(case: Any) -> int:
@@ -121,9 +92,9 @@ def mended(body: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
             return {key: known(part) for key, part in value.items()}
         if isinstance(value, list):
             return [known(part) for part in value]
-        return (
-            value if isinstance(value, bool) else crc32(repr(value).encode()) % len(run["actions"])
-        )
+        if isinstance(value, bool):
+            return value
+        return crc32(repr(value).encode()) % len(run["actions"])
 
     observation = [0.25] * run["observation_dim"]
     changed = {

@@ -22,7 +22,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,22 +38,16 @@ GOOD = ("refused", "answered")
 class Case:
     """One odd input.
 
-    Attributes:
-        name: Its name.
-        argv: The call, with "{data}", "{run}", … for parts of the world, "{here}" for the input's
-            own folder and "{out}" for a new path in it.
-        make: Makes the input's files in its own folder.
-        wanted: "refused", "answered", or "either" if both are right.
-        stdout: Target of the results: a path such as /dev/full, or "closed".
-        encoding: Encoding of the console.
+    The call has "{data}", "{run}", … for parts of the world, "{here}" for the input's own folder
+    and "{out}" for a new path in it.
     """
 
     name: str
     argv: tuple[str, ...]
-    make: Callable[[Path], object] | None = None
-    wanted: str = "refused"
-    stdout: str = ""
-    encoding: str = "utf-8"
+    make: Callable[[Path], object] | None = None  # makes the input's files in its own folder
+    wanted: str = "refused"  # or "answered", or "either" if both are right
+    stdout: str = ""  # target of the results: a path such as /dev/full, or "closed"
+    encoding: str = "utf-8"  # of the console
 
 
 @dataclass(frozen=True)
@@ -95,20 +89,15 @@ def make_world(root: Path) -> World:
     places = {"table": root / "steps.csv", "features": features, "data": root / "data"}
     calls = [["data", "prepare", "custom", str(places["table"]), str(places["data"])]]
     calls[0] += ["--features", str(features)]
-    quick = [
-        part
-        for entry in (
-            *("chain_training.optimiser.epochs=1", "training.optimiser.epochs=1"),
-            *("training.negatives.count=5", "field.width=16", "field.heads=2", "chain.hidden=16"),
-        )
-        for part in ("--set", entry)
-    ]
-    for method, name in (("frequent", "simple"), ("cefito", "run")):
+    quick = ("training.optimiser.epochs=1", "training.negatives.count=5", "field.width=16")
+    quick += ("chain_training.optimiser.epochs=1", "field.heads=2", "chain.hidden=16")
+    for method, name, more in (("frequent", "simple", ()), ("cefito", "run", quick)):
         places[name] = root / name
         call = ["train", str(places["data"]), "--horizon", "3", "--out", str(places[name])]
         call += ["--method", method]
-        call += ["--set", "classifier_training.optimiser.epochs=1"]
-        calls.append([*call, *(quick if method == "cefito" else [])])
+        for entry in ("classifier_training.optimiser.epochs=1", *more):
+            call += ["--set", entry]
+        calls.append(call)
     for call in calls:
         with (root / "log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
             code = main(call)
@@ -223,18 +212,6 @@ def _judged(case: Case, code: int | None, said: str, left: Sequence[str]) -> str
     return "wrongly refused" if case.wanted == "answered" else "refused"
 
 
-def run_all(cases: Iterable[Case], *, show: Callable[[Case, Outcome], None]) -> Counter[str]:
-    """Run inputs; count the kinds of outcomes."""
-    counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as place:
-        world = make_world(Path(place) / "world")
-        for number, case in enumerate(cases):
-            outcome = run_case(case, world, Path(place) / str(number))
-            counts[outcome.kind] += 1
-            show(case, outcome)
-    return counts
-
-
 def _main() -> int:
     from bad_cases import all_cases
 
@@ -247,17 +224,18 @@ def _main() -> int:
     cases = [case for case in all_cases() if given.only in case.name]
     if not given.all and not given.only:
         cases = cases[::10]
-    records = []
-
-    def show(case: Case, outcome: Outcome) -> None:
-        last = outcome.said.strip().splitlines()[-1:] or [""]
-        records.append([case.name, outcome.kind, outcome.code, last[0], round(outcome.seconds, 2)])
-        if given.verbose or outcome.kind not in GOOD:
-            sys.stdout.write(f"{outcome.kind:18} {case.name}: {ascii(last[0])[:200]}\n")
-            sys.stdout.flush()
-
+    records, counts = [], Counter[str]()
     sys.stdout.write(f"running {len(cases):,} inputs\n")
-    counts = run_all(cases, show=show)
+    with tempfile.TemporaryDirectory() as place:
+        world = make_world(Path(place) / "world")
+        for number, case in enumerate(cases):
+            outcome = run_case(case, world, Path(place) / str(number))
+            counts[outcome.kind] += 1
+            last = (outcome.said.strip().splitlines() or [""])[-1]
+            records.append([case.name, outcome.kind, outcome.code, last, round(outcome.seconds, 2)])
+            if given.verbose or outcome.kind not in GOOD:
+                sys.stdout.write(f"{outcome.kind:18} {case.name}: {ascii(last)[:200]}\n")
+                sys.stdout.flush()
     if given.json:
         given.json.write_text(json.dumps(records, indent=0))
     for kind, count in counts.most_common():
