@@ -17,18 +17,10 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
 
 # What everyone may use; each of these only what stands before it.
-GROUND = [
-    "errors",
-    "settings",
-    "arrays",
-    "locks",
-    "files",
-    "hashes",
-    "progress",
-    "precision",
-    "runtime",
-    "notebook",
-]
+GROUND = (
+    *("errors", "settings", "arrays", "locks", "files", "hashes", "progress", "precision"),
+    *("runtime", "notebook"),
+)
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}
 _METHODS = {"training", "search", "encoders"} | _LEARNED

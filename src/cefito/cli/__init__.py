@@ -21,60 +21,50 @@ __all__ = ["build_app", "main"]
 TRACEBACK = "--traceback"
 """Option of every command: with an error, also show the traceback."""
 
-# Every command by its name: its import path and its line in `cefito --help`. A module is imported
-# only when its command is called, so that help is quick and does not load torch. The imported
-# object is the command's function, or an App with subcommands and the command's name.
+# Every command by its name: its function or App, and its line in `cefito --help`. A module is
+# imported only when its command is called, so that help is quick and does not load torch.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": (
-        "cefito.cli.quickstart:quickstart",
+        "quickstart:quickstart",
         "The whole method once, in minutes, on a small simulated world.",
     ),
-    "data": ("cefito.cli.data:app", "Prepare, describe and check data sets."),
-    "train": ("cefito.cli.train:train", "Train a planner on a prepared data set."),
-    "finetune": (
-        "cefito.cli.train:finetune",
-        "Train a run further: new videos, new tasks and actions.",
-    ),
-    "evaluate": ("cefito.cli.evaluate:evaluate", "Score a run on a split."),
+    "data": ("data:app", "Prepare, describe and check data sets."),
+    "train": ("train:train", "Train a planner on a prepared data set."),
+    "finetune": ("train:finetune", "Train a run further: new videos, new tasks and actions."),
+    "evaluate": ("evaluate:evaluate", "Score a run on a split."),
     "planners": (
-        "cefito.cli.planners:planners",
+        "planners:planners",
         "Every method: its paper, what it needs and can do, its size, its rows of tables.",
     ),
-    "compare": ("cefito.cli.compare:compare", "Planners beside each other: train, score, tables."),
+    "compare": ("compare:compare", "Planners beside each other: train, score, tables."),
     "report": (
-        "cefito.cli.report:report",
+        "report:report",
         "One HTML file about a run or a comparison, to look at and to pass on.",
     ),
-    "reproduce": (
-        "cefito.cli.reproduce:reproduce",
-        "A table or figure of the paper, on a prepared data set.",
-    ),
-    "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
+    "reproduce": ("reproduce:reproduce", "A table or figure of the paper, on a prepared data set."),
+    "plan": ("plan:plan", "Plan the actions between two observations."),
     "llm-prompt": (
-        "cefito.cli.llm_prompt:llm_prompt",
+        "llm_prompt:llm_prompt",
         "Show the prompt for a language model, and the number of requests.",
     ),
-    "serve": (
-        "cefito.cli.serve:serve",
-        "Plans over HTTP, with a page at / (pip install 'cefito[serve]').",
-    ),
+    "serve": ("serve:serve", "Plans over HTTP, with a page at / (pip install 'cefito[serve]')."),
     "plan-batch": (
-        "cefito.cli.plan_batch:plan_batch",
+        "plan_batch:plan_batch",
         "Plan any number of queries into a file, resumable, on several processes or a cluster.",
     ),
-    "config": ("cefito.cli.config:app", "Show the settings of presets; compare those of runs."),
-    "check": ("cefito.cli.check:check", "Whether a data set, run or study is whole and unchanged."),
-    "export": ("cefito.cli.share:export", "A run as one zip file, with a model card."),
-    "push": ("cefito.cli.share:push", "A run onto a model hub."),
-    "pull": ("cefito.cli.share:pull", "A run from a model hub."),
-    "extract": ("cefito.cli.extract:extract", "Features of videos, one vector a second."),
-    "embed": ("cefito.cli.embed:embed", "A data set with text embeddings of its actions' names."),
+    "config": ("config:app", "Show the settings of presets; compare those of runs."),
+    "check": ("check:check", "Whether a data set, run or study is whole and unchanged."),
+    "export": ("share:export", "A run as one zip file, with a model card."),
+    "push": ("share:push", "A run onto a model hub."),
+    "pull": ("share:pull", "A run from a model hub."),
+    "extract": ("extract:extract", "Features of videos, one vector a second."),
+    "embed": ("embed:embed", "A data set with text embeddings of its actions' names."),
     "import-checkpoint": (
-        "cefito.cli.checkpoints:import_checkpoint",
+        "checkpoints:import_checkpoint",
         "Weights of the authors' checkpoints as a run.",
     ),
     "export-checkpoint": (
-        "cefito.cli.checkpoints:export_checkpoint",
+        "checkpoints:export_checkpoint",
         "Weights of a run as a checkpoint of the authors' layout.",
     ),
 }
@@ -98,7 +88,7 @@ def build_app() -> App:
     )
     app.register_install_completion_command(help="Install completion for the shell in use.")
     for name, (path, line) in COMMANDS.items():
-        app.command(path, name=name, help=line)
+        app.command(f"cefito.cli.{path}", name=name, help=line)
     return app
 
 

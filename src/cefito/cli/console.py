@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,21 +98,16 @@ def _cell(value: object) -> str:
     return printable(str(value)).replace("\n", "\\n")
 
 
-def progress(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
-    """Show the progress of a work on stderr; a `cefito.progress.Progress`."""
-    return _show(description, total, passing=False)
-
-
-def passing_progress(
-    description: str, *, total: int | None = None
+def progress(
+    description: str, *, total: int | None = None, passing: bool = False
 ) -> AbstractContextManager[Advance]:
-    """Like `progress`, but without a trace: the bar vanishes, and short work writes no line."""
-    return _show(description, total, passing=True)
-
-
-def _show(description: str, total: int | None, *, passing: bool) -> AbstractContextManager[Advance]:
+    """Show the progress of a work on stderr; a `cefito.progress.Progress`."""
     shown = silent if volume() is Volume.QUIET else bar(passing=passing)
     return shown(printable(description), total=total)
+
+
+passing_progress = partial(progress, passing=True)
+"""Progress without a trace: the bar vanishes, and short work writes no line."""
 
 
 @contextmanager

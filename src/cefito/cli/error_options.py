@@ -12,15 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["with_option"]
 
-# Settings whose options have another name.
-_OTHER_NAMES = {
-    "folder": "out",
-    "forbidden": "forbid",
-    "path": "dataset",
-    "pinned": "pin",
-    "required": "require",
-    "target": "out",
-    "task": "oracle_task",
+_OTHER_NAMES = {  # settings whose options have another name
+    **{"folder": "out", "forbidden": "forbid", "path": "dataset", "pinned": "pin"},
+    **{"required": "require", "target": "out", "task": "oracle_task"},
 }
 
 

@@ -86,15 +86,10 @@ def extract_folder(source: Path, out: Path, options: EncoderOptions) -> Extracti
     given = asdict(options)
     name, batch = given.pop("encoder"), given.pop("batch")
     given["device"] = pick_device(options.device, float64=False)
-    result = extract_videos(
-        source, out, open_encoder(name, **given), batch=batch, progress=progress
-    )
+    opened = open_encoder(name, **given)
+    result = extract_videos(source, out, opened, batch=batch, progress=progress)
     for problem in result.failed.values():
         talk(f"left out: {problem}")
-    counts = [
-        (len(result.written), "written"),
-        (len(result.kept), "there already"),
-        (len(result.failed), "left out"),
-    ]
-    talk(f"{out}: " + ", ".join(f"{count} {words}" for count, words in counts if count))
+    parts = {"written": result.written, "there already": result.kept, "left out": result.failed}
+    talk(f"{out}: " + ", ".join(f"{len(part)} {how}" for how, part in parts.items() if part))
     return result

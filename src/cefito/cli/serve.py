@@ -68,13 +68,7 @@ def serve(
         drain: Seconds that running requests have to finish at shutdown.
         device: auto, cpu or cuda.
     """
-    from cefito.serve.process import (
-        LOOPBACK,
-        check_extra,
-        is_loopback,
-        listen,
-        logging_to_stderr,
-    )
+    from cefito.serve.process import LOOPBACK, check_extra, is_loopback, listen, logging_to_stderr
     from cefito.serve.settings import Limits, ServiceSettings, read_token
     from cefito.settings import validated
 
@@ -86,37 +80,27 @@ def serve(
             "a token of at least 16 characters into CEFITO_TOKEN or a --token-file, or give "
             "--allow-unauthenticated."
         )
-    limits = validated(
-        Limits,
-        {
-            "workers": workers,
-            "threads": threads,
-            "together": together,
-            "queue": queue,
-            "queries": max(1, min(64, queue)),
-            "gflop": max_gflop,
-            "deadline_seconds": min(_DEADLINE, max_deadline) if deadline is None else deadline,
-            "longest_seconds": max_deadline,
-            "drain_seconds": drain,
-        },
-        place="cefito serve",
-    )
-    settings = validated(
-        ServiceSettings,
-        {
-            "runs": (run, *more),
-            "datasets": dataset,
-            "device": device,
-            "encoder": encoder if encoder is not None or weights is None else "own",
-            "weights": weights,
-            "token": token,
-            "hosts": None
-            if token or allow_unauthenticated
-            else tuple(dict.fromkeys((*LOOPBACK, host))),
-            "limits": limits,
-        },
-        place="cefito serve",
-    )
+    given = {
+        **{"workers": workers, "threads": threads, "together": together, "queue": queue},
+        "queries": max(1, min(64, queue)),
+        "gflop": max_gflop,
+        "deadline_seconds": min(_DEADLINE, max_deadline) if deadline is None else deadline,
+        "longest_seconds": max_deadline,
+        "drain_seconds": drain,
+    }
+    limits = validated(Limits, given, place="cefito serve")
+    hosts = tuple(dict.fromkeys((*LOOPBACK, host)))
+    service = {
+        "runs": (run, *more),
+        "datasets": dataset,
+        "device": device,
+        "encoder": encoder if encoder is not None or weights is None else "own",
+        "weights": weights,
+        "token": token,
+        "hosts": None if token or allow_unauthenticated else hosts,
+        "limits": limits,
+    }
+    settings = validated(ServiceSettings, service, place="cefito serve")
     from cefito.serve.app import create_app
     from cefito.serve.process import serve as run_server
 

@@ -1,5 +1,7 @@
 """Declarations of the planners that ask a language model."""
 
+from functools import partial
+
 from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.language_model.settings import LlmSettings
 from cefito.planners.method import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
@@ -25,12 +27,9 @@ def _variant(
     )
 
 
-def _oracle(*parts: str) -> PlannerVariant:
-    title = "LLM, true ends (oracle)"
-    return _variant("llm-ends", title, *parts, name="llm-oracle-ends", true_ends=True)
-
-
 _ENDS, _RANKED = ("llm-ends", "LLM, recognised ends"), ("llm-ranked", "LLM, ranked ends")
+_TRUE = ("llm-ends", "LLM, true ends (oracle)")
+_oracle = partial(_variant, name="llm-oracle-ends", true_ends=True)
 
 LANGUAGE_MODELS = (
     Method(
@@ -44,8 +43,8 @@ LANGUAGE_MODELS = (
             _variant(*_ENDS),
             _variant(*_ENDS, "pkg"),
             _variant(*_ENDS, "examples"),
-            _oracle(),
-            _oracle("pkg"),
+            _oracle(*_TRUE),
+            _oracle(*_TRUE, "pkg"),
         ),
     ),
     Method(

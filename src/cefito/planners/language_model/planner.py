@@ -108,17 +108,13 @@ class LlmPlanner(BasePlanner):
         task_model, result = TaskModel.fit(
             train, val, settings=settings, seed=seed, context=context
         )
-        planner = cls(
-            pkg.planner,
-            task_model,
-            NearestPlanner.fit(train, val).planner if settings.llm.examples else None,
-            Names.of(
-                [task.name for task in train.taxonomy.tasks],
-                [action.name for action in train.taxonomy.actions],
-            ),
-            action_space(train, "training").actions,
-            settings.llm,
+        nearest = NearestPlanner.fit(train, val).planner if settings.llm.examples else None
+        names = Names.of(
+            [task.name for task in train.taxonomy.tasks],
+            [action.name for action in train.taxonomy.actions],
         )
+        actions = action_space(train, "training").actions
+        planner = cls(pkg.planner, task_model, nearest, names, actions, settings.llm)
         return Fitted(planner, {**pkg.trainings, TaskModel.title: result})
 
     @classmethod
@@ -144,12 +140,8 @@ class LlmPlanner(BasePlanner):
     def save(self, folder: Path | str) -> None:
         """Write the networks, the graph, the names and the windows of the examples."""
         folder = Path(folder)
-        saved = {
-            "tasks": self.names.tasks,
-            "actions": self.names.actions,
-            "task_actions": self.task_actions,
-        }
-        write_json(folder / _FILE, saved)
+        names = {"tasks": self.names.tasks, "actions": self.names.actions}
+        write_json(folder / _FILE, names | {"task_actions": self.task_actions})
         self.pkg.save(folder)
         self.task_model.save(folder)
         if self.nearest is not None:

@@ -8,8 +8,7 @@ CEFITO_LLM_BASE_URL               a server to ask instead of the one that the se
 CEFITO_LLM_BUDGET                 maximum requests of one planning, instead of `llm.budget`
 CEFITO_LLM_CACHE                  folder of the response cache, instead of `llm.cache`
 
-Keys are read from the environment only. A run made by someone else may name any server; it gets a
-key only if the environment names that server beside the key.
+Keys are read from the environment only: a run of someone else may name any server.
 """
 
 from __future__ import annotations
@@ -89,10 +88,8 @@ class Server:
         trusted = os.environ.get(_URL) or _OPENAI
         url = os.environ.get(_OWN_URL) or config.base_url or trusted
         try:
-            origin, owner = (
-                (parts.scheme, parts.hostname, parts.port)
-                for parts in (urlsplit(url), urlsplit(trusted))
-            )
+            parts = urlsplit(url), urlsplit(trusted)
+            origin, owner = ((part.scheme, part.hostname, part.port) for part in parts)
         except ValueError:  # an invalid port
             origin = owner = ("", None, None)
         if origin[0] not in ("http", "https") or not origin[1]:
@@ -182,14 +179,14 @@ class Server:
                 sent = f"no key was sent: {KEY} is sent to the server that {_URL} names"
             return ConfigError(f"{self.place}: refuses access ({reason}); {sent}.")
         if status == 404:
-            return ConfigError(
+            message = (
                 f"{self.place}: has no model '{model}', or no chat completions ({reason}). Correct "
-                "llm.model or llm.base_url.",
-                setting="llm.model",
+                "llm.model or llm.base_url."
             )
-        return ConfigError(
+            return ConfigError(message, setting="llm.model")
+        message = (
             f"{self.place}: does not take the request ({reason}). If the reason is the answer "
             "format, set llm.answer_format to object or text; -1 leaves temperature and seed to "
-            "the server.",
-            setting="llm.answer_format",
+            "the server."
         )
+        return ConfigError(message, setting="llm.answer_format")

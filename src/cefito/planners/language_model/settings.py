@@ -18,47 +18,26 @@ class LlmConfig(Settings):
     """The language model, the content of its prompts, and the limits on requests.
 
     Environment variables override some of these, see `cefito.planners.language_model.server`.
-
-    Attributes:
-        model: Name of the model, as its server calls it; required.
-        base_url: Address of the server, including "/v1"; empty to use the environment's.
-        graph: Put the most probable training successors of every action into the prompt.
-        successors: Number of successors per action.
-        examples: Number of action sequences of the nearest training windows in the prompt.
-        candidates: Candidates of each end in the prompt of "llm-ranked".
-        tasks: Candidate tasks in the prompt of "llm-ranked".
-        plans: Plans that one answer must contain, best first.
-        temperature: Sampling temperature; -1 leaves it to the server.
-        seed: Sampling seed; -1 sends none.
-        answer_format: How the answer format is enforced: by a JSON schema, as any JSON object, or
-            by the words of the prompt alone.
-        extra: A JSON object of further request fields, for options that only some servers have.
-        repairs: Number of repair requests after an invalid answer.
-        concurrency: Requests in flight at the same time.
-        retries: Retries of a request after a server or network failure, with growing pauses.
-        timeout: Seconds to wait for a response.
-        budget: Maximum requests of one planning; a planning that may need more is refused.
-        cache: Folder of the response cache; empty for cefito's in the user's caches.
     """
 
-    model: str = ""
-    base_url: str = ""
-    graph: bool = False
-    successors: int = Field(5, ge=1, le=1000)
-    examples: int = Field(0, ge=0, le=1000)
-    candidates: int = Field(5, ge=1, le=1000)
-    tasks: int = Field(3, ge=1, le=1000)
-    plans: int = Field(1, ge=1, le=20)
-    temperature: float = Field(0.0, ge=-1, le=2)
-    seed: int = Field(0, ge=-1)
-    answer_format: Literal["schema", "object", "text"] = "schema"
-    extra: str = ""
-    repairs: int = Field(1, ge=0, le=5)
-    concurrency: int = Field(8, ge=1, le=256)
-    retries: int = Field(5, ge=0, le=20)
-    timeout: float = Field(60.0, gt=0, le=3600)
-    budget: int = Field(1000, ge=1)
-    cache: str = ""
+    model: str = ""  # as its server calls it; required
+    base_url: str = ""  # of the server, including "/v1"; empty to use the environment's
+    graph: bool = False  # the prompt has the most probable training successors of each action
+    successors: int = Field(5, ge=1, le=1000)  # so many
+    examples: int = Field(0, ge=0, le=1000)  # sequences of the nearest training windows
+    candidates: int = Field(5, ge=1, le=1000)  # of each end in the prompt of "llm-ranked"
+    tasks: int = Field(3, ge=1, le=1000)  # candidates in the prompt of "llm-ranked"
+    plans: int = Field(1, ge=1, le=20)  # that one answer must contain, best first
+    temperature: float = Field(0.0, ge=-1, le=2)  # -1 leaves it to the server
+    seed: int = Field(0, ge=-1)  # -1 sends none
+    answer_format: Literal["schema", "object", "text"] = "schema"  # text: by the prompt alone
+    extra: str = ""  # a JSON object of further request fields, which only some servers have
+    repairs: int = Field(1, ge=0, le=5)  # requests after an invalid answer
+    concurrency: int = Field(8, ge=1, le=256)  # requests in flight at the same time
+    retries: int = Field(5, ge=0, le=20)  # after a server or network failure, growing pauses
+    timeout: float = Field(60.0, gt=0, le=3600)  # seconds
+    budget: int = Field(1000, ge=1)  # most requests of a planning; if it may need more, refused
+    cache: str = ""  # folder of responses; empty for cefito's in the user's caches
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:
