@@ -57,10 +57,8 @@ def test_comments_are_those_of_the_file_that_settled_a_setting(capsys):
     assert section[2] == "batch_size = 32                  # paper: not mentioned; elsewhere 128"
     field = lines[lines.index("[field]") :]
     assert "width = 96                       # paper: 384" in field  # small
-    assert (
-        "action_dim = 512                 # width of learned embeddings (Tab. 4 does not say)"
-        in (field)
-    )  # paper
+    said = "action_dim = 512                 # width of learned embeddings (Tab. 4 does not say)"
+    assert said in field  # paper
     assert "dropout = 0.1                    # changed here" in field
     assert "width = 5                        # changed here" in lines
 

@@ -124,15 +124,12 @@ def test_nohup_is_respected(monkeypatch):
         signal.signal(signal.SIGHUP, inherited)
 
 
-@pytest.mark.parametrize("text", ["3.7", "3.0", "1e3", "true", "", "0x10", "٣", "9" * 5000, "1_0"])
-def test_malformed_whole_numbers(text):
-    with pytest.raises(ValueError, match=r"is not a whole number; expected|is too large a number"):
-        whole_number(text)
-
-
 def test_numbers():
     assert [whole_number(text) for text in ("3", " -4 ", "+5", "007")] == [3, -4, 5, 7]
     assert [real_number(text) for text in ("3", "-.5", "1e-3", "2.")] == [3, -0.5, 0.001, 2]
+    for text in ("3.7", "3.0", "1e3", "true", "", "0x10", "٣", "9" * 5000, "1_0"):
+        with pytest.raises(ValueError, match=r"not a whole number; expected|too large a number"):
+            whole_number(text)
     for text in ("nan", "inf", "1e999", "1,5", "0x1", "1_0", ""):
         with pytest.raises(ValueError, match=r"is not a number; expected|is too large a number"):
             real_number(text)
@@ -146,6 +143,4 @@ def test_commands_take_whole_numbers_only(capsys):
         ["data", "world", "y", "--seed=1.9"],
     ):
         assert main(argv) == 2
-        assert (
-            "is not a whole number; expected one such as 3. (see --help)" in capsys.readouterr().err
-        )
+        assert "is not a whole number; expected one such as 3" in capsys.readouterr().err

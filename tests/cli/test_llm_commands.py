@@ -56,6 +56,15 @@ def call(capsys):
     return call
 
 
+@pytest.fixture(scope="module")
+def simple(world, tmp_path_factory):
+    """A run that asks no language model."""
+    out = tmp_path_factory.mktemp("runs") / "nearest"
+    call = ["train", world.folder, "--horizon", "4", "--out", out, "--method", "nearest"]
+    assert main([str(part) for part in call]) == 0
+    return out
+
+
 def test_a_model_has_to_be_named(world, call, tmp_path):
     code, out, err = call(
         *("train", world.folder, "--horizon", 3, "--out", tmp_path / "run"),
@@ -85,10 +94,7 @@ def test_the_preview_asks_nothing(run, served, call):
     assert f"{MODEL} at {served.url} would be asked at most 0 times, the budget is 1,000" in err
 
 
-def test_invalid_previews(run, call, world, tmp_path):
-    simple = tmp_path / "nearest"
-    train = ("train", world.folder, "--horizon", 4, "--out", simple, "--method", "nearest")
-    assert call(*train)[0] == 0
+def test_invalid_previews(run, simple, call):
     for argv, message in (
         ((run, "--window", 9999), "window 9999: there are"),
         ((run, "--window", -1), "window -1: there are"),
@@ -120,11 +126,7 @@ def test_scores_say_who_answered_and_when(run, served, call):
     ("answer", "outcome", "said"),
     [
         (answered, "kept", "its answer was valid"),
-        (
-            lambda body: f"Well: {answered(body)}",
-            "repaired",
-            "its answer was invalid and has been repaired",
-        ),
+        (lambda body: f"Well: {answered(body)}", "repaired", "was invalid and has been repaired"),
         (lambda _: "No.", "replaced", "its answer was unusable; the plan is PKG's"),
     ],
 )
@@ -134,12 +136,8 @@ def test_a_plan_says_whose_it_is(answer, outcome, said, run, served, call):
     assert (code, err) == (0, "")
     reply = json.loads(out)["reply"]
     assert reply.pop("asked").startswith("20")
-    assert reply == {
-        "outcome": outcome,
-        "model": MODEL,
-        "host": "127.0.0.1",
-        "served": f"{MODEL}-2026-11",
-    }
+    names = {"model": MODEL, "host": "127.0.0.1", "served": f"{MODEL}-2026-11"}
+    assert reply == {"outcome": outcome, **names}
     assert f"{MODEL} at 127.0.0.1, 20" in (err := call("plan", run, "--video", "world-0036")[2])
     assert said in err
 
@@ -155,10 +153,7 @@ def test_an_oracle_is_asked_for_and_named(run, served, call):
     assert "predicted task, true ends" in call("evaluate", run, "--sample", 6, "--oracle-ends")[1]
 
 
-def test_the_true_ends_are_refused_where_nobody_looks_at_them(world, call, tmp_path):
-    simple = tmp_path / "nearest"
-    train = ("train", world.folder, "--horizon", 4, "--out", simple, "--method", "nearest")
-    assert call(*train)[0] == 0
+def test_true_ends_are_refused_if_a_method_does_not_use_them(simple, call):
     code, _, err = call("evaluate", simple, "--oracle-ends")
     assert (code, err.count("\n")) == (2, 1)
     assert "nearest window makes no use of the true first and last action" in err

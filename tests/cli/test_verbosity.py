@@ -47,11 +47,8 @@ def test_completion_is_installed_for_the_shell_in_use(monkeypatch, tmp_path, cap
 )
 def test_options_of_the_volume_stand_anywhere(argv, rest, chosen):
     assert split_volume(argv) == (rest, chosen)
-
-
-def test_one_of_them():
     with pytest.raises(ConfigError, match="expected one of them"):
-        split_volume(["--quiet", "--verbose"])
+        split_volume(["--quiet", "--verbose", *argv])
 
 
 def test_quiet_keeps_results_and_urgent_messages(capsys):

@@ -89,49 +89,25 @@ def random_weights(path):
     return path
 
 
-def make_videos(folder):
-    """Draw 22 videos, the last six for test.
+def make_videos(folder, table):
+    """Draw 22 videos, the last six for test, and write the table of their steps.
 
-    Returns taxonomy and videos as taxonomy.json and videos.jsonl hold them.
+    Return the id and the steps (start, end, action) of each video.
     """
     generator = np.random.default_rng(0)
     folder.mkdir()
-    videos = []
+    videos, lines = [], ["video,task,step,start,end,split"]
     for number in range(22):
-        task, first = number % 2, int(generator.integers(0, 2))
-        actions = list(TASKS.values())[task][first : first + 4]
-        draw(folder / f"video-{number:02d}.mp4", actions, generator)
-        steps = [
-            [1.0 + STEP * place, 1.0 + STEP * (place + 1), action]
-            for place, action in enumerate(actions)
-        ]
-        videos.append(
-            {
-                "video_id": f"video-{number:02d}",
-                "split": "test" if number >= 16 else "train",
-                "task_id": task,
-                "steps": steps,
-            }
-        )
-    taxonomy = {
-        "dataset": "drawn",
-        "actions": [{"id": index, "name": name} for index, name in enumerate(ACTIONS)],
-        "tasks": [
-            {"id": index, "name": name, "actions": list(actions)}
-            for index, (name, actions) in enumerate(TASKS.items())
-        ],
-    }
-    return taxonomy, videos
-
-
-def write_table(path, taxonomy, videos):
-    """The same annotations as a table of steps."""
-    lines = [
-        f"{video['video_id']},{taxonomy['tasks'][video['task_id']]['name']},{list(ACTIONS)[action]},{start},{end},{video['split']}"
-        for video in videos
-        for start, end, action in video["steps"]
-    ]
-    path.write_text("\n".join(["video,task,step,start,end,split", *lines]) + "\n")
+        task, first = list(TASKS)[number % 2], int(generator.integers(0, 2))
+        name, split = f"video-{number:02d}", "test" if number >= 16 else "train"
+        actions = TASKS[task][first : first + 4]
+        draw(folder / f"{name}.mp4", actions, generator)
+        times = [1.0 + STEP * place for place in range(len(actions) + 1)]
+        videos.append((name, list(zip(times[:-1], times[1:], actions, strict=True))))
+        for start, end, action in videos[-1][1]:
+            lines.append(f"{name},{task},{list(ACTIONS)[action]},{start},{end},{split}")
+    table.write_text("\n".join(lines) + "\n")
+    return videos
 
 
 def test_from_videos_to_a_plan(tmp_path, capsys):
@@ -145,16 +121,15 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         tmp_path / name for name in ("videos", "data-features", "data", "run")
     )
     weights = random_weights(tmp_path / "s3d.pth")
-    taxonomy, videos = make_videos(folder)
-    write_table(tmp_path / "steps.csv", taxonomy, videos)
+    videos = make_videos(folder, tmp_path / "steps.csv")
     how = ("--videos", folder, "--precision", "float32", "--weights", weights, "--batch", 16)
     clips = ("--frames", CLIP["frames"], "--size", CLIP["size"], "--device", "cpu")
     call("data", "prepare", "custom", tmp_path / "steps.csv", data, *how, *clips)
     dataset = open_dataset(data)
-    for number, video in enumerate(videos):  # the rows of the seconds around each time
-        vectors = np.load(features / f"{video['video_id']}.npy")
-        assert vectors.shape == (STEP * len(video["steps"]) + 2, 512)
-        starts, ends, _ = zip(*video["steps"], strict=True)
+    for number, (video, steps) in enumerate(videos):  # the rows of the seconds around each time
+        vectors = np.load(features / f"{video}.npy")
+        assert vectors.shape == (STEP * len(steps) + 2, 512)
+        starts, ends, _ = zip(*steps, strict=True)
         for side, times in ((dataset.start, starts), (dataset.end, ends)):
             np.testing.assert_array_equal(
                 side[4 * number : 4 * number + 4],
@@ -164,16 +139,13 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     how = ("--preset", "small", "--device", "cpu", *as_arguments(SETTINGS))
     call("train", data, "--horizon", 3, "--out", run, *how)
     correct, last = 0, ("--device", "cpu", "--json")
-    for number, video in enumerate(videos[16:]):
-        steps = video["steps"][1:]
-        window = ("--video", video["video_id"], "--from-step", 1)
-        annotated = json.loads(call("plan", run, *window, *last))
-        correct += annotated["plans"][0]["names"] == [
-            list(ACTIONS)[action] for _, _, action in steps
-        ]
+    for number, (video, (_, *steps)) in enumerate(videos[16:]):
+        annotated = json.loads(call("plan", run, "--video", video, "--from-step", 1, *last))
+        names = [list(ACTIONS)[action] for _, _, action in steps]
+        correct += annotated["plans"][0]["names"] == names
         if number > 1:
             continue  # two are enough to see that clips of a file give the same
-        clip = folder / f"{video['video_id']}.mp4"
+        clip = folder / f"{video}.mp4"
         span = ("--video", clip, "--start", steps[0][0], "--end", steps[-1][1])
         value = json.loads(call("plan", run, *span, "--weights", weights, *last))
         assert len(value["plans"]) == 5

@@ -25,14 +25,10 @@ QUICK = {"pkg.training.optimiser.epochs": 3, "classifier_training.optimiser.epoc
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    dataset = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=48, val=16, test=16, dim=12),
-    )
-    return {
-        split: cut_windows(dataset, horizon=HORIZON, split=split)
-        for split in ("train", "val", "test")
-    }
+    knobs = WorldKnobs(train=48, val=16, test=16, dim=12)
+    dataset = write_world(tmp_path_factory.mktemp("data") / "world", knobs=knobs)
+    splits = ("train", "val", "test")
+    return {split: cut_windows(dataset, horizon=HORIZON, split=split) for split in splits}
 
 
 def settings(**llm):
@@ -42,9 +38,8 @@ def settings(**llm):
 
 @pytest.fixture(scope="module")
 def ends(world, language_model):
-    planner = LlmEndsPlanner.fit(
-        world["train"], world["val"], settings=settings(examples=3), seed=0
-    ).planner
+    given = {"settings": settings(examples=3), "seed": 0}
+    planner = LlmEndsPlanner.fit(world["train"], world["val"], **given).planner
     assert language_model.asked == []  # nothing is asked while fitting
     return planner
 
@@ -180,10 +175,8 @@ def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, world):
     replies = evaluation.replies
     outcomes = [plan.reply.outcome for plan in plans]
     assert set(outcomes) == {"replaced", "repaired"}
-    assert (replies.replaced, replies.repaired) == (
-        outcomes.count("replaced"),
-        outcomes.count("repaired"),
-    )
+    assert replies.replaced == outcomes.count("replaced")
+    assert replies.repaired == outcomes.count("repaired")
     assert (replies.queries, replies.unasked) == (20, 0)
     assert replies.requests == len(served.asked)
     assert replies.prompt_tokens == 100 * len(served.asked)
@@ -227,30 +220,24 @@ def test_unknown_tasks_and_ends(ends, queries):
             planner.plan(replace(queries, ends=many), 1)
 
 
-@pytest.mark.parametrize(
-    "given", [np.zeros(8, int), np.zeros((8, 2)), np.full((8, 2), -1), np.zeros((7, 2), int)]
-)
-def test_malformed_ends(given, queries):
-    with pytest.raises(DataError, match="queries, 'ends'"):
-        replace(queries, ends=given)
+def test_malformed_ends(queries):
+    whole = np.zeros((8, 2), int)
+    for given in (whole[:, 0], whole.astype(float), whole - 1, whole[:7]):
+        with pytest.raises(DataError, match="queries, 'ends'"):
+            replace(queries, ends=given)
 
 
 @pytest.mark.parametrize(
     ("kind", "llm", "name"),
     [
-        (LlmEndsPlanner, {}, "LLM, recognised ends (stand-in)"),
-        (LlmRankedPlanner, {"graph": True}, "LLM, ranked ends + PKG (stand-in)"),
-        (
-            LlmRankedPlanner,
-            {"graph": True, "examples": 2},
-            "LLM, ranked ends + PKG + examples (stand-in)",
-        ),
+        (LlmEndsPlanner, {}, "LLM, recognised ends"),
+        (LlmRankedPlanner, {"graph": True, "examples": 2}, "LLM, ranked ends + PKG + examples"),
     ],
 )
 def test_descriptions(kind, llm, name, make):
     planner, _ = make(kind, **llm)
     description = planner.describe()
-    assert description.name == name
+    assert description.name == f"{name} (stand-in)"
     assert description.language_model.model == "stand-in"
     assert description.parameters.keys() == {"step model", "task classifier"}
 

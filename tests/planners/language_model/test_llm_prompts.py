@@ -108,16 +108,9 @@ def test_request_fields():
 
 
 def test_the_key_depends_on_all_that_determines_the_answer():
-    different = [
-        build(RANKED),
-        build(horizon=4),
-        build(seed=1),
-        build(temperature=0.5),
-        build(answer_format="text"),
-        build(extra='{"a": 1}'),
-        build(plans=2),
-        repair_request(build(), "x", "y"),
-    ]
+    different = [build(RANKED), repair_request(build(), "x", "y")]
+    different += [build(horizon=4), build(seed=1), build(temperature=0.5), build(plans=2)]
+    different += [build(answer_format="text"), build(extra='{"a": 1}')]
     keys = {build().key("a"), build().key("b"), *(request.key("a") for request in different)}
     assert len(keys) == 10
     for same in ({"concurrency": 3}, {"retries": 1}, {"timeout": 3.0}, {"budget": 7}):
@@ -157,11 +150,9 @@ def test_valid_answers(text):
     ("text", "problem", "found"),
     [
         ("", "not valid JSON", ()),
-        ("I refuse.", "not valid JSON", ()),
         ("[" * 100_000, "not valid JSON", ()),
         ('{"a":' * 4_000, "not valid JSON", ()),
         ("[0, 1, 3]", "expected an object of step_1, step_2, step_3", ((0, 1, 3),)),
-        (f"Sure! {GOOD} Enjoy.", "not valid JSON", ((0, 1, 3),)),
         (f'{{"step_1": 1}} or {GOOD}', "not valid JSON", ((0, 1, 3),)),
         ("{'step_1': 0, step_2: 1, 'step_3': 3,} ", "not valid JSON", ((0, 1, 3),)),
         (GOOD.replace(": 1", ": 4"), "step_2 is 4, expected one of 0, 1, 3", ()),
