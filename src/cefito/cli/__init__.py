@@ -1,8 +1,4 @@
-"""The command line: thin commands that parse, call one function of the library and print.
-
-Results go to stdout, messages to stderr. An error that a user can act on is one line on stderr and
-exit code 2.
-"""
+"""The command line: thin commands that parse, call one function of the library and print."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["build_app", "main"]
 
-TRACEBACK = "--traceback"
-"""Option of every command: with an error, also show the traceback."""
+TRACEBACK = "--traceback"  # option of every command: with an error, also show the traceback
 
 # Every command by its name: its function or App, and its line in `cefito --help`. A module is
 # imported only when its command is called, so that help is quick and does not load torch.

@@ -1,7 +1,6 @@
 """Safe console output: one line for any error, and text that cannot change the terminal.
 
-Names come from files of others, so characters that move a terminal's cursor or change the direction
-of writing are shown as escapes. Letters that a console cannot show are replaced by similar ones.
+Letters that a console cannot show are replaced by similar ones.
 """
 
 from __future__ import annotations
@@ -156,5 +155,4 @@ def one_line(text: str) -> str:
 
 def show_traceback(problem: BaseException) -> None:
     """Write the traceback of an error to stderr."""
-    lines = traceback.format_exception(problem)
-    sys.stderr.write("".join(printable(line) for line in lines))
+    sys.stderr.write(printable("".join(traceback.format_exception(problem))))

@@ -1,7 +1,4 @@
-"""Convert the values of options: numbers in plain decimal notation, and paths.
-
-`3.7` for a count, `0x10`, `nan` and numbers of thousands of digits are refused.
-"""
+"""Convert the values of options: numbers in plain decimal notation, and paths."""
 
 from __future__ import annotations
 

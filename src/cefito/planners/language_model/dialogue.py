@@ -122,9 +122,8 @@ def ask_all(
 def preview(requests: Sequence[Request], config: LlmConfig, number: int = 0) -> Preview:
     """Return the request of query `number` and the number of requests for all, without asking."""
     if not 0 <= number < len(requests):
-        raise ConfigError(
-            f"window {number}: there are {len(requests):,}, counted from 0.", setting="window"
-        )
+        message = f"window {number}: there are {len(requests):,}, counted from 0."
+        raise ConfigError(message, setting="window")
     with closing(ResponseCache(cache_folder(config))) as cache:
         dialogue = _Dialogue(requests, cache, config)
     request, found = requests[number], dialogue.found.values()
@@ -156,10 +155,7 @@ def _check_budget(dialogue: _Dialogue) -> None:
 
 
 def _ask_missing(
-    dialogue: _Dialogue,
-    cache: ResponseCache,
-    stop: Callable[[], bool] | None,
-    progress: Progress,
+    dialogue: _Dialogue, cache: ResponseCache, stop: Callable[[], bool] | None, progress: Progress
 ) -> None:
     """Complete the missing requests in several threads; the first error ends all."""
     missing = [key for key, completion in dialogue.found.items() if completion is None]

@@ -233,15 +233,14 @@ class LlmPlanner(BasePlanner):
         )
 
     def _reply(self, completion: Completion | None) -> Reply:
-        model, host = self.config.model, Server.of(self.config).host
+        names = self.config.model, Server.of(self.config).host
         if completion is None:
-            return Reply("unasked", model, host)
+            return Reply("unasked", *names)
         valid: Literal["kept", "repaired"] = "repaired" if completion.repaired else "kept"
         responses = completion.responses
         return Reply(
             valid if completion.sequences else "replaced",
-            model,
-            host,
+            *names,
             key=completion.key,
             served=responses[-1].served,
             asked=responses[-1].asked,

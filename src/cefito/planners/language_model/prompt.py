@@ -1,7 +1,6 @@
 """Requests to a language model: prompts that are equal to the letter for equal queries.
 
-Each action is named once, as `id: name`, and answers are ids, since data sets have several actions
-of one name.
+Answers are ids, since data sets have several actions of one name.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from cefito.planners.language_model.settings import LlmConfig
 
 __all__ = ["PROMPT_VERSION", "Names", "Request", "first_request", "repair_request"]
 
-PROMPT_VERSION = 1
-"""Version of the wording below; raised with every change."""
+PROMPT_VERSION = 1  # of the wording below; raised with every change
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,8 @@ def _instructions(context: PromptContext, horizon: int, plans: int) -> str:
         if context.fixed_ends
         else "What is recognised may be wrong: choose every step so that the whole is likeliest."
     )
-    one = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
-    form, many = one, ""
+    form = one = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
+    many = ""
     if plans > 1:
         form = "{" + ", ".join(f'"plan_{plan}": {one}' for plan in range(1, plans + 1)) + "}"
         many = f" Give {plans} different plans, the likeliest first."
@@ -139,12 +137,8 @@ def _ids(actions: Sequence[int]) -> str:
 
 def _schema(choices: Sequence[Sequence[int]], plans: int) -> dict[str, Any]:
     """Return the JSON schema of an answer: every step required, with its allowed ids."""
-    one = _object(
-        {
-            f"step_{step}": {"type": "integer", "enum": list(allowed)}
-            for step, allowed in enumerate(choices, 1)
-        }
-    )
+    steps = [{"type": "integer", "enum": list(allowed)} for allowed in choices]
+    one = _object({f"step_{step}": allowed for step, allowed in enumerate(steps, 1)})
     return one if plans == 1 else _object({f"plan_{plan}": one for plan in range(1, plans + 1)})
 
 

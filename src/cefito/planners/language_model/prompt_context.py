@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 __all__ = ["PromptContext", "Ranked", "most_probable", "probable_successors"]
 
-Ranked = tuple[tuple[int, float], ...]
-"""Ids with their probabilities, most probable first."""
+Ranked = tuple[tuple[int, float], ...]  # ids with their probabilities, most probable first
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,5 @@
 """The server of language models: its address, its key, and one request to it.
 
-Environment variables override what a run's settings say:
-
-OPENAI_BASE_URL, OPENAI_API_KEY   a server and its key, as everywhere with the openai SDK; the key
-                                  is sent to this server and to no other
-CEFITO_LLM_BASE_URL               a server to ask instead of the one that the settings name
-CEFITO_LLM_BUDGET                 maximum requests of one planning, instead of `llm.budget`
-CEFITO_LLM_CACHE                  folder of the response cache, instead of `llm.cache`
-
 Keys are read from the environment only: a run of someone else may name any server.
 """
 
@@ -33,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KEY", "Server", "budget", "cache_folder", "check_settings"]
 
-KEY = "OPENAI_API_KEY"
-_URL, _OWN_URL = "OPENAI_BASE_URL", "CEFITO_LLM_BASE_URL"
+KEY, _URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"  # the key is sent to this server and to no other
+_OWN_URL = "CEFITO_LLM_BASE_URL"  # these three override a run's settings
 _BUDGET, _CACHE = "CEFITO_LLM_BUDGET", "CEFITO_LLM_CACHE"
 _OPENAI = "https://api.openai.com/v1"
 _SHOWN = 300  # characters of a server's message that are repeated

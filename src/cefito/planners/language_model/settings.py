@@ -15,10 +15,7 @@ __all__ = ["LlmConfig", "LlmSettings"]
 
 
 class LlmConfig(Settings):
-    """The language model, the content of its prompts, and the limits on requests.
-
-    Environment variables override some of these, see `cefito.planners.language_model.server`.
-    """
+    """The language model, its prompts, and limits; environment variables override some."""
 
     model: str = ""  # as its server calls it; required
     base_url: str = ""  # of the server, including "/v1"; empty to use the environment's
@@ -53,9 +50,6 @@ class LlmConfig(Settings):
 
 
 class LlmSettings(ClassifierSettings, PkgSettings):
-    """Settings sections of the language-model planners.
-
-    The PKG sections configure the step model, which recognises both ends, and the graph.
-    """
+    """Settings of the language-model planners; PKG's are of the step model and the graph."""
 
     llm: LlmConfig = LlmConfig()
