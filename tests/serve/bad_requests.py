@@ -93,7 +93,7 @@ SOURCES = (
     Bad("a number too large to compute with", observed([1e20] * 8), "too large"),
     Bad("NaN in base64", observed(packed(*[float("nan")] * 8)), "holds nan"),
     Bad("not base64", observed("!!!!"), "is not base64"),
-    Bad("base64 of 3 bytes", observed("AAAA"), "expected four for each"),
+    Bad("base64 of 3 bytes", observed("AAAA"), "base64 holds 3 bytes"),
     Bad("base64 of nothing", observed(""), "holds 0 bytes"),
     Bad("a path as observation", observed("/etc/passwd"), ""),
     Bad("a path as video", video(id="/etc/passwd"), "no video of id"),

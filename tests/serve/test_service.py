@@ -290,7 +290,7 @@ def test_no_data_set(serving, place):
     without = serving(datasets=())
     problem = refused(without, run="tea", video={"id": place.world.videos[0].video_id})
     assert problem["detail"] == (
-        "no data set is open for the run 'tea' (horizon 3). Send the observations themselves."
+        "no data set is open for the run 'tea' (horizon 3). Send observations themselves."
     )
     assert without.get("/v1/videos", params={"run": "tea"}).json()["total"] == 0
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-
 from cefito.batch.query_rows import QueryRow, QuerySettings, query_from_row
 from cefito.batch.sources import Row
 from cefito.data.taxonomy import Taxonomy
@@ -126,15 +124,12 @@ def _plan(run: Run, queries: Sequence[QueryRow], settings: QuerySettings) -> lis
 
 
 def _plan_together(run: Run, queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer]:
-    tasks = [query.task for query in queries if query.task is not None]
+    observed = [
+        query.query if query.task is None else query.query.with_task(query.task)
+        for query in queries
+    ]
     together, constraints = prepare_query(
-        run,
-        Queries(
-            initial=np.concatenate([query.query.initial for query in queries]),
-            goal=np.concatenate([query.query.goal for query in queries]),
-            tasks=np.array(tasks, dtype=np.int64) if tasks else None,
-        ),
-        constraints=queries[0].constraints,
+        run, Queries.concatenate(observed), constraints=queries[0].constraints
     )
     try:
         found = run.planner.plan(together, settings.top_k, constraints=constraints)

@@ -62,11 +62,8 @@ def embed_actions(
         given = {"prompt": prompt, "layer": layer, "revision": revision, "normalise": normalise}
         for setting, value in given.items():
             if value not in (None, False):
-                raise ConfigError(
-                    f"{encoder}: is a file of embeddings, which are used unchanged; prompt, "
-                    "layer, revision and normalise do not go with it. Leave them out.",
-                    setting=setting,
-                )
+                message = f"{encoder}: a file of embeddings is used unchanged. Leave out {setting}."
+                raise ConfigError(message, setting=setting)
         vectors = read_embeddings(path, actions=len(names))
         made_with = dict.fromkeys(("layer", "prompt", "normalisation"), "as given")
         return vectors, {"model": path.name, "revision": f"sha256:{sha256(path)}", **made_with}

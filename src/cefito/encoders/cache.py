@@ -1,7 +1,6 @@
-"""Cache of text embeddings, so that each text is encoded once.
+"""Cache of text embeddings: a folder with one safetensors file per encoder description.
 
-The cache is a folder with one safetensors file per encoder description (model, revision, layer,
-prompt, normalisation), with one vector per text under the text's digest. It may be deleted.
+It holds one vector per text under the text's digest, and may be deleted.
 """
 
 from __future__ import annotations
@@ -43,12 +42,7 @@ class CachedText:
     """A text encoder that passes only new texts to another encoder.
 
     The cache key of a vector is the text and the encoder's description. The device and the batch of
-    the first computation change a vector by float rounding only. A damaged file counts as empty and
-    is replaced.
-
-    Attributes:
-        encoder: The other encoder.
-        folder: Folder of the cache.
+    the first computation change a vector by float rounding only. A damaged file is replaced.
     """
 
     def __init__(self, encoder: TextEncoder, *, folder: Path | None = None) -> None:
@@ -66,11 +60,8 @@ class CachedText:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            raise ConfigError(
-                f"{self.folder}: the cache cannot be made ({problem.strerror}). Choose another "
-                "folder or go without a cache.",
-                setting="cache",
-            ) from problem
+            message = f"{self.folder}: cannot be made ({problem.strerror}). Choose another folder."
+            raise ConfigError(message, setting="cache") from problem
         path = self.path
         keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
         stored = _read(path)

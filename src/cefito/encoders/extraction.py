@@ -28,17 +28,11 @@ _SETTINGS = "extract.json"  # beside the features: their encoder and sampling
 
 @dataclass(kw_only=True)
 class Extraction:
-    """Outcome of an extraction; videos are named by their paths in the folder.
-
-    Attributes:
-        written: Videos whose features were written now.
-        kept: Videos whose features existed.
-        failed: Videos that could not be read, and why.
-    """
+    """Outcome of an extraction; videos are named by their paths in the folder."""
 
     written: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)  # whose features existed
+    failed: dict[str, str] = field(default_factory=dict)  # that could not be read, and why
 
 
 def extract_videos(
@@ -109,9 +103,7 @@ def _videos(source: Path) -> list[str]:
     """Return the paths of the videos below a folder, ascending, or the name of the one video."""
     if not source.is_dir():
         if not source.exists():
-            raise DataError(
-                f"{source}: no such file or folder. Give a video or a folder of videos."
-            )
+            raise DataError(f"{source}: no such file or folder. Give a video or a folder of them.")
         return [source.name]
     names = sorted(
         path.relative_to(source).as_posix()
@@ -119,17 +111,13 @@ def _videos(source: Path) -> list[str]:
         if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
     )
     if not names:
-        raise DataError(
-            f"{source}: holds no videos. Expected files that end in {', '.join(SUFFIXES)}."
-        )
+        raise DataError(f"{source}: holds no videos. Expected endings: {', '.join(SUFFIXES)}.")
     stems: dict[str, str] = {}
     for name in names:
         other = stems.setdefault(str(Path(name).with_suffix("")), name)
         if other != name:
-            raise ConfigError(
-                f"{source}: '{other}' and '{name}' would be written to the same file. Rename or "
-                "move one."
-            )
+            both = f"'{other}' and '{name}'"
+            raise ConfigError(f"{source}: {both} would be written to the same file. Rename one.")
     return names
 
 
@@ -138,23 +126,18 @@ def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]
     path = target / _SETTINGS
     if not path.exists():
         if existing:
-            raise ConfigError(
-                f"{existing[0]}: exists, but not {path}, which would say how it was made. Choose "
-                "another folder or move it away."
-            )
+            what = f"{existing[0]}: exists, but not {path}, which would say how it was made"
+            raise ConfigError(f"{what}. Choose another folder or move it away.")
         _make_folder(target)
         write_json(path, settings)
         return
-    found = read_json(
-        path, "Choose another folder, or remove this file and the features beside it."
-    )
+    remedy = "Choose another folder, or remove this file and the features beside it."
+    found = read_json(path, remedy)
     found = found if isinstance(found, dict) else {}
     for name in (*settings, *found):
         if found.get(name) != settings.get(name):
-            raise ConfigError(
-                f"{path}: the features there were made with {name} = {found.get(name)}, not "
-                f"{settings.get(name)}. Choose another folder, or remove it."
-            )
+            both = f"{name} = {found.get(name)}, not {settings.get(name)}"
+            raise ConfigError(f"{path}: the features there were made with {both}. {remedy}")
 
 
 def _make_folder(path: Path) -> None:

@@ -38,29 +38,19 @@ Frame = TypeVar("Frame")
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How the clip of a second is made.
+    """How the clip of a second is made; numbers out of range raise ConfigError.
 
     The clip of second s has `frames` frames, `rate` per second, in the middle of [s, s + 1). With
     `rate` = `frames` it covers exactly this second; with a lower rate it reaches into its
-    neighbours. The sampling of the published features is not documented, except that they have one
-    vector per second, of clips of 32 (or 16) frames.
-
-    Attributes:
-        frames: Frames per clip; one for image encoders, which see the middle of each second.
-        rate: Frames per second; without meaning for clips of one frame.
-        size: Height and width in pixels: the short side is scaled to it, the long one cut about the
-            middle. None, for clips of one frame, leaves pictures whole at their own size.
-
-    Raises:
-        ConfigError: A number is out of range.
+    neighbours. Of the published features, it is only known that they have one vector per second.
     """
 
-    frames: int = 32
-    rate: float = 32.0
+    frames: int = 32  # one for image encoders, which see the middle of each second
+    rate: float = 32.0  # frames per second; without meaning for clips of one frame
+    # the short side is scaled to it, the long one cut about the middle; None leaves pictures whole
     size: int | None = 224
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         if not 1 <= self.frames <= 256:
             problem = f"{self.frames} frames a clip: expected a number from 1 to 256, such as 32."
         elif not 0.1 <= self.rate <= 1000:
@@ -86,22 +76,13 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoInfo:
-    """Properties of a video that are known before decoding.
-
-    Attributes:
-        path: The file.
-        origin: Time of the file's clock at second 0.
-        duration: Second at which the last frame ends.
-        aspect: Width of a pixel over its height.
-        timed: Whether its packets have times; otherwise frames are counted, and everything is
-            decoded from the start.
-    """
+    """Properties of a video that are known before decoding."""
 
     path: Path
-    origin: float
-    duration: float
-    aspect: float
-    timed: bool
+    origin: float  # time of the file's clock at second 0
+    duration: float  # second at which the last frame ends
+    aspect: float  # width of a pixel over its height
+    timed: bool  # packets have times; otherwise frames are counted, decoded from the start
 
     @property
     def seconds(self) -> int:
@@ -110,13 +91,7 @@ class VideoInfo:
 
 
 def probe(path: Path) -> VideoInfo:
-    """Read through a video without decoding it.
-
-    Raises:
-        ConfigError: PyAV is not installed.
-        DataError: The file is missing, not a video, without pictures, or much shorter than
-            announced.
-    """
+    """Read through a video without decoding it (DataError if damaged or much too short)."""
     with _opened(path) as (container, stream):
         # FFmpeg counts microseconds here; PyAV says None where the format has no clock
         origin = (container.start_time or 0) / 1e6
@@ -135,19 +110,15 @@ def probe(path: Path) -> VideoInfo:
                 if stamp is None:
                     timed, time = False, origin + counted * step
                 if counted and time - end > _LONGEST_FRAME:
-                    raise DataError(
-                        f"{path}: its timestamps jump from second {end - origin:.1f} to second "
-                        f"{time - origin:.1f}. {_REMEDY}"
-                    )
+                    jump = f"from second {end - origin:.1f} to second {time - origin:.1f}"
+                    raise DataError(f"{path}: its timestamps jump {jump}. {_REMEDY}")
                 end, counted = max(end, time + (length or step)), counted + 1
         if not counted:
             raise DataError(f"{path}: its video stream is empty. {_REMEDY}")
         missing = announced - (max(reached, end) - origin)
         if missing > max(_ALLOWED_LOSS[0], _ALLOWED_LOSS[1] * announced):
-            raise DataError(
-                f"{path}: is truncated: it ends at second {announced - missing:.1f}, but announces "
-                f"{announced:.1f} seconds. {_REMEDY}"
-            )
+            end = f"{announced - missing:.1f}, but announces {announced:.1f} seconds"
+            raise DataError(f"{path}: is truncated: it ends at second {end}. {_REMEDY}")
         aspect = float(stream.sample_aspect_ratio or 1)
         return VideoInfo(
             path=path, origin=origin, duration=end - origin, aspect=aspect, timed=timed
@@ -155,10 +126,7 @@ def probe(path: Path) -> VideoInfo:
 
 
 def glance(path: Path) -> VideoInfo:
-    """Return what a video's header says, or `probe` it if that lacks the duration.
-
-    For errors see `probe`.
-    """
+    """Return what a video's header says, or `probe` it if that lacks the duration."""
     with _opened(path) as (container, stream):
         if container.duration:
             return VideoInfo(
@@ -172,19 +140,10 @@ def glance(path: Path) -> VideoInfo:
 
 
 def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Iterator[Tensor]:
-    """Yield the clips of some seconds of a video; only their frames are decoded and held.
+    """Yield the clips of some ascending seconds of a video; only their frames are held.
 
-    Args:
-        video: From `probe`.
-        seconds: Ascending, without repeats, below `video.seconds`.
-        sampling: How a clip is made. Before the start and after the end of the video, the first or
-            last picture is repeated.
-
-    Yields:
-        uint8 [3, frames, size, size], RGB; of the video's height and width if `size` is None.
-
-    Raises:
-        DataError: The video cannot be decoded; the message names the second.
+    A clip is uint8 [3, frames, size, size], RGB; of the video's height and width if `size` is None.
+    Before the start and after the end of the video, the first or last picture is repeated.
     """
     groups: list[list[int]] = []
     for second in seconds:
@@ -210,15 +169,10 @@ def gather(
     sampling: Sampling,
     picture: Callable[[Frame], Tensor],
 ) -> Iterator[list[Tensor]]:
-    """Yield the `sampling.frames` pictures of each second's clip.
+    """Yield the `sampling.frames` pictures of each second's clip; times and seconds ascend.
 
-    The picture at a time is the last frame that has begun by then.
-
-    Args:
-        frames: (time, frame), times ascending.
-        seconds: Ascending.
-        sampling: How a clip is made.
-        picture: Converts a frame; called at most once per frame, and only for frames in a clip.
+    The picture at a time is the last frame that has begun by then. `picture` converts a frame; it
+    is called at most once per frame, and only for frames in a clip.
     """
     waiting = deque((sampling.times(second), list[Tensor]()) for second in seconds)
     shown: Frame | None = None
@@ -286,9 +240,8 @@ def _decoded(
                     else:
                         time = time + step if time > -math.inf else 0.0
                     if frame.is_corrupt:
-                        raise DataError(
-                            f"{video.path}: is damaged at second {max(time, 0):.1f}. {_REMEDY}"
-                        )
+                        fault = f"is damaged at second {max(time, 0):.1f}"
+                        raise DataError(f"{video.path}: {fault}. {_REMEDY}")
                     yield time, frame
 
 
@@ -299,15 +252,12 @@ def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         import av
         from av.stream import Disposition
     except ImportError as problem:
-        raise ConfigError(
-            "reading videos needs PyAV, which is not installed here. Run: pip install "
-            "'cefito[video]'"
-        ) from problem
+        message = "reading videos needs PyAV, which is not installed. Run: pip install"
+        raise ConfigError(f"{message} 'cefito[video]'") from problem
     if not path.is_file():
         raise DataError(f"{path}: no such file. Give the path of a video.")
-    with _faults(
-        path, lambda: "cannot be opened as a video; it is truncated, damaged or of another kind"
-    ):
+    fault = "cannot be opened as a video; it is truncated, damaged or of another kind"
+    with _faults(path, lambda: fault):
         # absolute: a colon in the name is not a protocol; tags may be in any encoding
         container = av.open(str(path.absolute()), metadata_errors="replace")
     with container:
@@ -318,10 +268,8 @@ def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         ]
         if not streams:
             kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
-            raise DataError(
-                f"{path}: has no video stream (streams found: {kinds}). Give a file with moving "
-                "pictures."
-            )
+            found = f"has no video stream (streams found: {kinds})"
+            raise DataError(f"{path}: {found}. Give a file with moving pictures.")
         yield container, streams[0]
 
 

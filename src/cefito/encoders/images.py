@@ -127,10 +127,9 @@ class PretrainedImages:
         import torch
 
         if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
-            raise DataError(
-                f"pictures: hold values from {float(images.min()):.4g} to "
-                f"{float(images.max()):.4g}; expected 0 to 1. Divide 8-bit values by 255."
-            )
+            low, high = float(images.min()), float(images.max())
+            found = f"hold values from {low:.4g} to {high:.4g}"
+            raise DataError(f"pictures: {found}; expected 0 to 1. Divide 8-bit values by 255.")
         model, layer = self._model, self.pretrained.layer
         width = "projection_dim" if layer == "projected" else "hidden_size"
         rows = [np.zeros((0, getattr(model.config, width)), np.float32)]
@@ -176,24 +175,17 @@ def load_image(path: Path | str) -> Tensor:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as opened:
                 if opened.mode.startswith(("I", "F")):
-                    raise DataError(
-                        f"{path}: has more than 8 bits a channel (mode {opened.mode}). Save it "
-                        "with 8."
-                    )
+                    raise DataError(f"{path}: has more than 8 bits a channel. Save it with 8.")
                 picture = ImageOps.exif_transpose(opened).convert("RGB")
-    except FileNotFoundError as problem:
-        raise DataError(f"{path}: no such file. Give a picture.") from problem
-    except UnidentifiedImageError as problem:
-        raise DataError(
-            f"{path}: is not a picture of a known format. Save it as JPEG or PNG."
-        ) from problem
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as problem:
         raise DataError(f"{path}: is too large ({problem}). Make it smaller.") from problem
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as problem:
-        # Pillow raises SyntaxError for broken PNGs
-        raise DataError(
-            f"{path}: cannot be read as a picture ({problem}). Make or copy it again."
-        ) from problem
+        fault = f"cannot be read as a picture ({problem}). Make or copy it again."
+        if isinstance(problem, FileNotFoundError):
+            fault = "no such file. Give a picture."
+        elif isinstance(problem, UnidentifiedImageError):
+            fault = "is not a picture of a known format. Save it as JPEG or PNG."
+        raise DataError(f"{path}: {fault}") from problem  # SyntaxError is of broken PNGs
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div_(255)
 
 
@@ -241,21 +233,16 @@ def observations_from_images(
             f"{str(record.get('weights'))[:12]})"
             for record in (made_with, described)
         )
-        raise ConfigError(
-            f"the run was trained on features of {trained}, the pictures would be encoded by "
-            f"{given}. Give the same model, or extract features with this one and train on them.",
-            setting="encoder",
-        )
+        fault = f"features of {trained}, the pictures would be encoded by {given}"
+        message = f"the run was trained on {fault}. Give the same model."
+        raise ConfigError(message, setting="encoder")
     vectors = encode_pictures([initial, goal], encoder)  # [2, D]
     width = vectors.shape[1]
     size = width if size is None else size
     if size % width or size // width % 2 == 0:
-        raise ConfigError(
-            f"the run takes observations of {size} numbers, a picture encoded by "
-            f"{described['model']} gives {width}; expected as many, or an odd multiple for several "
-            "seconds. Its data set was made with another encoder: give that one, or train on "
-            "features of this one.",
-            setting="encoder",
-        )
+        fault = f"{size} numbers, a picture encoded by {described['model']} gives {width}"
+        remedy = "expected as many, or an odd multiple for several seconds. Give the same encoder."
+        message = f"the run takes observations of {fault}; {remedy}"
+        raise ConfigError(message, setting="encoder")
     first, second = np.tile(vectors, size // width)
     return first, second

@@ -1,7 +1,6 @@
-"""Preparation of pictures for an image model: resizing, cropping, normalising.
+"""Preparation of pictures for an image model, as its preprocessor_config.json describes it.
 
-A model's preprocessor_config.json describes it; torch alone does it, for picture files and video
-frames alike. Results differ from Pillow's own resizing by its rounding to whole grey levels.
+Results differ from Pillow's own resizing by its rounding to whole grey levels.
 """
 
 from __future__ import annotations
@@ -24,20 +23,12 @@ _RESAMPLING = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
 @dataclass(frozen=True)
 class Preparation:
-    """How a model's pictures are prepared.
+    """How a model's pictures are prepared."""
 
-    Attributes:
-        resize: Pixels of the shorter side, or (height, width), or None to leave the size.
-        crop: Height and width cut from the middle, or None.
-        resampling: "bilinear" or "bicubic".
-        mean: Mean of each channel, subtracted.
-        std: Standard deviation of each channel, divided by.
-    """
-
-    resize: int | tuple[int, int] | None
-    crop: tuple[int, int] | None
-    resampling: str
-    mean: tuple[float, ...]
+    resize: int | tuple[int, int] | None  # shorter side or (height, width); None leaves the size
+    crop: tuple[int, int] | None  # height and width cut from the middle
+    resampling: str  # "bilinear" or "bicubic"
+    mean: tuple[float, ...]  # of each channel
     std: tuple[float, ...]
 
     @classmethod
@@ -66,10 +57,8 @@ class Preparation:
                 std=std,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise ConfigError(
-                f"{path}: does not say how pictures are prepared ({problem!r}). Expected size, "
-                "crop_size, resample 2 or 3, image_mean and image_std. Copy the file again."
-            ) from problem
+            fault = f"does not say how pictures are prepared ({problem!r})"
+            raise ConfigError(f"{path}: {fault}. Copy the file of the model again.") from problem
 
     def apply(self, images: Tensor) -> Tensor:
         """Resize, crop and normalise pictures [B, 3, H, W] from 0 to 1: (x − mean) / std."""

@@ -1,8 +1,6 @@
 """Pretrained models from a folder or the Hugging Face hub, loaded completely or not at all.
 
-Models from the hub are fetched into a folder first; everything is loaded from folders. Weights are
-read from safetensors, or if a model has none from a torch file with `weights_only`; code of a model
-is never run.
+Weights are safetensors or else torch files, read as weights only; code of a model is never run.
 """
 
 from __future__ import annotations
@@ -38,21 +36,12 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 @dataclass(frozen=True)
 class Pretrained:
-    """The files of a model and the layer to read.
+    """The files of a model and the layer to read; equal names and revisions: equal vectors."""
 
-    Attributes:
-        name: Name on the hub, or of the folder.
-        folder: Folder of the files.
-        revision: Commit on the hub, or "sha256:" and a digest of the files in a local folder: equal
-            names and revisions mean equal vectors.
-        kind: Kind of the model ("clip", "t5", "dinov2").
-        layer: Layer whose vectors are read.
-    """
-
-    name: str
+    name: str  # on the hub, or of the folder
     folder: Path
-    revision: str
-    kind: str
+    revision: str  # commit on the hub, or "sha256:" and a digest of the files of a local folder
+    kind: str  # "clip", "t5" or "dinov2"
     layer: str
 
     @property
@@ -62,66 +51,42 @@ class Pretrained:
 
 
 def find_pretrained(
-    model: str | Path,
+    model: str | Path,  # a key of `models`, a folder, or a name on the hub
     *,
-    models: Mapping[str, str],
+    models: Mapping[str, str],  # names on the hub by short name
     kinds: Mapping[str, str],
     layers: Mapping[str, Mapping[str, str]],
     layer: str | None = None,
     revision: str | None = None,
 ) -> Pretrained:
-    """Find a model's files, in a folder or on the hub.
+    """Find a model's files, in a folder or on the hub, whose files are fetched once (ConfigError).
 
-    Files of the hub are fetched once; without a connection, earlier fetched ones are used.
-
-    Args:
-        model: A key of `models`, a folder, or a name on the hub ("openai/clip-vit-large-patch14").
-        models: Names on the hub by short name.
-        kinds: Supported kinds by the `model_type` of config.json.
-        layers: Layers of each kind with their descriptions; the first is the default.
-        layer: The layer to read.
-        revision: Branch, tag or commit on the hub; its main branch by default.
-
-    Raises:
-        ConfigError: No such folder, no model in it, the hub cannot be reached or has no such model,
-            a model of another kind, or an unknown layer.
+    `kinds` are by the `model_type` of config.json; the first of a kind's layers is the default.
     """
     short, path = str(model), Path(model).expanduser()
     name = models.get(short, short)
     local = short not in models and path.exists()
     if local:
         if revision is not None:
-            raise ConfigError(
-                f"revision '{revision}': {model} is a folder, which has no revisions. Leave it "
-                "out.",
-                setting="revision",
-            )
+            message = f"revision '{revision}': {model} is a folder, which has no revisions."
+            raise ConfigError(f"{message} Leave it out.", setting="revision")
         folder, name = path, path.resolve().name
     elif _HUB_NAME.fullmatch(name):
         folder = _fetch(name, revision, "" if short in models else "no such folder here, and it ")
     else:
-        raise ConfigError(
-            f"{model}: no such folder, and not a name of a model. Give one of {', '.join(models)}, "
-            "the folder of a model, or its name on the Hugging Face hub (OWNER/MODEL)."
-        )
-    config = read_json(
-        folder / "config.json",
-        "Give the folder of a model, as save_pretrained of transformers writes it.",
-        ConfigError,
-    )
+        remedy = f"Give one of {', '.join(models)}, the folder of a model, or OWNER/MODEL of a hub."
+        raise ConfigError(f"{model}: no such folder, and not a name of a model. {remedy}")
+    remedy = "Give the folder of a model, as save_pretrained of transformers writes it."
+    config = read_json(folder / "config.json", remedy, ConfigError)
     kind = str(config.get("model_type")) if isinstance(config, dict) else ""
     place = str(folder) if local else name
     if kind not in kinds:
-        raise ConfigError(
-            f"{place}: is a model of type '{kind}'; expected one of "
-            f"{', '.join(dict.fromkeys(kinds.values()))}. Give another model."
-        )
+        known = ", ".join(dict.fromkeys(kinds.values()))
+        raise ConfigError(f"{place}: is a model of type '{kind}'; expected one of {known}.")
     choices = layers[kinds[kind]]
     layer = next(iter(choices)) if layer is None else layer
     if layer not in choices:
-        raise ConfigError(
-            f"layer '{layer}': {place} has {', '.join(choices)}. Choose one of these."
-        )
+        raise ConfigError(f"layer '{layer}': {place} has {', '.join(choices)}. Choose one.")
     files = sorted(path for pattern in (*_SMALL, *_WEIGHTS) for path in folder.glob(pattern))
     revision = f"sha256:{_digest(files)}" if local else folder.name
     return Pretrained(name, folder, revision, kinds[kind], layer)
@@ -136,10 +101,7 @@ def _digest(paths: Iterable[Path]) -> str:
 
 
 def weights_digest(folder: Path) -> str:
-    """Return one hash over all that a picture's vector depends on: weights and preparation.
-
-    It is equal for a snapshot from the hub and a copy of it, whatever other files the folder has.
-    """
+    """Return one hash over all that a picture's vector depends on: weights and preparation."""
     found = (sorted(folder.glob(pattern)) for pattern in _WEIGHTS)
     weights = next((paths for paths in found if paths), [])
     preparation = (folder / name for name in PREPARATION_FILES)
@@ -154,12 +116,10 @@ def _fetch(name: str, revision: str | None, note: str) -> Path:
         raise missing_package(problem) from problem
     try:
         for weights in _WEIGHTS:  # torch files only if there are no safetensors
+            wanted = [*_SMALL, weights]
             folder = Path(
                 snapshot_download(
-                    name,
-                    revision=revision,
-                    allow_patterns=[*_SMALL, weights],
-                    ignore_patterns=["*/*"],
+                    name, revision=revision, allow_patterns=wanted, ignore_patterns=["*/*"]
                 )
             )
             if any(folder.glob(weights)):
@@ -168,19 +128,13 @@ def _fetch(name: str, revision: str | None, note: str) -> Path:
         raise ConfigError(
             f"{name}{'@' + revision if revision else ''}: {note}could not be fetched from the "
             f"Hugging Face hub ({short_reason(problem)}). On a machine with a connection, "
-            f"run: hf download {name} --local-dir FOLDER; then copy FOLDER here and give it "
-            "instead of the name."
+            f"run: hf download {name} --local-dir FOLDER; then give a copy of FOLDER instead."
         ) from problem
     return folder
 
 
 def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> Any:
-    """Load a model of transformers, by the name of its class, in single precision for evaluation.
-
-    Raises:
-        ConfigError: Transformers is not installed; weights are missing, of other shapes, truncated,
-            or pickled.
-    """
+    """Load a model of transformers, by the name of its class, in single precision to evaluate."""
     try:
         import transformers
     except ImportError as problem:
@@ -195,16 +149,11 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
                 output_loading_info=True,
             )
         except Exception as problem:  # of transformers, safetensors, torch and pickle
-            raise ConfigError(
-                f"{pretrained.place}: no {architecture} could be loaded "
-                f"({short_reason(problem)}). Copy the model again."
-            ) from problem
-    if report["missing_keys"]:
-        names = sorted(report["missing_keys"])
-        raise ConfigError(
-            f"{pretrained.place}: its weights lack {len(names)} tensors that {architecture} needs, "
-            f"the first is {names[0]}. Give a folder that holds the whole model."
-        )
+            fault = f"no {architecture} could be loaded ({short_reason(problem)})"
+            raise ConfigError(f"{pretrained.place}: {fault}. Copy the model again.") from problem
+    if names := sorted(report["missing_keys"]):
+        fault = f"its weights lack {len(names)} tensors that {architecture} needs"
+        raise ConfigError(f"{pretrained.place}: {fault}, the first is {names[0]}. Copy them all.")
     # some models are stored in half precision
     return model.float().eval().requires_grad_(False).to(device)
 
@@ -234,7 +183,5 @@ def short_reason(problem: Exception) -> str:
 def missing_package(problem: ImportError) -> ConfigError:
     """Return the error that names the extra that contains a package."""
     package = problem.name or "transformers"
-    return ConfigError(
-        f"encoders need the package {package}, which is not installed or cannot be loaded "
-        f"({problem}). Install it: pip install cefito[text]"
-    )
+    message = f"encoders need the package {package}, which cannot be loaded ({problem})"
+    return ConfigError(f"{message}. Run: pip install cefito[text]")

@@ -1,8 +1,6 @@
-"""S3D-G, the video network of MIL-NCE (HowTo100M); its output is the benchmarks' observation.
+"""S3D-G, the video network of MIL-NCE; layers and names match antoine77340/S3D_HowTo100M.
 
-Layers and parameter names match the released checkpoint `s3d_howto100m.pth` (project
-antoine77340/S3D_HowTo100M, Apache-2.0), which `load_s3d` reads without its text network. Shapes in
-comments are [B, channels, F, H, W] for the usual clips [B, 3, 32, 224, 224].
+Shapes in comments are [B, channels, F, H, W] for the usual clips [B, 3, 32, 224, 224].
 """
 
 from __future__ import annotations
@@ -37,10 +35,7 @@ _MIXED = {
     "mixed_5b": (832, 256, 160, 320, 32, 128, 128),
     "mixed_5c": (832, 384, 192, 384, 48, 128, 128),
 }
-_REMEDY = (
-    "Fetch s3d_howto100m.pth (project antoine77340/S3D_HowTo100M) by 'cefito data download s3d "
-    "FOLDER', give its path."
-)
+_REMEDY = "Fetch s3d_howto100m.pth by 'cefito data download s3d FOLDER', give its path."
 
 
 class _Convolution(nn.Module):
@@ -115,13 +110,9 @@ class _Mixed(nn.Module):
 
 
 class S3D(nn.Module):
-    """The network, with random weights until others are loaded.
+    """The network, with random weights until others are loaded."""
 
-    Attributes:
-        dim: Size of the output, 512.
-    """
-
-    dim = 512
+    dim = 512  # size of the output
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,14 +125,7 @@ class S3D(nn.Module):
         self.fc = nn.Linear(1024, self.dim)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Encode clips into the joint space of video and text.
-
-        Args:
-            clips: RGB in [0, 1], [B, 3, F, H, W] with even F, H and W.
-
-        Returns:
-            Vectors [B, 512].
-        """
+        """Return vectors [B, 512] of clips [B, 3, F, H, W], RGB in [0, 1], even F, H and W."""
         embeddings: Tensor = self.fc(self.pooled(clips))
         return embeddings
 
@@ -163,13 +147,7 @@ class S3D(nn.Module):
 
 
 class S3DEncoder:
-    """S3D with weights from a file, as a video encoder.
-
-    Args:
-        weights: As for `load_s3d`.
-        sampling: How clips are made, with even numbers of frames and pixels (else ConfigError).
-        device: A torch device.
-    """
+    """S3D with weights from a file, as a video encoder of clips of even sizes (ConfigError)."""
 
     def __init__(
         self, weights: Path, *, sampling: Sampling | None = None, device: torch.device | str = "cpu"
@@ -178,10 +156,7 @@ class S3DEncoder:
         sizes = {"frames a clip": self.sampling.frames, "pixels": self.sampling.size}
         for what, number in sizes.items():
             if number is None or number % 2:
-                raise ConfigError(
-                    f"{number} {what}: S3D takes even numbers only, such as 32 frames of 224 "
-                    "pixels."
-                )
+                raise ConfigError(f"{number} {what}: S3D takes even numbers only, such as 32.")
         self.network = load_s3d(weights).to(device)
         self.device = device
         self._description = {"model": "s3d", "weights": sha256(weights)}
@@ -220,26 +195,16 @@ def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
 
 
 def load_s3d(path: Path) -> S3D:
-    """Load the network with the released weights, in evaluation mode on the CPU.
-
-    The file is `s3d_howto100m.pth`, or any checkpoint of the same names and shapes; the text
-    network in it is ignored.
-
-    Raises:
-        RunError: No such file, not a checkpoint, or names or shapes differ; nothing pickled in it
-            is run.
-    """
+    """Load `s3d_howto100m.pth`, without its text network, to evaluate (RunError)."""
     network, state = S3D(), _read(path)
     state = {name: state[name] for name in state if not str(name).startswith("text_module.")}
     expected = network.state_dict()
     names = {**expected, **state}
     wrong = [name for name in names if _shape(state, name) != _shape(expected, name)]
     if wrong:
-        name = wrong[0]
-        raise RunError(
-            f"{path}: is not the S3D network: {len(wrong)} names or shapes differ, the first is "
-            f"{name} ({_shape(state, name)} instead of {_shape(expected, name)}). {_REMEDY}"
-        )
+        first = f"{wrong[0]} ({_shape(state, wrong[0])} instead of {_shape(expected, wrong[0])})"
+        fault = f"is not the S3D network: {len(wrong)} names or shapes differ, the first is {first}"
+        raise RunError(f"{path}: {fault}. {_REMEDY}")
     network.load_state_dict(state)
     return network.eval()
 
@@ -256,24 +221,14 @@ def _read(path: Path) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickle protocols
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        OSError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        KeyError,
-        pickle.UnpicklingError,
-    ) as problem:
-        reason = str(problem).split("\n")[0]
+    except Exception as problem:  # of torch and pickle, of many types
+        reason = f"cannot be read as a PyTorch checkpoint ({str(problem).partition(chr(10))[0]})"
         if isinstance(problem, FileNotFoundError):
             reason = "no such file"
         elif isinstance(problem, pickle.UnpicklingError):  # anything but tensors is never loaded
             reason = "is not a PyTorch checkpoint of tensors alone"
-        else:
-            reason = f"cannot be read as a PyTorch checkpoint ({reason})"
         raise RunError(f"{path}: {reason}. {_REMEDY}") from problem
     if not isinstance(state, dict):
-        raise RunError(
-            f"{path}: holds a {type(state).__name__}; expected tensors by name. {_REMEDY}"
-        )
+        kind = type(state).__name__
+        raise RunError(f"{path}: holds a {kind}; expected tensors by name. {_REMEDY}")
     return state

@@ -1,9 +1,7 @@
 """Text embeddings of action names, by pretrained encoders (CLIP, Flan-T5) or from a file.
 
-The paper gives the field frozen CLIP ViT-B/32 embeddings of action names (Sec. 3.2, Supp. B) and
-compares Flan-T5-base (its Tab. 4). The authors' released embeddings are the end-of-text state after
-the final norm and before CLIP's projection, of the bare name and not normalised; those are the
-defaults here.
+The defaults are as the authors' released embeddings: CLIP ViT-B/32, end-of-text state after the
+final norm, before the projection, of the bare name, not normalised (Sec. 3.2, Supp. B, Tab. 4).
 """
 
 from __future__ import annotations
@@ -113,12 +111,7 @@ class PretrainedText:
         }
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of N texts, [N, W].
-
-        Raises:
-            ConfigError: The model or its tokenizer cannot be loaded.
-            DataError: A text has more tokens than the model reads, or its vector is not finite.
-        """
+        """Return the vectors of N texts, [N, W]; texts too long for the model raise DataError."""
         import torch
 
         prompts = [self.prompt.replace("{action}", text) for text in texts]
@@ -160,10 +153,8 @@ class PretrainedText:
     def _tokenizer(self) -> Any:
         folder, place = self.pretrained.folder, self.pretrained.place
         if not any((folder / name).exists() for name in _TOKENIZER_FILES):
-            raise ConfigError(
-                f"{place}: holds no tokenizer ({', '.join(_TOKENIZER_FILES)}). Copy these files of "
-                "the model there too."
-            )
+            files = ", ".join(_TOKENIZER_FILES)
+            raise ConfigError(f"{place}: holds no tokenizer ({files}). Copy the model again.")
         from transformers import AutoTokenizer
 
         with quiet_transformers():
@@ -172,24 +163,20 @@ class PretrainedText:
                     folder, local_files_only=True, trust_remote_code=False
                 )
             except Exception as problem:  # of transformers and tokenizers, of many types
-                raise ConfigError(
-                    f"{place}: its tokenizer could not be loaded ({short_reason(problem)}). Copy "
-                    "the model again."
-                ) from problem
+                fault = f"its tokenizer could not be loaded ({short_reason(problem)})"
+                raise ConfigError(f"{place}: {fault}. Copy the model again.") from problem
         # a tokenizer of another model would give wrong vectors without an error
         known = self._model.get_input_embeddings().num_embeddings
         end = tokenizer.eos_token_id
+        reads = self._model.config.eos_token_id
+        fault = ""
         if len(tokenizer) > known or end is None or tokenizer.pad_token_id is None:
-            raise ConfigError(
-                f"{place}: its tokenizer ({len(tokenizer)} tokens) does not belong to its model "
-                f"({known} tokens, with an end and a padding token). Copy the model again."
-            )
+            fault = f"({len(tokenizer)} tokens) does not belong to its model ({known} tokens)"
         # old configurations say 2, which transformers reads as the highest id
-        if self.pretrained.kind == "clip" and self._model.config.eos_token_id not in (2, end):
-            raise ConfigError(
-                f"{place}: its model reads its vector at token {self._model.config.eos_token_id}, "
-                f"but its tokenizer ends texts with {end}. Copy the model again."
-            )
+        elif self.pretrained.kind == "clip" and reads not in (2, end):
+            fault = f"ends texts with token {end}, but its model reads its vector at {reads}"
+        if fault:
+            raise ConfigError(f"{place}: its tokenizer {fault}. Copy the model again.")
         return tokenizer
 
     def _tokens(self, prompts: list[str]) -> tuple[Any, Any]:
@@ -203,15 +190,11 @@ class PretrainedText:
             lists = tokenizer(prompts, add_special_tokens=True, truncation=False)["input_ids"]
         for prompt, ids in zip(prompts, lists, strict=True):
             if limit is not None and len(ids) > limit:
-                raise DataError(
-                    f"'{prompt}': has {len(ids)} tokens; {self.pretrained.name} reads at most "
-                    f"{limit}. Shorten the name or the prompt."
-                )
+                fault = f"has {len(ids)} tokens; {self.pretrained.name} reads at most {limit}"
+                raise DataError(f"'{prompt}': {fault}. Shorten the name or the prompt.")
             if tokenizer.eos_token_id not in ids:
-                raise ConfigError(
-                    f"{self.pretrained.place}: its tokenizer adds no end token, at which the "
-                    "model's vector is read. Copy the tokenizer of the model again."
-                )
+                fault = "its tokenizer adds no end token. Copy the model again."
+                raise ConfigError(f"{self.pretrained.place}: {fault}")
         length = max(map(len, lists))
         padded = torch.full((len(lists), length), tokenizer.pad_token_id, dtype=torch.long)
         mask = torch.zeros(len(lists), length, dtype=torch.long)
@@ -248,16 +231,12 @@ def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
         tensors, _ = load_tensors(path, "np", remedy)
         name = next(iter(tensors)) if len(tensors) == 1 else "action_text"
         if name not in tensors:
-            raise DataError(
-                f"{path}: has no tensor 'action_text' (found: "
-                f"{', '.join(sorted(tensors)) or 'none'}). {remedy}"
-            )
+            found = ", ".join(sorted(tensors)) or "none"
+            raise DataError(f"{path}: has no tensor 'action_text' (found: {found}). {remedy}")
         array = tensors[name]
     if array.ndim != 2 or len(array) != actions or array.shape[1] == 0:
-        raise DataError(
-            f"{path}: has shape {list(array.shape)}, but the data set has {actions} actions; each "
-            f"takes one row of at least one number. {remedy}"
-        )
+        found = f"has shape {list(array.shape)}, but the data set has {actions} actions"
+        raise DataError(f"{path}: {found}. {remedy}")
     with np.errstate(over="ignore"):  # numbers too large for single precision are refused below
         single = array.astype(np.float32) if array.dtype.kind == "f" else array
     return check_array(single, shape=(actions, None), place=str(path))

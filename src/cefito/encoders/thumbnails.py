@@ -23,20 +23,10 @@ _MIDDLE = Sampling(frames=1, rate=1, size=None)  # whole frames, in the middle o
 def thumbnails(
     video: Path, times: Sequence[float], *, most: int, side: int = SIDE
 ) -> Iterator[tuple[float, bytes]]:
-    """Yield a time and its thumbnail for each moment of a video, in the order of time.
+    """Yield a time and its thumbnail, of at most `most` bytes, for each moment, in their order.
 
     The picture is the one that image encoders see: the middle frame of the second to which the time
     is rounded, or the last frame if the video has ended before.
-
-    Args:
-        video: The file.
-        times: Seconds, not negative.
-        most: Maximum bytes of a thumbnail.
-        side: Maximum pixels of its longer side.
-
-    Raises:
-        ConfigError: PyAV or Pillow is not installed.
-        DataError: The video cannot be read, or not at one of these moments.
     """
     info = glance(video)
     last = info.seconds - 1
@@ -50,22 +40,14 @@ def thumbnails(
 
 
 def thumbnail(picture: Tensor, *, most: int, side: int = SIDE) -> bytes:
-    """Encode a picture as a small JPEG; equal pictures give equal bytes.
+    """Encode a picture, uint8 [3, H, W], RGB, as a small JPEG; equal pictures give equal bytes.
 
-    Args:
-        picture: uint8 [3, H, W], RGB.
-        most: Maximum bytes; the quality, then the size are lowered until it holds.
-        side: Maximum pixels of the longer side.
-
-    Raises:
-        ConfigError: Pillow is not installed.
+    The quality, then the size are lowered until it has at most `most` bytes.
     """
     try:
         from PIL import Image
     except ImportError as problem:
-        raise ConfigError(
-            "thumbnails need Pillow, which is not installed here. Run: pip install pillow"
-        ) from problem
+        raise ConfigError("thumbnails need Pillow. Run: pip install pillow") from problem
     whole = Image.fromarray(picture.permute(1, 2, 0).numpy())
     while True:
         small = whole.copy()

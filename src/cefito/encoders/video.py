@@ -59,11 +59,7 @@ class VideoEncoder(Protocol):
 
 
 class Pictures:
-    """An image encoder as a video encoder, which sees the whole middle frame of each second.
-
-    Args:
-        images: The image encoder.
-    """
+    """An image encoder as a video encoder, which sees the whole middle frame of each second."""
 
     sampling = Sampling(frames=1, rate=1, size=None)
 
@@ -111,30 +107,22 @@ def open_encoder(
     if not (
         name == "s3d" or name in IMAGE_MODELS or "/" in name or Path(name).expanduser().exists()
     ):
-        raise ConfigError(
-            f"unknown encoder '{name}'; expected s3d, {', '.join(IMAGE_MODELS)}, the folder of a "
-            "CLIP or DINOv2 model, or its name on the Hugging Face hub (OWNER/MODEL)."
-        )
+        known = f"s3d, {', '.join(IMAGE_MODELS)}, the folder of a CLIP or DINOv2 model"
+        raise ConfigError(f"unknown encoder '{name}'; expected {known}, or OWNER/MODEL on the hub.")
     of_s3d = {"weights": weights, "frames": frames, "rate": rate, "size": size}
     of_images = {"layer": layer, "revision": revision}
     others, owner = (of_images, "image models") if name == "s3d" else (of_s3d, "s3d")
     for setting, value in others.items():
         if value is not None:
-            raise ConfigError(
-                f"{setting}: does not go with the encoder {name}, only with {owner}. Leave it out.",
-                setting=setting,
-            )
+            message = f"{setting}: does not go with the encoder {name}, only with {owner}."
+            raise ConfigError(f"{message} Leave it out.", setting=setting)
     if name != "s3d":
         return Pictures(PretrainedImages(name, layer=layer, revision=revision, device=device))
     from cefito.encoders.s3d import S3DEncoder
 
     if weights is None:
-        raise ConfigError(
-            "the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
-            "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d "
-            "FOLDER' and give its path.",
-            setting="weights",
-        )
+        message = "the encoder s3d needs the file of its weights, s3d_howto100m.pth: fetch it by"
+        raise ConfigError(f"{message} 'cefito data download s3d FOLDER'.", setting="weights")
     frames = 32 if frames is None else frames
     sampling = Sampling(
         frames=frames, rate=frames if rate is None else rate, size=224 if size is None else size
@@ -151,8 +139,7 @@ def record(encoder: VideoEncoder) -> dict[str, Any]:
         "rate": float(sampling.rate),
         "size": sampling.size,
     }
-    plain: dict[str, Any] = json.loads(json.dumps(value))  # as read from the file
-    return plain
+    return dict(json.loads(json.dumps(value)))  # as read from the file
 
 
 def extract_features(
@@ -233,16 +220,14 @@ def observations_from_video(
     trained = given if made_with is None else made_with
     for name in _DECIDING:
         if trained.get(name) != given.get(name):
-            raise ConfigError(
-                f"{video}: would be encoded by {given.get('model')} with {name} = "
-                f"{given.get(name)}; the planner was trained on features of {trained.get('model')} "
-                f"with {name} = {trained.get(name)}. Use the same encoder, or extract features "
-                "with this one and train on them."
+            would, was = (
+                f"{one.get('model')} with {name} = {one.get(name)}" for one in (given, trained)
             )
+            fault = f"would be encoded by {would}; the planner was trained on features of {was}"
+            raise ConfigError(f"{video}: {fault}. Use the same encoder.")
     if not start < end:
-        raise ConfigError(
-            f"{video}: the end (second {end:g}) must be after the start (second {start:g})."
-        )
+        fault = f"the end (second {end:g}) must be after the start (second {start:g})"
+        raise ConfigError(f"{video}: {fault}.")
     both = extract_features(
         video, encoder, at=(start, end), seconds=seconds, batch=batch, progress=progress
     )
@@ -268,9 +253,8 @@ def encode_rows(
 def _around(info: VideoInfo, time: float, seconds: int) -> list[int]:
     """Return the rows of the seconds around a time; beyond a border, the row at it."""
     if not (math.isfinite(time) and 0 <= time < info.duration + 1):
-        raise ConfigError(
-            f"{info.path}: lasts {info.duration:.1f} seconds; second {time:g} is outside it."
-        )
+        fault = f"lasts {info.duration:.1f} seconds; second {time:g} is outside it"
+        raise ConfigError(f"{info.path}: {fault}.")
     return [
         min(max(round(time) + offset - seconds // 2, 0), info.seconds - 1)
         for offset in range(seconds)

@@ -86,6 +86,15 @@ class Queries:
             between=windows.between if oracle_between else None,
         )
 
+    @classmethod
+    def concatenate(cls, several: Sequence[Queries]) -> Queries:
+        """Concatenate queries by rows; tasks, ends and rows between are those of all or of none."""
+        given = {
+            name: [part for queries in several if (part := getattr(queries, name)) is not None]
+            for name in _ARRAYS
+        }
+        return cls(**{name: np.concatenate(parts) for name, parts in given.items() if parts})
+
     def __len__(self) -> int:
         return len(self.initial)
 

@@ -45,11 +45,7 @@ _OTHER = {
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
-    """Open the runs and data sets, and make the application that serves them.
-
-    Raises:
-        CefitoError: A run, data set or encoder cannot be used.
-    """
+    """Open the runs and data sets (CefitoError), and make the application that serves them."""
     models = open_models(
         settings.runs,
         settings.datasets,

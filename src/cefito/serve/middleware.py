@@ -113,13 +113,7 @@ def closing() -> ProblemError:
 
 @dataclass(frozen=True)
 class RequestMiddleware:
-    """Checks every request before the application, and logs and counts it afterwards.
-
-    Attributes:
-        app: The application.
-        settings: Settings of the service.
-        metrics: Counters of requests.
-    """
+    """Checks every request before the application, and logs and counts it afterwards."""
 
     app: ASGIApp
     settings: ServiceSettings
@@ -159,11 +153,8 @@ class RequestMiddleware:
             )
         site = headers.get("sec-fetch-site")
         if scope["method"] not in ("GET", "HEAD") and site in ("cross-site", "same-site"):
-            raise ProblemError(
-                "sent by a page of another site. Send it from your own program.",
-                status=403,
-                kind="host",
-            )
+            detail = "sent by a page of another site. Send it from your own program."
+            raise ProblemError(detail, status=403, kind="host")
         shown = headers.get("authorization", "")
         if token and scope["path"] not in _OPEN and not _shows(shown, token.get_secret_value()):
             raise ProblemError(
@@ -200,10 +191,8 @@ class _Exchange:
             async with asyncio.timeout(max(0.0, self.began + seconds - time.monotonic())):
                 message = await self.inner_receive()
         except TimeoutError as problem:
-            raise ProblemError(
-                f"the body did not arrive within {seconds:g} seconds. Send it faster, or less.",
-                kind="slow",
-            ) from problem
+            detail = f"the body did not arrive within {seconds:g} seconds. Send it faster, or less."
+            raise ProblemError(detail, kind="slow") from problem
         self.received += len(message.get("body", b""))
         self.complete = not message.get("more_body", False)
         if self.received > self.limit:
@@ -227,11 +216,8 @@ class _Exchange:
         if self.status:
             return
         body = problem.encoded()
-        headers = {
-            "content-type": MEDIA_TYPE,
-            "content-length": str(len(body)),
-            **(problem.headers or {}),
-        }
+        headers = {"content-type": MEDIA_TYPE, "content-length": str(len(body))}
+        headers |= problem.headers or {}
         if not self.complete:  # the rest of the body is not read
             headers["connection"] = "close"
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

@@ -42,20 +42,12 @@ _LISTED = 8  # runs named in a message
 
 @dataclass(frozen=True)
 class Served:
-    """A run of a service.
+    """A run of a service."""
 
-    Attributes:
-        name: Its name in requests.
-        run: The run.
-        matches: Data sets whose videos it can plan.
-        pictures: Whether uploaded pictures can be encoded for it.
-        video: Whether uploaded videos can be encoded for it.
-    """
-
-    name: str
+    name: str  # in requests
     run: Run
-    matches: tuple[DatasetMatch, ...] = ()
-    pictures: bool = False
+    matches: tuple[DatasetMatch, ...] = ()  # data sets whose videos it can plan
+    pictures: bool = False  # whether uploaded pictures can be encoded for it
     video: bool = False
 
     @property
@@ -77,10 +69,8 @@ class Served:
         run, info = self.run, self.run.info
         planner, taxonomy = run.planner, run.taxonomy
         description, abilities = planner.describe(), planner.abilities
-        uploads: dict[Literal["pictures", "video"], bool] = {
-            "pictures": self.pictures,
-            "video": self.video,
-        }
+        uploads: list[tuple[Literal["pictures", "video"], bool]]
+        uploads = [("pictures", self.pictures), ("video", self.video)]
         return RunOut(
             name=self.name,
             horizon=run.horizon,
@@ -95,7 +85,7 @@ class Served:
             probabilities=description.probabilities,
             constraints=abilities.constraints,
             true_task=abilities.true_task,
-            uploads=[kind for kind, possible in uploads.items() if possible],
+            uploads=[kind for kind, possible in uploads if possible],
             datasets=[match.dataset.name for match in self.matches],
             versions=info.versions,
             tasks=[ModelTaskOut.model_validate(task) for task in taxonomy.tasks],
@@ -105,14 +95,7 @@ class Served:
     def list_videos(
         self, *, task: str | None, split: str | None, offset: int, limit: int
     ) -> VideosAnswer:
-        """Videos whose task the run knows, in the order of their data sets.
-
-        Args:
-            task: Id or name of their task; None for all.
-            split: Their split; None for all.
-            offset: Videos to skip.
-            limit: Maximum number of videos.
-        """
+        """Videos whose task the run knows; `task` and `split` select, None for all."""
         wanted = None if task is None else find_task(self.run.taxonomy, task)
         found = [
             (match, index, int(known))
@@ -152,15 +135,10 @@ class Served:
 
 @dataclass(frozen=True)
 class Models:
-    """All runs of a service.
+    """All runs of a service."""
 
-    Attributes:
-        runs: The runs, in the order given, by ascending horizon.
-        names: Names that replace folders of the server in messages.
-    """
-
-    runs: tuple[Served, ...]
-    names: dict[str, str]
+    runs: tuple[Served, ...]  # in the order given, by ascending horizon
+    names: dict[str, str]  # that replace folders of the server in messages
 
     def find(self, name: str | None, horizon: int | None) -> Served:
         """The one run of a name and a horizon, both optional."""
@@ -178,15 +156,13 @@ class Models:
             f"{key} {value!r}" for key, value in given.items() if value is not None
         )
         names = {served.name for served in fitting or self.runs}
-        if not fitting:
+        if fitting:
+            field = "horizon" if len(names) == 1 else "run"
+            found, remedy = f"{len(fitting)} runs fit {asked}".rstrip(), f"Add the field '{field}'"
+        else:
             field = "horizon" if horizon is not None and name in (None, *names) else "run"
-            raise ProblemError(f"no run fits {asked}; there are {listed}. Name one.", field)
-        field = "horizon" if len(names) == 1 else "run"
-        raise ProblemError(
-            f"{len(fitting)} runs fit{f' {asked}' if asked else ''}; there are {listed}. Add the "
-            f"field '{field}'.",
-            field,
-        )
+            found, remedy = f"no run fits {asked}", "Name one"
+        raise ProblemError(f"{found}; there are {listed}. {remedy}.", field)
 
     def describe(self, limits: Limits) -> ModelAnswer:
         """The runs, limits and versions of a service."""
@@ -206,16 +182,7 @@ def open_models(
     encoder: str | None = None,
     weights: Path | None = None,
 ) -> Models:
-    """Open the runs and data sets of a service.
-
-    Args:
-        runs: Run folders, archives or places on a hub; a folder of several horizons is several
-            runs.
-        datasets: Data sets whose videos requests may name.
-        device: Device of the planners.
-        encoder: Encoder of uploads; "own" for the encoder of each run's features, None for no
-            uploads.
-        weights: Weights file of the encoder s3d.
+    """Open the runs and data sets of a service; for the arguments see `ServiceSettings`.
 
     Raises:
         CefitoError: A run or data set cannot be opened, a run is given twice, or no run can use a

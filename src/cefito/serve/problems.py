@@ -71,24 +71,15 @@ class Problem(BaseModel):
 
 
 class ProblemError(HTTPException):
-    """A request that is answered by a problem document.
-
-    Args:
-        detail: The reason and the remedy.
-        field: The request field at fault.
-        kind: Last part of the problem's type.
-        status: HTTP status, if not the default of the kind.
-        headers: Further headers of the response.
-        numbers: Further members of the document.
-    """
+    """A request that is answered by a problem document, with `numbers` as further members."""
 
     def __init__(
         self,
-        detail: str,
-        field: str | None = None,
+        detail: str,  # the reason and the remedy
+        field: str | None = None,  # of the request, at fault
         *,
-        kind: str = "invalid",
-        status: int | None = None,
+        kind: str = "invalid",  # last part of the problem's type
+        status: int | None = None,  # if not the default of the kind
         headers: Mapping[str, str] | None = None,
         **numbers: float,
     ) -> None:
@@ -126,11 +117,9 @@ def possible_problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
 
 
 def to_problem(error: Exception, names: Mapping[str, str]) -> ProblemError:
-    """Convert an error into the problem that answers the request.
+    """Convert an error of the library, of pydantic or of Starlette into a problem.
 
-    Args:
-        error: A problem, or an error of the library, of pydantic or of Starlette.
-        names: Names of runs and data sets by their folders, which clients must not see.
+    `names` replace folders of the server, which clients must not see.
     """
     if isinstance(error, ProblemError):
         return error

@@ -26,11 +26,7 @@ _CONNECTIONS = 1000
 
 
 def check_extra() -> None:
-    """Check that the packages of the extra are installed.
-
-    Raises:
-        ConfigError: One is missing; the message says how to install them.
-    """
+    """Check that the packages of the extra are installed (ConfigError)."""
     packages = ("fastapi", "asgi_correlation_id", "prometheus_client", "python_multipart")
     for package in (*packages, "uvicorn"):
         if find_spec(package) is None:
@@ -49,11 +45,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen on an address; port 0 takes any free port.
-
-    Raises:
-        ConfigError: The address cannot be used.
-    """
+    """Listen on an address (ConfigError if it cannot be used); port 0 takes any free port."""
     if not 0 <= port <= 65_535:
         raise ConfigError(f"port {port}: expected 0 to 65535.", setting="port")
     ipv6 = ":" in host
@@ -75,13 +67,9 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(
     app: FastAPI, listening: socket.socket, *, drain_seconds: float, ready: Callable[[], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then finish the running requests.
+    """Serve until SIGTERM or SIGINT, then finish the running requests within `drain_seconds`.
 
-    Args:
-        app: The application.
-        listening: The socket.
-        drain_seconds: Seconds that running requests have to finish.
-        ready: Called once requests and signals are accepted.
+    `ready` is called once requests and signals are accepted.
     """
     import uvicorn
 

@@ -44,29 +44,17 @@ __all__ = ["PreparedRequest", "prepare", "solve", "to_response"]
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """A query ready to be searched.
-
-    Attributes:
-        request: The request.
-        served: Its run, as the service opened it.
-        run: The same run with the search of the request.
-        query: One query.
-        constraints: Constraints that every plan satisfies.
-        truth: The annotated actions, if known.
-        dataset: Data set of the query, if not the run's own.
-        operations: Upper bound of the search's operations; None if its cost does not vary.
-        kind: Equal for queries that can be planned as one batch.
-    """
+    """A query ready to be searched."""
 
     request: UploadRequest
-    served: Served
-    run: Run
-    query: Queries
+    served: Served  # its run, as the service opened it
+    run: Run  # the same run with the search of the request
+    query: Queries  # one query
     constraints: Constraints
-    truth: NDArray[np.int64] | None
-    dataset: DatasetName | None
-    operations: float | None
-    kind: Hashable
+    truth: NDArray[np.int64] | None  # the annotated actions [T], if known
+    dataset: DatasetName | None  # of the query, if not the run's own
+    operations: float | None  # upper bound of the search's; None if its cost does not vary
+    kind: Hashable  # equal for queries that can be planned as one batch
 
 
 def prepare(
@@ -74,20 +62,12 @@ def prepare(
 ) -> PreparedRequest:
     """Check a request and gather the inputs of its search; nothing is searched.
 
-    Args:
-        models: All runs.
-        limits: Limits of the service.
-        request: The request; a `PlanRequest` unless the observations are given.
-        observed: Uploaded observations.
+    The request is a `PlanRequest` unless uploaded observations are given.
     """
     served = models.find(request.run, request.horizon)
     if request.top_k > limits.top_k:
-        raise ProblemError(
-            f"top_k {request.top_k}: this service returns at most {limits.top_k} plans. Ask for "
-            "fewer.",
-            "top_k",
-            limit=limits.top_k,
-        )
+        detail = f"top_k {request.top_k}: at most {limits.top_k} plans are returned. Ask for fewer."
+        raise ProblemError(detail, "top_k", limit=limits.top_k)
     run, changes = _with_search(served.run, request)
     truth, dataset = None, None
     if isinstance(request, PlanRequest):
@@ -109,9 +89,8 @@ def prepare(
         raise _too_expensive(run, operations, limits)
     search = tuple(sorted(changes.items()))
     kind = (id(served.run), search, request.top_k, constraints, query.tasks is None)
-    return PreparedRequest(
-        request, served, run, query, constraints, truth, dataset, operations, kind
-    )
+    found = (request, served, run, query, constraints, truth, dataset, operations, kind)
+    return PreparedRequest(*found)
 
 
 def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, object]]:
@@ -156,18 +135,12 @@ def _numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[An
         return np.array(given, dtype=np.float64)
     try:
         data = base64.b64decode(given, validate=True)
+        fault = f"its base64 holds {len(data)} bytes"
     except ValueError as problem:
-        raise ProblemError(
-            f"{field}: is not base64 ({problem}). Give a list of numbers, or base64 of "
-            "little-endian float32.",
-            field,
-        ) from problem
+        data, fault = b"", f"is not base64 ({problem})"
     if not data or len(data) % 4:
-        raise ProblemError(
-            f"{field}: its base64 holds {len(data)} bytes; expected four for each number, "
-            "little-endian float32.",
-            field,
-        )
+        expected = "expected numbers, or base64 of little-endian float32, four bytes each."
+        raise ProblemError(f"{field}: {fault}; {expected}", field)
     return np.frombuffer(data, dtype="<f4")
 
 
@@ -176,10 +149,8 @@ def _window(
 ) -> tuple[Queries, NDArray[np.int64] | None, DatasetName | None]:
     """The query of a window of a video, its truth, and its data set if not the run's own."""
     if not served.matches:
-        raise ProblemError(
-            f"no data set is open for the run {served.title}. Send the observations themselves.",
-            "video",
-        )
+        detail = f"no data set is open for the run {served.title}. Send observations themselves."
+        raise ProblemError(detail, "video")
     found = [
         match
         for match, index in served.videos.get(nfc(wanted.id), ())
@@ -189,15 +160,11 @@ def _window(
     if not found:
         where = wanted.dataset or ", ".join(repr(match.dataset.name) for match in served.matches)
         split = f" and split '{wanted.split}'" if wanted.split else ""
-        raise ProblemError(
-            f"no video of id {wanted.id!r}{split} in {where}. GET /v1/videos lists the videos.",
-            "video.id",
-        )
+        detail = f"no video of id {wanted.id!r}{split} in {where}. GET /v1/videos lists the videos."
+        raise ProblemError(detail, "video.id")
     if len(found) > 1:
-        raise ProblemError(
-            f"video {wanted.id!r} is in several data sets. Name one in 'dataset'.",
-            "video.dataset",
-        )
+        detail = f"video {wanted.id!r} is in several data sets. Name one in 'dataset'."
+        raise ProblemError(detail, "video.dataset")
     match = found[0]
     query, truth = query_from_window(match, wanted.id, wanted.step)
     name = DatasetName(name=match.dataset.name, fingerprint=match.dataset.fingerprint)
@@ -226,13 +193,7 @@ def _rounded(value: float) -> float:
 def solve(jobs: Sequence[Job], stop: Callable[[], bool]) -> list[Answer]:
     """Plan queries of one kind as one batch."""
     batch: list[PreparedRequest] = [job.work for job in jobs]
-    first, queries = batch[0], [one.query for one in batch]
-    tasks = [query.tasks for query in queries if query.tasks is not None]  # of all or of none
-    query = Queries(
-        initial=np.concatenate([query.initial for query in queries]),
-        goal=np.concatenate([query.goal for query in queries]),
-        tasks=np.concatenate(tasks) if tasks else None,
-    )
+    first, query = batch[0], Queries.concatenate([one.query for one in batch])
     run, top_k = first.run, first.request.top_k
     try:
         found = run.planner.plan(query, top_k, constraints=first.constraints, stop=stop)

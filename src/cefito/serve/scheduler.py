@@ -1,8 +1,6 @@
 """Searches off the event loop: a bounded queue, worker threads, deadlines and cancellation.
 
-Cheap searches of one kind that are in the queue at the same time run as one batch; no search waits
-for others to arrive. If a batch fails, each of its searches runs again alone, so that a bad one
-fails alone. Expensive searches never occupy all threads.
+Queued cheap searches of one kind run as one batch, and alone if it fails; none waits for others.
 """
 
 from __future__ import annotations
@@ -24,15 +22,11 @@ _WEIGHT = 0.1  # of the latest search in the running mean
 
 
 class BusyError(Exception):
-    """The queue is full.
-
-    Attributes:
-        seconds: Estimated seconds until it has room.
-    """
+    """The queue is full."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"full for about {seconds:.1f} seconds")
-        self.seconds = seconds
+        self.seconds = seconds  # estimate until it has room
 
 
 class ClosedError(Exception):
@@ -45,25 +39,15 @@ class ExpiredError(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """A search to be run.
+    """A search to be run."""
 
-    Attributes:
-        work: The query; opaque to the scheduler.
-        kind: Jobs of one kind can run as one batch; None runs alone.
-        expensive: Whether it runs alone and leaves a thread to cheap jobs.
-        deadline: When its answer is due, by `time.monotonic`.
-        future: The result.
-        abandoned: Whether nobody waits for the result any more.
-        together: Size of the batch that it ran in.
-    """
-
-    work: Any
-    kind: Hashable | None
-    expensive: bool
-    deadline: float
+    work: Any  # the query; opaque to the scheduler
+    kind: Hashable | None  # jobs of one kind can run as one batch; None runs alone
+    expensive: bool  # runs alone and leaves a thread to cheap jobs
+    deadline: float  # of its answer, by `time.monotonic`
     future: Future[Any] = field(default_factory=Future)
-    abandoned: bool = False
-    together: int = 1
+    abandoned: bool = False  # nobody waits for the result any more
+    together: int = 1  # size of the batch that it ran in
 
     def stop(self) -> bool:
         """Whether its search should end with the plans found so far."""
@@ -82,34 +66,23 @@ Solve = Callable[[Sequence[Job], Callable[[], bool]], Sequence[Any]]
 
 
 class Scheduler:
-    """Worker threads and their queue.
-
-    Args:
-        solve: Returns the results of jobs of one kind; given a function to poll whether to stop.
-        workers: Number of threads.
-        queue: Maximum number of jobs in the queue.
-        together: Maximum number of jobs in a batch.
-        prepare: Called in each thread when it starts.
-
-    Attributes:
-        open: Whether it accepts jobs.
-    """
+    """Worker threads and their queue."""
 
     def __init__(
         self,
-        solve: Solve,
+        solve: Solve,  # results of jobs of one kind; polls its second argument whether to stop
         *,
         workers: int,
-        queue: int,
-        together: int,
-        prepare: Callable[[], None] = lambda: None,
+        queue: int,  # maximum number of jobs in it
+        together: int,  # maximum number of jobs in a batch
+        prepare: Callable[[], None] = lambda: None,  # called in each thread when it starts
     ) -> None:
         self._solve, self._prepare = solve, prepare
         self._workers, self._queue, self._together = workers, queue, together
         self._waiting: deque[Job] = deque()
         self._running: list[Sequence[Job]] = []
         self._expensive = 0  # expensive jobs that run
-        self.open = False
+        self.open = False  # whether it accepts jobs
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._seconds = _FIRST_GUESS
@@ -133,12 +106,7 @@ class Scheduler:
             thread.start()
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Put jobs into the queue: all of them or none.
-
-        Raises:
-            BusyError: The queue has no room for them.
-            ClosedError: No more jobs are accepted.
-        """
+        """Put jobs into the queue: all of them or none (BusyError, ClosedError)."""
         with self._changed:
             if not self.open:
                 raise ClosedError

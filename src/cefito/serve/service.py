@@ -37,13 +37,7 @@ _GRACE = 1.0  # seconds that a search has to notice that it should stop
 
 
 class Service:
-    """Opened runs, the scheduler of their searches and the process that encodes uploads.
-
-    Args:
-        settings: Settings of the service.
-        models: The opened runs.
-        metrics: Counters of searches.
-    """
+    """Opened runs, the scheduler of their searches and the process that encodes uploads."""
 
     def __init__(self, settings: ServiceSettings, models: Models, metrics: Metrics) -> None:
         self.limits = limits = settings.limits
@@ -94,18 +88,13 @@ class Service:
         served = self.models.find(body.run, body.horizon)
         encoding = self.check_upload()
         if not (served.video if form.video else served.pictures):
-            raise ProblemError(
-                f"the encoder of the run {served.title} takes no "
-                f"{'videos' if form.video else 'pictures'}. Send "
-                f"{'a video and its two times' if served.video else 'observations'}.",
-                kind="no-encoder",
-            )
+            kind = "videos" if form.video else "pictures"
+            instead = "a video and its two times" if served.video else "observations"
+            detail = f"the encoder of the run {served.title} takes no {kind}. Send {instead}."
+            raise ProblemError(detail, kind="no-encoder")
         if self._uploads >= self.limits.uploads:
-            raise ProblemError(
-                f"{self._uploads} uploads wait to be encoded. Try again in a moment.",
-                headers={"retry-after": "5"},
-                kind="busy",
-            )
+            detail = f"{self._uploads} uploads wait to be encoded. Try again in a moment."
+            raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
 
         def encode() -> Queries:
             with kept(form) as paths:
@@ -121,13 +110,9 @@ class Service:
 
     async def batch(self, request: Request, queries: Sequence[Any]) -> list[PlanAnswer | Problem]:
         """An answer or a problem for each query."""
-        if len(queries) > self.limits.queries:
-            raise ProblemError(
-                f"{len(queries)} queries: a batch holds at most {self.limits.queries}. Send "
-                "several.",
-                "queries",
-                limit=self.limits.queries,
-            )
+        if len(queries) > (most := self.limits.queries):
+            detail = f"{len(queries)} queries: a batch holds at most {most}. Send several."
+            raise ProblemError(detail, "queries", limit=most)
         read = await anyio.to_thread.run_sync(
             lambda: [self._read(request, value) for value in queries], limiter=self._preparing
         )
@@ -193,13 +178,11 @@ class Service:
             seconds = min(60, max(1, math.ceil(problem.seconds)))
             for job in jobs:
                 self._count(job, "busy")
+            waiting, limit = self.scheduler.waiting, self.limits.queue
+            detail = f"{waiting} searches wait in a queue of {limit}. Try again in {seconds} s."
+            after = {"retry-after": str(seconds)}
             raise ProblemError(
-                f"{self.scheduler.waiting} searches wait in a queue of {self.limits.queue}. Try "
-                f"again in {seconds} s.",
-                headers={"retry-after": str(seconds)},
-                waiting=self.scheduler.waiting,
-                limit=self.limits.queue,
-                kind="busy",
+                detail, headers=after, waiting=waiting, limit=limit, kind="busy"
             ) from problem
         except ClosedError as problem:
             raise closing() from problem

@@ -18,58 +18,35 @@ _SHORTEST_TOKEN = 16
 
 
 class Limits(Settings):
-    """Limits of a service and of each request.
+    """Limits of a service and of each request."""
 
-    Attributes:
-        workers: Searches that run at a time; one worker is reserved for cheap searches.
-        threads: Threads of each search.
-        queue: Searches in the queue.
-        together: Cheap queries of one kind in a batch.
-        top_k: Plans of a query.
-        queries: Queries of a batch request.
-        gflop: Operations of a query's search, 10⁹.
-        cheap_gflop: Operations, 10⁹, up to which a search is cheap: it shares a batch with others
-            of its kind, and the last worker is left to it.
-        deadline_seconds: Default seconds from the arrival of a request to its answer.
-        longest_seconds: Maximum of the same.
-        body_mib: MiB of a request in JSON.
-        upload_mib: MiB of an upload.
-        upload_megapixels: Pixels of an uploaded picture, 10⁶.
-        upload_seconds: Seconds to decode and encode an upload.
-        uploads: Uploads that wait to be encoded.
-        receive_seconds: Seconds that a client may take to send its request.
-        drain_seconds: Seconds that running requests have to finish at shutdown.
-    """
-
-    workers: int = Field(2, ge=1, le=256)
-    threads: int = Field(1, ge=1, le=1024)
-    queue: int = Field(128, ge=1, le=100_000)
-    together: int = Field(16, ge=1, le=1024)
-    top_k: int = Field(100, ge=1, le=10_000)
-    queries: int = Field(64, ge=1, le=10_000)
-    gflop: float = Field(500, gt=0)
+    workers: int = Field(2, ge=1, le=256)  # searches at a time; one worker for cheap ones alone
+    threads: int = Field(1, ge=1, le=1024)  # of each search
+    queue: int = Field(128, ge=1, le=100_000)  # searches in the queue
+    together: int = Field(16, ge=1, le=1024)  # cheap queries of one kind in a batch
+    top_k: int = Field(100, ge=1, le=10_000)  # plans of a query
+    queries: int = Field(64, ge=1, le=10_000)  # of a batch request
+    gflop: float = Field(500, gt=0)  # 10⁹ operations of a query's search
+    # 10⁹ operations up to which a search is cheap: it shares a batch with others of its kind, and
+    # the last worker is left to it
     cheap_gflop: float = Field(2, ge=0)
-    deadline_seconds: float = Field(30, gt=0, le=86_400)
-    longest_seconds: float = Field(120, gt=0, le=86_400)
-    body_mib: float = Field(4, gt=0, le=1024)
+    deadline_seconds: float = Field(30, gt=0, le=86_400)  # default, from arrival to answer
+    longest_seconds: float = Field(120, gt=0, le=86_400)  # maximum of the same
+    body_mib: float = Field(4, gt=0, le=1024)  # of a request in JSON
     upload_mib: float = Field(64, gt=0, le=65_536)
-    upload_megapixels: float = Field(25, gt=0, le=1000)
-    upload_seconds: float = Field(60, gt=0, le=86_400)
-    uploads: int = Field(4, ge=1, le=1000)
-    receive_seconds: float = Field(30, gt=0, le=86_400)
-    drain_seconds: float = Field(30, ge=0, le=86_400)
+    upload_megapixels: float = Field(25, gt=0, le=1000)  # of a picture
+    upload_seconds: float = Field(60, gt=0, le=86_400)  # to decode and encode an upload
+    uploads: int = Field(4, ge=1, le=1000)  # that wait to be encoded
+    receive_seconds: float = Field(30, gt=0, le=86_400)  # for a client to send its request
+    drain_seconds: float = Field(30, ge=0, le=86_400)  # for running requests at shutdown
 
     @model_validator(mode="after")
     def _consistent(self) -> Limits:
-        if self.deadline_seconds > self.longest_seconds:
-            raise ValueError(
-                f"the default deadline ({self.deadline_seconds:g} seconds) exceeds the maximum "
-                f"({self.longest_seconds:g})"
-            )
+        default, longest = self.deadline_seconds, self.longest_seconds
+        if default > longest:
+            raise ValueError(f"the deadline ({default:g} s) exceeds the maximum ({longest:g} s)")
         if self.queries > self.queue:
-            raise ValueError(
-                f"a batch of {self.queries} queries does not fit a queue of {self.queue}"
-            )
+            raise ValueError(f"a batch of {self.queries} does not fit a queue of {self.queue}")
         return self
 
     @property
@@ -89,36 +66,21 @@ class Limits(Settings):
 
 
 class ServiceSettings(Settings):
-    """Settings of a service.
+    """Settings of a service."""
 
-    Attributes:
-        runs: Run folders, or folders of runs of several horizons, as `open_run` takes them.
-        datasets: Data sets whose videos requests may name.
-        device: Device of the planners: auto, cpu or cuda.
-        encoder: Encoder of uploaded pictures and videos, as `cefito.encoders.video.open_encoder`
-            takes it; "own" for the encoder of each run's features. None refuses uploads.
-        weights: Weights file of the encoder s3d.
-        token: Token that clients must send; None admits everybody.
-        hosts: Host names, without ports, by which clients may call the service; None for any.
-        limits: All limits.
-    """
-
-    runs: tuple[Path, ...] = Field(min_length=1)
-    datasets: tuple[Path, ...] = ()
-    device: str = "cpu"
+    runs: tuple[Path, ...] = Field(min_length=1)  # as for `open_run`, or folders of horizons
+    datasets: tuple[Path, ...] = ()  # data sets whose videos requests may name
+    device: str = "cpu"  # of the planners: auto, cpu or cuda
+    # of uploads, as for `open_encoder`; "own" for each run's own, None refuses uploads
     encoder: str | None = None
-    weights: Path | None = None
-    token: SecretStr | None = None
-    hosts: tuple[str, ...] | None = None
+    weights: Path | None = None  # file of the encoder s3d
+    token: SecretStr | None = None  # that clients must send; None admits everybody
+    hosts: tuple[str, ...] | None = None  # names, without ports, of the service; None for any
     limits: Limits = Limits()
 
 
 def read_token(path: Path | None) -> SecretStr | None:
-    """Read the token from a file, otherwise from the environment; None without one.
-
-    Raises:
-        ConfigError: The file cannot be read, or the token is too short or not printable ASCII.
-    """
+    """Read the token from a file, otherwise from the environment; None without one."""
     place, text = f"the environment variable {TOKEN_VARIABLE}", os.environ.get(TOKEN_VARIABLE)
     if path is not None:
         place = str(path)

@@ -1,9 +1,6 @@
-"""Uploaded pictures and videos, encoded in a process of their own.
+"""Uploaded pictures and videos, encoded in a process of their own, as decoders may crash or hang.
 
-A file from a stranger may crash, hang or exhaust its decoder. So a process that holds nothing but
-the encoder decodes it; if it ends or takes too long, the upload is refused and a new process takes
-its place. Uploads are kept in a temporary folder under fixed names, and only formats that are known
-by their first bytes, none of which can refer to other files, are decoded at all.
+Only formats known by their first bytes are decoded; none of them can refer to other files.
 """
 
 from __future__ import annotations
@@ -44,27 +41,16 @@ Upload = tuple[str, Mapping[str, Path], float | None, float | None]
 
 @dataclass
 class Decoder:
-    """The function of the encoding process; it keeps its encoders open between uploads.
+    """The function of the encoding process; it keeps its encoders open between uploads."""
 
-    Attributes:
-        recipes: How observations are made, by the titles of the runs.
-        encoder: Name of the encoder; None for the encoder of each run's features.
-        weights: Weights file of the encoder s3d.
-        pixels: Maximum pixels of a picture.
-        opened: Encoders that are open.
-    """
-
-    recipes: Mapping[str, Recipe]
-    encoder: str | None
+    recipes: Mapping[str, Recipe]  # by the titles of the runs
+    encoder: str | None  # None for the encoder of each run's features
     weights: Path | None
-    pixels: int
+    pixels: int  # maximum of a picture
     opened: dict[str, Observer] = field(default_factory=dict)
 
     def __call__(self, upload: Upload | None) -> Queries | str:
-        """Return the observations of an upload, or why it cannot be used.
-
-        Without an upload, open all encoders.
-        """
+        """Return an upload's observations, or why it has none; None opens all encoders."""
         if upload is None:
             for title in self.recipes:
                 self._open(title)
@@ -73,7 +59,9 @@ class Decoder:
         try:
             observer = self._open(title)
             if start is None or end is None:
-                self._limit_pictures()
+                from PIL import Image
+
+                Image.MAX_IMAGE_PIXELS = self.pixels  # `load_image` refuses larger ones
                 return observer.of_pictures(paths["initial"], paths["goal"])
             self._check_video(paths["video"])
             return observer.of_video(paths["video"], start, end)
@@ -86,11 +74,6 @@ class Decoder:
         if title not in self.opened:
             self.opened[title] = self.recipes[title].open(self.encoder, weights=self.weights)
         return self.opened[title]
-
-    def _limit_pictures(self) -> None:
-        from PIL import Image
-
-        Image.MAX_IMAGE_PIXELS = self.pixels  # `load_image` refuses larger ones
 
     def _check_video(self, video: Path) -> None:
         import av
@@ -111,12 +94,9 @@ class Decoder:
 
 
 class EncodingProcess:
-    """The process that encodes, one upload at a time.
+    """The process that encodes, one upload at a time, in at most `seconds`.
 
-    Args:
-        function: Called with each upload, and with None at the start; pickled.
-        threads: Threads that the process computes with.
-        seconds: Maximum seconds of an upload.
+    The function is pickled; it is called with each upload, and with None at the start.
     """
 
     def __init__(self, function: Any, *, threads: int, seconds: float) -> None:
@@ -152,17 +132,11 @@ class EncodingProcess:
         connection = self._running()
         try:
             return self._ask(connection, upload, self._seconds)
-        except TimeoutError as problem:
-            raise ProblemError(
-                f"the upload could not be encoded within {self._seconds:g} seconds. Send a "
-                "smaller one, or a shorter span.",
-                kind="upload",
-            ) from problem
         except (EOFError, OSError) as problem:
-            raise ProblemError(
-                "the upload crashed the decoder; it is damaged. Convert it and send it again.",
-                kind="upload",
-            ) from problem
+            fault = "crashed the decoder; it is damaged. Convert it and send it again."
+            if isinstance(problem, TimeoutError):
+                fault = f"was not encoded within {self._seconds:g} seconds. Send a smaller one."
+            raise ProblemError(f"the upload {fault}", kind="upload") from problem
 
     def _running(self) -> Connection[Any, Any]:
         """The pipe of the process, which is started if it does not run."""
@@ -180,11 +154,8 @@ class EncodingProcess:
             self._ask(self._connection, None, _START_SECONDS)
         except (EOFError, OSError) as problem:
             self._end()
-            raise ProblemError(
-                "the encoder could not be started. Try again later.",
-                headers={"retry-after": "30"},
-                kind="not-ready",
-            ) from problem
+            detail, after = "the encoder could not be started. Try later.", {"retry-after": "30"}
+            raise ProblemError(detail, headers=after, kind="not-ready") from problem
         return self._connection
 
     def _ask(self, connection: Connection[Any, Any], argument: Any, seconds: float) -> Any:
