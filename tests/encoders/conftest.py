@@ -37,23 +37,15 @@ def write_video():
 
 
 class Stub:
-    """Brightness of the first and last picture, and difference of a clip's halves: [B, 3].
-
-    Attributes:
-        calls: Sizes of the batches so far.
-        before: Called before each batch.
-    """
+    """Brightness of the first and last picture, and difference of a clip's halves: [B, 3]."""
 
     sampling = Sampling(frames=4, rate=4, size=32)
 
     def __init__(self, **changed):
-        self.calls, self.before, self.description = (
-            [],
-            lambda: None,
-            {"model": "stub", "layers": (1, 2)},
-        )
-        for name, value in changed.items():
-            setattr(self, name, value)
+        self.calls = []  # sizes of the batches so far
+        self.before = lambda: None  # called before each batch
+        self.description = {"model": "stub", "layers": (1, 2)}
+        vars(self).update(changed)
 
     def describe(self):
         return self.description

@@ -59,7 +59,7 @@ def test_a_file_is_taken_as_it_is(tmp_path):
     assert made_with["revision"].startswith("sha256:")
     assert {made_with[name] for name in ("layer", "prompt", "normalisation")} == {"as given"}
     for settings in ({"prompt": ""}, {"layer": "mean"}, {"normalise": True}, {"revision": "v1"}):
-        with pytest.raises(ConfigError, match="do not go with it") as wrong:
+        with pytest.raises(ConfigError, match="used unchanged") as wrong:
             embed_actions(NAMES, str(tmp_path / "rows.npy"), **settings)
         assert wrong.value.setting == next(iter(settings))
     with pytest.raises(DataError, match="has 2 actions"):

@@ -28,40 +28,22 @@ def grey(number):
 
 
 def write_video(
-    path,
-    times,
-    *,
-    codec="libx264",
-    picture=None,
-    width=48,
-    height=32,
-    options=None,
-    aspect=None,
-    audio=None,
+    path, times, *, picture=None, width=48, height=32, options=None, aspect=None, audio=None
 ):
-    """A video whose frames begin at `times`.
-
-    Frame n is of one grey, or what `picture(n)` gives [height, width, 3].
-    """
+    """A video whose frames begin at `times`: of one grey, or `picture(n)` [height, width, 3]."""
     with av.open(str(path), "w", options=options or {}) as container:
-        stream = container.add_stream(codec, rate=25)
+        stream = container.add_stream("libx264", rate=25)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.codec_context.gop_size = 10
-        if codec == "libx264":
-            stream.codec_context.time_base, stream.options = (
-                CLOCK,
-                {"crf": "10", "preset": "ultrafast", "bf": "2"},
-            )
-        clock = stream.codec_context.time_base or Fraction(1, 25)
+        stream.codec_context.gop_size, stream.codec_context.time_base = 10, CLOCK
+        stream.options = {"crf": "10", "preset": "ultrafast", "bf": "2"}
         if aspect:
             stream.codec_context.sample_aspect_ratio = Fraction(aspect)
         sound = container.add_stream("aac", rate=8000, layout="mono") if audio else None
+        plain = np.ones((height, width, 3), np.uint8)
         for number, time in enumerate(times):
-            pixels = (
-                picture(number) if picture else np.full((height, width, 3), grey(number), np.uint8)
-            )
+            pixels = picture(number) if picture else plain * np.uint8(grey(number))
             frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
-            frame.time_base, frame.pts = clock, round(time / clock)
+            frame.time_base, frame.pts = CLOCK, round(time / CLOCK)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
         if sound:
@@ -84,10 +66,7 @@ def steady(seconds, rate=25):
 
 
 def slow_clip(path, second, sampling):
-    """Brightness of the pictures of a clip.
-
-    All are decoded; shown at a time is the last frame that has begun.
-    """
+    """Brightness of the pictures of a clip, of which all are decoded."""
     with av.open(str(path)) as container:
         origin = container.start_time / 1e6
         decoded = [
@@ -127,11 +106,8 @@ def test_times_are_centred_and_evenly_spaced(half, rate, second):
     ("settings", "message"),
     [
         ({"frames": 257}, "257 frames a clip: expected a number from 1 to 256"),
-        ({"frames": 0}, "0 frames a clip"),
-        ({"rate": 0.0}, "0.0 frames a second: expected"),
         ({"rate": float("nan")}, "nan frames a second"),
-        ({"size": 1025}, "pictures of 1025 pixels: expected 16 to 1024"),
-        ({"size": 2}, "pictures of 2 pixels"),
+        ({"size": 2}, "pictures of 2 pixels: expected 16 to 1024"),
         ({"size": None}, "32 frames a clip: give them one size"),
     ],
 )
@@ -223,12 +199,8 @@ def test_variable_frame_rate(tmp_path):
 
 @pytest.mark.parametrize(("length", "seconds"), [(0.2, 1), (1.48, 1), (1.52, 2), (3.0, 3)])
 def test_a_second_counts_if_its_middle_is_in_the_video(length, seconds, tmp_path):
-    assert (
-        probe(
-            write_video(tmp_path / "clip.mkv", steady(length, rate=50 if length < 3 else 25))
-        ).seconds
-        == seconds
-    )
+    times = steady(length, rate=50 if length < 3 else 25)
+    assert probe(write_video(tmp_path / "clip.mkv", times)).seconds == seconds
 
 
 def test_clips_reach_into_neighbouring_seconds_and_repeat_at_the_borders(tmp_path):
@@ -262,10 +234,7 @@ def test_some_seconds_of_a_long_video_are_the_same_as_in_all(name, tmp_path, mon
 
 
 def turned(path, matrix):
-    """Write another display matrix into an MP4 file.
-
-    It is written by hand, so that reading it is checked independently.
-    """
+    """Write another display matrix into an MP4 file, by hand."""
     data = bytearray(path.read_bytes())
     place = data.index(b"tkhd") + 4 + 40
     data[place : place + 36] = struct.pack(
@@ -330,19 +299,13 @@ def test_the_long_side_is_cut_about_the_middle(tmp_path):
     path = write_video(tmp_path / "clip.mp4", steady(1), picture=bands(96, 32), width=96)
     assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx([0, 1, 0], abs=0.07)
     path = write_video(tmp_path / "tall.mp4", steady(1), picture=bands(48, 96), width=48, height=96)
-    assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx(
-        [1 / 3, 1 / 3, 1 / 3], abs=0.07
-    )
+    assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx([1 / 3] * 3, abs=0.07)
 
 
 def test_pixels_that_are_not_square(tmp_path):
-    """64 × 64 pixels, each thrice as wide as high, are a picture of 3 to 1.
-
-    Its middle third is seen.
-    """
-    path = write_video(
-        tmp_path / "clip.mp4", steady(1), picture=bands(64, 64), width=64, height=64, aspect=3
-    )
+    """64 × 64 pixels, each thrice as wide as high: the middle third of a picture of 3 to 1."""
+    sizes = {"picture": bands(64, 64), "width": 64, "height": 64, "aspect": 3}
+    path = write_video(tmp_path / "clip.mp4", steady(1), **sizes)
     info = probe(path)
     assert info.aspect == 3
     assert shares(next(clips(info, [0], SMALL))) == pytest.approx([0, 1, 0], abs=0.07)
@@ -354,13 +317,9 @@ def test_whole_pictures(tmp_path):
     path = write_video(tmp_path / "clip.mp4", steady(2), picture=bands(48, 32))
     first, second = clips(probe(path), [0, 1], whole)
     assert first.shape == second.shape == (3, 1, 32, 48)
-    assert shares(first) == pytest.approx([1 / 3, 1 / 3, 1 / 3], abs=0.05)
-    assert next(clips(probe(turned(path, (0, 1, 0, -1, 0, 0, 0, 0))), [0], whole)).shape == (
-        3,
-        1,
-        48,
-        32,
-    )
+    assert shares(first) == pytest.approx([1 / 3] * 3, abs=0.05)
+    upright = probe(turned(path, (0, 1, 0, -1, 0, 0, 0, 0)))
+    assert next(clips(upright, [0], whole)).shape == (3, 1, 48, 32)
     path = write_video(tmp_path / "wide.mp4", steady(1), aspect=3)
     assert next(clips(probe(path), [0], whole)).shape == (3, 1, 32, 144)
 
@@ -387,19 +346,14 @@ def test_truncated_files(name, options, tmp_path):
     path = write_video(tmp_path / name, steady(10), options=options)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    message = refused(path)
-    assert "is truncated: it ends at second " in message
-    assert 3 < float(message.split("second ")[1].split(",")[0]) < 7
-    assert "but announces 10.0 seconds. Download or convert it again, or leave it out." in message
+    found = re.search(r"is truncated: it ends at second (.*), but announces 10.0", refused(path))
+    assert 3 < float(found[1]) < 7
 
 
 def test_truncated_before_its_index(tmp_path):
     path = write_video(tmp_path / "clip.mp4", steady(10))
     path.write_bytes(path.read_bytes()[:5000])
-    assert (
-        "cannot be opened as a video; it is truncated, damaged or of another kind (Invalid data"
-        in refused(path)
-    )
+    assert "cannot be opened as a video; it is truncated, damaged or" in refused(path)
 
 
 def test_a_short_picture_beside_longer_sound_is_no_fault(tmp_path):
@@ -432,10 +386,7 @@ def test_sound_alone(tmp_path):
     path = tmp_path / "sound.mp4"
     with av.open(str(path), "w") as container:
         mux_silence(container, container.add_stream("aac", rate=8000, layout="mono"), 2)
-    assert (
-        "has no video stream (streams found: audio). Give a file with moving pictures."
-        in refused(path)
-    )
+    assert "has no video stream (streams found: audio). Give" in refused(path)
 
 
 def test_files_of_other_kinds(tmp_path):
@@ -449,9 +400,7 @@ def test_files_of_other_kinds(tmp_path):
 
 def test_timestamps_that_jump(tmp_path):
     path = write_video(tmp_path / "clip.mkv", [0, 0.1, 0.2, 90_000, 90_000.1])
-    assert re.search(
-        r"its timestamps jump from second 0\.\d to second 90000\.\d\. Download", refused(path)
-    )
+    assert re.search(r"timestamps jump from second 0\.\d to second 90000\.\d", refused(path))
 
 
 def test_names_with_colons_and_percent_signs(tmp_path, monkeypatch):
@@ -462,8 +411,5 @@ def test_names_with_colons_and_percent_signs(tmp_path, monkeypatch):
 
 def test_without_pyav(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(
-        ConfigError,
-        match=r"needs PyAV, which is not installed here. Run: pip install 'cefito\[video\]'$",
-    ):
+    with pytest.raises(ConfigError, match=r"needs PyAV, .* Run: pip install 'cefito\[video\]'$"):
         probe(tmp_path / "clip.mp4")

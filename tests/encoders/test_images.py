@@ -21,10 +21,7 @@ CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261302
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Folders of a tiny CLIP and a tiny DINOv2, randomly initialised.
-
-    Their pictures have 24 and 28 pixels.
-    """
+    """Folders of a tiny CLIP and a tiny DINOv2, of pictures of 24 and 28 pixels."""
     transformers = pytest.importorskip("transformers")
     root = tmp_path_factory.mktemp("models")
     torch.manual_seed(1)  # the models' own initialisation knows no generators
@@ -193,19 +190,12 @@ def test_unreadable_pictures(tmp_path, monkeypatch):
     for suffix in ("png", "jpg"):
         data = (tmp_path / f"whole.{suffix}").read_bytes()
         (tmp_path / f"cut.{suffix}").write_bytes(data[: len(data) // 2])
-        with pytest.raises(
-            DataError,
-            match=rf"^{tmp_path}/cut\.{suffix}: cannot be read as a picture \(.*\)\. Make or copy",
-        ):
+        with pytest.raises(DataError, match=rf"/cut\.{suffix}: cannot be read as a picture \(.*\)"):
             load_image(tmp_path / f"cut.{suffix}")
-    (tmp_path / "text.png").write_text("no picture")
-    (tmp_path / "empty.png").write_bytes(b"")
-    for name in ("text", "empty"):
-        with pytest.raises(
-            DataError,
-            match=rf"{name}\.png: is not a picture of a known format. Save it as JPEG or PNG.$",
-        ):
-            load_image(tmp_path / f"{name}.png")
+    for content in ("no picture", ""):
+        (tmp_path / "text.png").write_text(content)
+        with pytest.raises(DataError, match=r"text\.png: is not a picture of a known format"):
+            load_image(tmp_path / "text.png")
     with pytest.raises(DataError, match=r"none\.png: no such file"):
         load_image(tmp_path / "none.png")
     with pytest.raises(DataError, match="cannot be read as a picture"):
@@ -215,9 +205,7 @@ def test_unreadable_pictures(tmp_path, monkeypatch):
         load_image(tmp_path / "deep.png")
     for bound in (40 * 57 - 1, 40 * 57 // 3):  # Pillow warns above it and refuses above twice of it
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", bound)
-        with pytest.raises(
-            DataError, match=r"whole\.png: is too large \(.*\)\. Make it smaller\.$"
-        ):
+        with pytest.raises(DataError, match=r"whole\.png: is too large \(.*\)"):
             load_image(tmp_path / "whole.png")
 
 
@@ -264,11 +252,7 @@ def test_observations_from_two_pictures(models, pictures, name):
 
 @pytest.mark.parametrize("size", [1, 7, 12, 15])
 def test_observations_of_another_size(models, pictures, size):
-    with pytest.raises(
-        ConfigError,
-        match=rf"^the run takes observations of {size} numbers, a picture encoded by clip gives 6; "
-        r"expected as many, or an odd multiple for several seconds\.",
-    ):
+    with pytest.raises(ConfigError, match=rf"{size} numbers, a picture encoded by clip gives 6; "):
         observations_from_images(*pictures, PretrainedImages(models / "clip"), size=size)
 
 
@@ -297,20 +281,15 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
         with pytest.raises(ConfigError, match="the pictures would be encoded by"):
             observations_from_images(*pictures, other, made_with=recorded)
     # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
-    with pytest.raises(ConfigError) as caught:
-        observations_from_images(
-            *pictures, encoder, size=18, made_with={"model": "s3d", "weights": "0" * 64}
-        )
-    assert str(caught.value).startswith(
-        "the run was trained on features of s3d (layer None, weights 000000000000), the pictures "
-        f"would be encoded by clip (layer projected, weights {made_with['weights'][:12]})."
-    )
+    other = {"model": "s3d", "weights": "0" * 64}
+    with pytest.raises(ConfigError, match=r"features of s3d \(layer None, weights 000000000000\)"):
+        observations_from_images(*pictures, encoder, size=18, made_with=other)
 
 
 @pytest.mark.parametrize("name", ["clip", "dinov2"])
-@pytest.mark.parametrize("size", [(150, 96)])
-def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, name, size):
+def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, name):
     """The vector of a second is the vector of its middle picture."""
+    size = 150, 96
     av = pytest.importorskip("av")
     from cefito.encoders.extraction import extract_videos
     from cefito.encoders.video import open_encoder
@@ -320,26 +299,23 @@ def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, na
         stream.height, stream.width, stream.pix_fmt = *size, "yuv444p"
         stream.options = {"crf": "1"}
         for second in range(3):
-            picture(*size, seed=second).save(tmp_path / f"{second}.png")
+            shown = picture(*size, seed=second)
+            shown.save(tmp_path / f"{second}.png")
             for _ in range(4):
-                container.mux(
-                    stream.encode(
-                        av.VideoFrame.from_ndarray(np.array(picture(*size, seed=second)), "rgb24")
-                    )
-                )
+                frame = av.VideoFrame.from_ndarray(np.array(shown), "rgb24")
+                container.mux(stream.encode(frame))
         container.mux(stream.encode())
     extract_videos(tmp_path / "video.mp4", tmp_path / "features", open_encoder(str(models / name)))
     features = np.load(tmp_path / "features" / "video.npy")
     made_with = json.loads((tmp_path / "features" / "extract.json").read_text())
     found = [
         observations_from_images(
-            tmp_path / f"{first}.png",
-            tmp_path / f"{second}.png",
+            *(tmp_path / f"{second}.png" for second in seconds),
             PretrainedImages(models / name),
             size=features.shape[1],
             made_with=made_with,
         )
-        for first, second in ((0, 1), (1, 2))
+        for seconds in ((0, 1), (1, 2))
     ]
     assert len(features) == 3
     for second, vector in enumerate((found[0][0], found[0][1], found[1][1])):

@@ -1,7 +1,4 @@
-"""How pictures are resized, cropped and normalised, against Pillow.
-
-It is read from all forms in which models state it.
-"""
+"""How pictures are resized, cropped and normalised, against Pillow."""
 
 import json
 
@@ -93,21 +90,14 @@ def test_forms_of_the_configuration(tmp_path, value, resize, crop):
     value = {**value, "image_mean": CLIP_MEAN, "image_std": CLIP_STD, "resample": 2}
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": value}))
     how = Preparation.read(tmp_path)
-    assert (how.resize, how.crop, how.resampling, how.mean) == (
-        resize,
-        crop,
-        "bilinear",
-        tuple(CLIP_MEAN),
-    )
-    (tmp_path / "preprocessor_config.json").write_text(
-        json.dumps({**value, "image_mean": [0, 0, 0]})
-    )
+    assert (how.resize, how.crop, how.resampling) == (resize, crop, "bilinear")
+    assert how.mean == tuple(CLIP_MEAN)
+    first = tmp_path / "preprocessor_config.json"  # of the two files
+    first.write_text(json.dumps({**value, "image_mean": [0, 0, 0]}))
     assert Preparation.read(tmp_path).mean == (0, 0, 0)
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**value, "do_normalize": False}))
-    assert (Preparation.read(tmp_path).mean, Preparation.read(tmp_path).std) == (
-        (0, 0, 0),
-        (1, 1, 1),
-    )
+    first.write_text(json.dumps({**value, "do_normalize": False}))
+    plain = Preparation.read(tmp_path)
+    assert (plain.mean, plain.std) == ((0, 0, 0), (1, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +115,5 @@ def test_forms_of_the_configuration(tmp_path, value, resize, crop):
 def test_unusable_configurations(tmp_path, change):
     value = {"size": 32, "image_mean": CLIP_MEAN, "image_std": CLIP_STD, **change}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(value))
-    with pytest.raises(
-        ConfigError, match=r"preprocessor_config\.json: does not say how pictures are prepared"
-    ):
+    with pytest.raises(ConfigError, match=r"_config\.json: does not say how pictures are"):
         Preparation.read(tmp_path)

@@ -187,20 +187,11 @@ def test_prompt_normalisation_and_description(models):
     )
     description = bare.describe()
     assert json.loads(json.dumps(description)) == description
-    revision = description.pop("revision")
-    assert description == {
-        "model": "t5",
-        "layer": "mean",
-        "layer_means": LAYERS["t5"]["mean"],
-        "prompt": "{action}",
-        "normalisation": "none",
-    }
-    assert asked.describe() == {
-        **description,
-        "revision": revision,
-        "prompt": "task to {action}",
-        "normalisation": "unit length",
-    }
+    means = {"layer": "mean", "layer_means": LAYERS["t5"]["mean"]}
+    settings = {"prompt": "{action}", "normalisation": "none"}
+    assert description == {"model": "t5", "revision": description["revision"], **means, **settings}
+    changed = {"prompt": "task to {action}", "normalisation": "unit length"}
+    assert asked.describe() == description | changed
     assert PretrainedText(models / "clip").describe()["layer"] == "pooled"
 
 
@@ -278,27 +269,17 @@ def test_an_unreachable_hub(tmp_path, monkeypatch):
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ConfigError) as caught:
+    command = "hf download openai/clip-vit-base-patch32 --local-dir FOLDER;"
+    with pytest.raises(ConfigError, match=rf"^openai/.*: could not be fetched from .*{command}"):
         PretrainedText("clip")
-    message = str(caught.value)
-    assert message.startswith(
-        "openai/clip-vit-base-patch32: could not be fetched from the Hugging Face hub ("
-    )
-    assert "run: hf download openai/clip-vit-base-patch32 --local-dir FOLDER;" in message
-    assert "\n" not in message
-    with pytest.raises(
-        ConfigError,
-        match=r"^models/mine@v2: no such folder here, and it could not be fetched from the ",
-    ):
+    with pytest.raises(ConfigError, match=r"^models/mine@v2: no such folder here, and it could "):
         PretrainedText("models/mine", revision="v2")
 
 
 @pytest.mark.parametrize("package", ["huggingface_hub", "transformers"])
 def test_missing_package(models, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(
-        ConfigError, match=rf"need the package {package}, .*pip install cefito\[text\]$"
-    ):
+    with pytest.raises(ConfigError, match=rf"need the package {package}, .*cefito\[text\]$"):
         PretrainedText("clip" if package == "huggingface_hub" else models / "clip").encode(["cut"])
 
 
@@ -340,7 +321,7 @@ def test_folder_without_a_tokenizer(copied):
     ("mine", "message"),
     [
         ("clip", r"its tokenizer \(54 tokens\) does not belong to its model \(32 tokens"),
-        ("t5", "its model reads its vector at token 53, but its tokenizer ends texts with 1"),
+        ("t5", "ends texts with token 1, but its model reads its vector at 53"),
     ],
 )
 def test_tokenizer_of_another_model(copied, models, mine, message):
@@ -367,25 +348,19 @@ def test_weights_that_are_missing_or_broken(copied):
     folder = copied("clip")
     path = folder / "model.safetensors"
     tensors = load_file(path)
-    save_file(
-        {name: tensor for name, tensor in tensors.items() if "vision" in name},
-        path,
-        metadata={"format": "pt"},
-    )
-    with pytest.raises(
-        ConfigError, match=r"its weights lack \d+ tensors that CLIPTextModel needs, the first is "
+    vision = {name: tensor for name, tensor in tensors.items() if "vision" in name}
+    other = {**tensors, "text_model.final_layer_norm.weight": torch.ones(3)}
+    for kept, message in (
+        (vision, r"its weights lack \d+ tensors that CLIPTextModel needs, the first is "),
+        (other, "no CLIPTextModel could be loaded"),
+        (None, "no CLIPTextModel could be loaded"),
     ):
-        PretrainedText(folder).encode(["cut"])
-    save_file(
-        {**tensors, "text_model.final_layer_norm.weight": torch.ones(3)},
-        path,
-        metadata={"format": "pt"},
-    )
-    with pytest.raises(ConfigError, match="no CLIPTextModel could be loaded"):
-        PretrainedText(folder).encode(["cut"])
-    path.write_bytes(b"broken")
-    with pytest.raises(ConfigError, match="no CLIPTextModel could be loaded"):
-        PretrainedText(folder).encode(["cut"])
+        if kept is None:
+            path.write_bytes(b"broken")
+        else:
+            save_file(kept, path, metadata={"format": "pt"})
+        with pytest.raises(ConfigError, match=message):
+            PretrainedText(folder).encode(["cut"])
 
 
 class Harmful:
@@ -422,16 +397,10 @@ def test_vectors_must_be_finite(copied):
 
 def test_text_that_is_too_long(models):
     text = " ".join(LETTERS)
-    with pytest.raises(
-        DataError,
-        match=r"'a b c .*': has 28 tokens; clip reads at most 24. Shorten the name or the prompt.",
-    ):
+    with pytest.raises(DataError, match=r"'a b c .*': has 28 tokens; clip reads at most 24\."):
         PretrainedText(models / "clip").encode(["cut", text])
-    # its positions are relative
-    assert PretrainedText(models / "t5").encode([text * 5]).shape == (
-        1,
-        16,
-    )
+    relative = PretrainedText(models / "t5")  # its positions
+    assert relative.encode([text * 5]).shape == (1, 16)
 
 
 # the cache
@@ -497,10 +466,7 @@ def test_cache_keeps_additions_of_other_processes(tmp_path):
 def test_a_cache_in_an_unusable_place(tmp_path):
     (tmp_path / "file").write_text("x")
     encoder = Counting()
-    with pytest.raises(
-        ConfigError,
-        match=r"file/cache: the cache cannot be made \(Not a directory\).*without a cache\.$",
-    ):
+    with pytest.raises(ConfigError, match=r"file/cache: the cache cannot be made \(Not a dir"):
         CachedText(encoder, folder=tmp_path / "file" / "cache").encode(["cut"])
     assert encoder.asked == []
 
@@ -542,7 +508,7 @@ def test_embeddings_from_files(tmp_path, kind):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (np.ones((2, 4)), r"has shape \[2, 4\], but the data set has 3 actions; each takes one"),
+        (np.ones((2, 4)), r"has shape \[2, 4\], but the data set has 3 actions"),
         (np.ones((3, 1, 4)), r"has shape \[3, 1, 4\], but the data set has 3 actions"),
         (np.ones((3, 0)), r"has shape \[3, 0\]"),
         (np.ones((3, 2), np.int64), "holds values of type int64; expected floating-point numbers"),
@@ -559,10 +525,7 @@ def test_embeddings_that_do_not_fit(tmp_path, rows, message):
 
 def test_embedding_files_that_are_missing_or_ambiguous(tmp_path):
     for name in ("a.npy", "a.safetensors"):
-        with pytest.raises(
-            DataError,
-            match=f"{name}: no such file. Give one row per action",
-        ):
+        with pytest.raises(DataError, match=f"{name}: no such file. Give one row per action"):
             read_embeddings(tmp_path / name, actions=3)
     write_tensors(tmp_path / "b.safetensors", {"x": np.ones((3, 2)), "y": np.ones((3, 2))})
     with pytest.raises(DataError, match=r"has no tensor 'action_text' \(found: x, y\)"):

@@ -76,44 +76,35 @@ def test_several_times_in_any_order(clip, features, stub):
 
 @pytest.mark.parametrize("time", [-0.1, 13.0, 500, float("nan"), float("inf")])
 def test_times_outside_the_video(clip, time, stub):
-    with pytest.raises(
-        ConfigError, match=f"clip.mp4: lasts 12.0 seconds; second {time:g} is outside it"
-    ):
+    with pytest.raises(ConfigError, match=f"lasts 12.0 seconds; second {time:g} is outside it"):
         extract_features(clip, stub, at=[3, time])
 
 
-def test_observations(clip, features, stub):
-    initial, goal = observations_from_video(clip, 2.2, 9.6, stub)
-    assert initial.shape == goal.shape == (9,)
-    assert initial.dtype == np.float32
-    np.testing.assert_array_equal(initial, np.concatenate([features[1], features[2], features[3]]))
-    np.testing.assert_array_equal(goal, np.concatenate([features[9], features[10], features[11]]))
-
-
-@pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), (float("nan"), 5)])
-def test_observations_in_the_wrong_order(clip, start, end, stub):
+@pytest.mark.parametrize("start", [5, 6, float("nan")])
+def test_observations_in_the_wrong_order(clip, start, stub):
     with pytest.raises(ConfigError, match=r"the end \(second 5\) must be after the start"):
-        observations_from_video(clip, start, end, stub)
+        observations_from_video(clip, start, 5, stub)
 
 
-def test_a_batch_of_nothing(clip, stub):
-    with pytest.raises(ConfigError, match="a batch of 0 clips: expected at least 1"):
-        extract_features(clip, stub, batch=0)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch": 0}, "a batch of 0 clips: expected at least 1"),
+        ({"at": [3], "seconds": 2}, "2 seconds around a time: expected an odd number"),
+    ],
+)
+def test_numbers_out_of_range(clip, stub, options, message):
+    with pytest.raises(ConfigError, match=message):
+        extract_features(clip, stub, **options)
 
 
-def test_an_even_number_of_seconds(clip, stub):
-    with pytest.raises(ConfigError, match="2 seconds around a time: expected an odd number"):
-        extract_features(clip, stub, at=[3], seconds=2)
-
-
-@pytest.mark.parametrize("seconds", [1, 5])
-def test_other_numbers_of_seconds_in_an_observation(clip, features, stub, seconds):
+@pytest.mark.parametrize("seconds", [1, 3, 5])
+def test__numbers_of_seconds_in_an_observation(clip, features, stub, seconds):
     half = seconds // 2
     found = observations_from_video(clip, 4.2, 8, stub, seconds=seconds)
     for observation, centre in zip(found, (4, 8), strict=True):
-        np.testing.assert_array_equal(
-            observation, features[centre - half : centre + half + 1].reshape(-1)
-        )
+        expected = features[centre - half : centre + half + 1].reshape(-1)
+        np.testing.assert_array_equal(observation, expected)
 
 
 def test_observations_for_a_planner_that_learned_from_others(clip, stub):
@@ -121,10 +112,7 @@ def test_observations_for_a_planner_that_learned_from_others(clip, stub):
     assert made_with == {"model": "stub", "layers": [1, 2], "frames": 4, "rate": 4.0, "size": 32}
     observations_from_video(clip, 2, 9, stub, made_with={**made_with, "model": "elsewhere/stub"})
     for name, value in (("frames", 8), ("weights", "0" * 64)):
-        message = (
-            f"by stub with {name} = .*; the planner was trained on features of stub with {name} = "
-            f"{value}\\. Use"
-        )
+        message = f"by stub with {name} = .*; the planner was .* of stub with {name} = {value}\\."
         with pytest.raises(ConfigError, match=message):
             observations_from_video(clip, 2, 9, stub, made_with={**made_with, name: value})
 
@@ -208,38 +196,12 @@ def test_pictures_that_change_in_size():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        (
-            "i3d",
-            {},
-            "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP or DINOv2 "
-            "model",
-        ),
-        (
-            "s3d",
-            {},
-            "s3d needs the file of its weights, s3d_howto100m.pth of the project antoine77340",
-        ),
-        (
-            "s3d",
-            {"layer": "pooled"},
-            "layer: does not go with the encoder s3d, only with image models. Leave it out.",
-        ),
-        (
-            "clip",
-            {"weights": "s3d.pth"},
-            "weights: does not go with the encoder clip, only with s3d. Leave it out.",
-        ),
-        ("clip", {"rate": 8.0}, "rate: does not go with the encoder clip"),
-        (
-            "s3d",
-            {"weights": "s3d.pth", "frames": 15},
-            "15 frames a clip: S3D takes even numbers only",
-        ),
-        (
-            "s3d",
-            {"weights": "s3d.pth", "frames": 300},
-            "300 frames a clip: expected a number from 1 to 256",
-        ),
+        ("i3d", {}, "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP"),
+        ("s3d", {}, "s3d needs the file of its weights"),
+        ("s3d", {"layer": "pooled"}, "layer: does not go with the encoder s3d, only with image"),
+        ("clip", {"weights": "s3d.pth"}, "weights: does not go with the encoder clip, only with"),
+        ("s3d", {"weights": "s3d.pth", "frames": 15}, "15 frames a clip: S3D takes even numbers"),
+        ("s3d", {"weights": "s3d.pth", "frames": 300}, "300 frames a clip: expected a number"),
     ],
 )
 def test_unusable_encoders(name, options, message):

@@ -60,8 +60,8 @@ class CachedText:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            message = f"{self.folder}: cannot be made ({problem.strerror}). Choose another folder."
-            raise ConfigError(message, setting="cache") from problem
+            message = f"{self.folder}: the cache cannot be made ({problem.strerror})"
+            raise ConfigError(f"{message}. Choose another folder.", setting="cache") from problem
         path = self.path
         keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
         stored = _read(path)

@@ -1,4 +1,4 @@
-"""S3D-G, the video network of MIL-NCE; layers and names match antoine77340/S3D_HowTo100M.
+"""S3D-G, the video network of MIL-NCE, as released in antoine77340/S3D_HowTo100M (Apache-2.0).
 
 Shapes in comments are [B, channels, F, H, W] for the usual clips [B, 3, 32, 224, 224].
 """
