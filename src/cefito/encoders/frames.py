@@ -117,8 +117,8 @@ def probe(path: Path) -> VideoInfo:
             raise DataError(f"{path}: its video stream is empty. {_REMEDY}")
         missing = announced - (max(reached, end) - origin)
         if missing > max(_ALLOWED_LOSS[0], _ALLOWED_LOSS[1] * announced):
-            end = f"{announced - missing:.1f}, but announces {announced:.1f} seconds"
-            raise DataError(f"{path}: is truncated: it ends at second {end}. {_REMEDY}")
+            both = f"{announced - missing:.1f}, but announces {announced:.1f} seconds"
+            raise DataError(f"{path}: is truncated: it ends at second {both}. {_REMEDY}")
         aspect = float(stream.sample_aspect_ratio or 1)
         return VideoInfo(
             path=path, origin=origin, duration=end - origin, aspect=aspect, timed=timed

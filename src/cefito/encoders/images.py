@@ -128,8 +128,8 @@ class PretrainedImages:
 
         if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
             low, high = float(images.min()), float(images.max())
-            found = f"hold values from {low:.4g} to {high:.4g}"
-            raise DataError(f"pictures: {found}; expected 0 to 1. Divide 8-bit values by 255.")
+            fault = f"hold values from {low:.4g} to {high:.4g}"
+            raise DataError(f"pictures: {fault}; expected 0 to 1. Divide 8-bit values by 255.")
         model, layer = self._model, self.pretrained.layer
         width = "projection_dim" if layer == "projected" else "hidden_size"
         rows = [np.zeros((0, getattr(model.config, width)), np.float32)]
