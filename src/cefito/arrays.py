@@ -64,13 +64,7 @@ class _Pickled(Exception):  # noqa: N818
 
 
 def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
-    """Refuse everything but regular files: opening a pipe waits for a writer, a device may not end.
-
-    Args:
-        path: The file to read.
-        remedy: Last sentence of the message: the user's next step.
-        error: Type of the error.
-    """
+    """Refuse all but regular files (a pipe waits, a device may not end); `remedy` ends messages."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError) as problem:
@@ -84,15 +78,7 @@ def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataE
 
 
 def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
-    """Load an array from a .npy file; a pickled one is refused.
-
-    Args:
-        path: The file.
-        remedy: Last sentence of the message about a missing file: the user's next step.
-
-    Raises:
-        DataError: The file is missing, truncated, or holds pickled objects.
-    """
+    """Load an array from a .npy file; a pickled one is refused."""
     check_regular(path, remedy)
     try:
         with path.open("rb") as file:
@@ -112,17 +98,7 @@ def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
 
 
 def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, NDArray[Any]]:
-    """Load the named members of a .npz archive; others are never opened.
-
-    Args:
-        path: The file.
-        names: Members to load.
-        remedy: Last sentence of the message about a missing file or member.
-
-    Raises:
-        DataError: The file is missing, damaged or encrypted; a member is missing, is not an array,
-            is pickled or is larger than declared.
-    """
+    """Load the named members of a .npz archive; others are never opened."""
     check_regular(path, remedy)
     try:
         with path.open("rb") as file:

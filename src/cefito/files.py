@@ -37,11 +37,7 @@ __all__ = [
 
 
 def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
-    """Check that a file can be written, before any work.
-
-    Raises:
-        ConfigError: An ending that is not listed, a missing folder, or a folder of this name.
-    """
+    """Check that a file can be written, before any work."""
     problem = ""
     if path.suffix not in endings:
         problem = f"expected a file that ends in {' or '.join(endings)}"
@@ -56,13 +52,7 @@ def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
 def write_atomic(
     path: Path, fill: Callable[[Path], object], error: type[CefitoError] = RunError
 ) -> None:
-    """Call `fill` on a temporary path in the same folder, then rename that to `path`.
-
-    Args:
-        path: Target; its folder must exist.
-        fill: Writes the whole content to the path that it gets.
-        error: Raised if the file cannot be written (full disk, no permission); the old file stays.
-    """
+    """Call `fill` on a temporary path in the same folder, then rename that to `path`."""
     try:
         with temporary_beside(path) as temporary:
             fill(temporary)
@@ -93,13 +83,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> Any:
-    """Read a JSON file.
-
-    Args:
-        path: The file.
-        remedy: Last sentence of the error message: the user's next step.
-        error: Type of the error if the file is missing or is not JSON.
-    """
+    """Read a JSON file; `remedy` is the last sentence of the error: the user's next step."""
     check_regular(path, remedy, error)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -114,17 +98,7 @@ def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> 
 def check_array(
     array: NDArray[Any], *, shape: tuple[int | None, ...], place: str, rows: str = "row"
 ) -> NDArray[Any]:
-    """Check the shape of a floating-point array and that its values are finite.
-
-    Args:
-        array: The array.
-        shape: Expected shape; None for any size.
-        place: File or argument, for the message.
-        rows: Name of a row in the message.
-
-    Raises:
-        DataError: Not floating-point numbers, another shape, NaN or infinity.
-    """
+    """Check the shape of a floating-point array (None for any size) and that it is finite."""
     if array.dtype.kind != "f":
         raise DataError(
             f"{place}: holds values of type {array.dtype}; expected floating-point numbers. "
@@ -169,14 +143,7 @@ def write_tensors(
 def load_tensors(
     path: Path, framework: str, remedy: str, error: type[CefitoError] = DataError
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Load a safetensors file and its metadata; tensors are aligned as `cefito.arrays.aligned`.
-
-    Args:
-        path: The file.
-        framework: "np" or "pt".
-        remedy: Last sentence of the error message: the user's next step.
-        error: Type of the error if the file is missing or damaged.
-    """
+    """Load tensors, `aligned`, and metadata of a safetensors file; framework: "np" or "pt"."""
     from safetensors import SafetensorError, safe_open
 
     check_regular(path, remedy, error)
@@ -207,11 +174,7 @@ def sha256(path: Path) -> str:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Fill a temporary folder and rename it to `target`; an error leaves nothing behind.
-
-    Raises:
-        DataError: `target` exists and is not empty, or cannot be written.
-    """
+    """Fill a temporary folder and rename it to `target`; an error leaves nothing behind."""
     taken = target.exists() or target.is_symlink()  # exists() is False for a dangling link
     if taken and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")

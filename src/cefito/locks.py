@@ -35,14 +35,6 @@ def locked(folder: Path, what: str) -> Iterator[None]:
     """Lock a folder for this process, and make it if missing.
 
     If the work inside fails before it writes anything, a folder made here is removed again.
-
-    Args:
-        folder: The folder.
-        what: The work, for the message to other processes.
-
-    Raises:
-        RunError: Another process holds it (the message says which, and since when), or it cannot be
-            made.
     """
     path = folder / LOCK_FILE
     with ExitStack() as stack:
@@ -139,9 +131,6 @@ def temporary_beside(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
     Its name contains the path's, so that the next process that writes there finds and overwrites
     what a killed one left. Access follows the umask.
-
-    Raises:
-        OSError: It cannot be made.
     """
     handle = None
     usual = path.with_name(f".{path.name}{_SUFFIX}")

@@ -88,10 +88,6 @@ def determining(settings: Any, *values: Precision) -> Any:
     """Settings for JSON without how trainings and searches compute, however deep that stands.
 
     That is their precisions, whether activations are computed again, and whether a search screens.
-
-    Args:
-        settings: Settings in sections and lists.
-        values: Leave out these precisions alone; all of them where none is named.
     """
     if isinstance(settings, Mapping):
         kept = {name: determining(value, *values) for name, value in settings.items()}

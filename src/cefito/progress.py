@@ -51,9 +51,6 @@ def bar(*, passing: bool = False) -> Progress:
 
     It is a bar on a terminal and in a notebook, and else a line on stderr about every ten seconds
     and at the end.
-
-    Args:
-        passing: Leave no trace: the bar vanishes, and work of a few seconds writes no line.
     """
 
     def show(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:

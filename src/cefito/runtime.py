@@ -85,13 +85,7 @@ def check_seed(seed: int) -> None:
 def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
     """Return a device by its name; "auto" takes CUDA if available, else the CPU.
 
-    Args:
-        name: auto, cpu, cuda (cuda:1 and so on) or mps, the GPU of a Mac.
-        float64: Whether numbers of 64 bits are needed, which MPS lacks: in training and planning,
-            not in encoders.
-
-    Raises:
-        RunError: The device is absent or cannot be used, or the name is unknown.
+    `float64` says whether numbers of 64 bits are needed (not in encoders), which MPS lacks.
     """
     import torch
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from cefito.errors import ConfigError
+from cefito.errors import CefitoError, ConfigError, RunError
 
 __all__ = [
     "LARGEST",
@@ -29,10 +30,12 @@ __all__ = [
     "changed",
     "check_key",
     "check_weights",
+    "first_error",
     "flattened",
     "preset_names",
     "preset_values",
     "read_preset",
+    "read_record",
     "setting_names",
     "validated",
     "variant_applies",
@@ -52,6 +55,28 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def first_error(problem: ValidationError) -> str:
+    """Return place and message of the first of pydantic's errors."""
+    first = problem.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message
+
+
+def read_record(
+    kind: type[AnyRecord], value: Any, what: str, remedy: str, error: type[CefitoError] = RunError
+) -> AnyRecord:
+    """Make a record of the value of a JSON file; `what` (file and complaint) begins the error."""
+    try:
+        # as JSON: a list is a tuple, but 3.0 and "3" are not whole numbers
+        return kind.model_validate_json(json.dumps(value), strict=True)
+    except ValidationError as problem:
+        raise error(f"{what} ({first_error(problem)}). {remedy}") from problem
 
 
 class Settings(Record):
@@ -93,15 +118,7 @@ def _check_kind(value: Any, kind: Any) -> None:
 
 
 def check_weights(count: float, what: str) -> None:
-    """Refuse networks larger than any memory; for validators of settings.
-
-    Args:
-        count: A lower bound of the number of weights.
-        what: Subject of the message.
-
-    Raises:
-        ValueError: They would take more than `MAX_WEIGHTS`.
-    """
+    """Refuse networks of at least `count` weights if they fit no memory (ValueError)."""
     if 4 * count > MAX_WEIGHTS:
         raise ValueError(
             f"{what} would have at least {count:.3g} weights, which take {_bytes(4 * count)}; at "
@@ -113,16 +130,7 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
 def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str) -> AnySettings:
-    """Make settings of plain values.
-
-    Args:
-        kind: Class of the settings.
-        values: Values by name.
-        place: Where they come from, for the message.
-
-    Raises:
-        ConfigError: An unknown key or invalid value; `setting` is its dotted key.
-    """
+    """Make settings of plain values; errors (ConfigError) name `place` and the dotted key."""
     try:
         return kind.model_validate(values)
     except ValidationError as problem:
@@ -210,13 +218,7 @@ def _near(key: str, kind: type[BaseModel]) -> str:
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested values with some of them replaced.
-
-    Args:
-        values: Values to start from.
-        overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are
-            read as TOML values.
-    """
+    """Return nested values with those of dotted keys replaced; strings are read as TOML values."""
     result = dict(values)
     for key, part in overrides.items():
         result = _merged(result, _nested(key, _parsed(part)))
@@ -225,19 +227,12 @@ def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
 
 @dataclass(frozen=True)
 class PresetFile:
-    """One file of a preset.
-
-    Attributes:
-        text: Its TOML text.
-        base: Preset that it builds on, if any.
-        values: Settings by section.
-        variants: Departures for a data set and horizon.
-    """
+    """One file of a preset."""
 
     text: str
-    base: str | None
+    base: str | None  # preset that it builds on, if any
     values: dict[str, Any]
-    variants: list[dict[str, Any]]
+    variants: list[dict[str, Any]]  # departures for a data set and horizon
 
 
 def preset_names(folder: Traversable) -> list[str]:
@@ -249,16 +244,9 @@ def preset_names(folder: Traversable) -> list[str]:
 def read_preset(
     preset: str, folders: Sequence[Traversable], above: tuple[str, ...] = ()
 ) -> list[PresetFile]:
-    """Read the files of a preset and of its bases, bases first.
+    """Read the files of a preset (name or path) and of its bases, bases first.
 
-    Args:
-        preset: Name of a preset, or path of a TOML file of the same form.
-        folders: The first one has a file for each named preset, which names its base; the others
-            may have further sections in files of the same names.
-        above: Presets that build on this one.
-
-    Raises:
-        ConfigError: Unknown, unreadable or malformed preset.
+    The first folder names the bases; files of the same names in the others add sections.
     """
     if preset in above:
         raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
@@ -277,13 +265,7 @@ def read_preset(
 def preset_values(
     files: Sequence[PresetFile], *, dataset: str = "", horizon: int = 0
 ) -> dict[str, Any]:
-    """Merge the values of preset files, then of their variants that apply.
-
-    Args:
-        files: The files, bases first.
-        dataset: Name of the data set.
-        horizon: T.
-    """
+    """Merge the values of preset files, then of their variants that apply."""
     values: dict[str, Any] = {}
     for file in files:
         values = _merged(values, file.values)

@@ -262,7 +262,7 @@ def test_other_files_are_not_overwritten(nearest, listed, tmp_path):
     assert plan_batch(nearest, path, out).done_before == 0
     record = tmp_path / "plans.jsonl.batch.json"
     record.write_text("[]")
-    with pytest.raises(RunError, match="is not the record of a batch"):
+    with pytest.raises(RunError, match="not a batch's record"):
         plan_batch(nearest, path, out)
 
 

@@ -17,6 +17,7 @@ from cefito.data.prepared import write_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.files import load_tensors, write_tensors
 from cefito.locks import LOCK_FILE, locked
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
@@ -444,6 +445,32 @@ def test_a_run_file_with_something_else_is_refused(change, place, folder, world)
     assert "\n" not in str(caught.value)
     with pytest.raises(RunError, match=r"run\.json: (not a run|format)|holds a run with another"):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("planner.json", lambda _: []),
+        ("planner.json", lambda value: {**value, "weights": {}}),
+        ("planner.json", lambda value: {**value, "horizon": "three"}),
+        ("planner.json", lambda value: {**value, "horizon": -3}),
+        ("planner.json", lambda value: {**value, "taxonomy": {}}),
+        ("chain.safetensors", None),
+    ],
+)
+def test_planner_files_edited_by_hand_are_refused(name, change, folder):
+    if change is None:  # loses its metadata
+        write_tensors(folder / name, load_tensors(folder / name, "pt", "")[0])
+    else:
+        (folder / name).write_text(json.dumps(change(json.loads((folder / name).read_text()))))
+    with pytest.raises(RunError, match=r"/copy: .*Train it again") as caught:
+        open_run(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_without_a_manifest_is_opened_with_a_warning(folder, caplog):
+    assert open_run(folder).horizon == 3
+    assert "has no manifest.json" in caplog.text
 
 
 def test_no_run_at_all(tmp_path):

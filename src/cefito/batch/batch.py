@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from cefito.batch.planning import PIECE, PlanRow
 from cefito.batch.query_rows import QuerySettings
@@ -34,7 +33,7 @@ from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.runs.manifest import MANIFEST, read_manifest
 from cefito.runs.run import Run
-from cefito.settings import Record, flattened
+from cefito.settings import Record, flattened, read_record
 
 __all__ = ["BatchRecord", "BatchResult", "plan_batch"]
 
@@ -215,12 +214,8 @@ class _Files:
             return None
         remedy, reason = f"Remove it and {self.out.name}, or choose another name.", "exists already"
         if self.record.exists():
-            try:
-                record = BatchRecord.model_validate(read_json(self.record, remedy, RunError))
-            except ValidationError as problem:
-                raise RunError(
-                    f"{self.record}: is not the record of a batch. {remedy}"
-                ) from problem
+            value = read_json(self.record, remedy, RunError)
+            record = read_record(BatchRecord, value, f"{self.record}: not a batch's record", remedy)
             _check_same(record.depends_on, depends_on, self.record, remedy)
             if (_digest(self.out), _digest(self.bad)) == (record.plans_sha256, record.bad_sha256):
                 return record

@@ -20,7 +20,7 @@ from cefito.inference.query import query_from_files
 from cefito.planners.base import Queries
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
-from cefito.settings import Settings
+from cefito.settings import Settings, first_error
 
 __all__ = ["QueryRow", "QuerySettings", "query_from_row", "read_queries"]
 
@@ -130,10 +130,7 @@ def _validated(value: Any) -> tuple[_Columns, dict[str, Any]]:
     try:
         columns = _Columns.model_validate(value)
     except ValidationError as problem:
-        first = problem.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        reason = f"{key}: {first['msg']}" if key else first["msg"]
-        raise DataError(f"is not a query ({reason}). {EXPECTED}") from problem
+        raise DataError(f"is not a query ({first_error(problem)}). {EXPECTED}") from problem
     files = {name for name, cell in columns if cell is not None} - {"id", "task", "constraints"}
     given = files | set(lists)
     if not ((given == set(_ENDS) and len(lists) != 1) or given == {"features", "start", "end"}):

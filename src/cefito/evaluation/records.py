@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cefito.data.windows import Selection
 from cefito.errors import RunError
@@ -15,7 +14,7 @@ from cefito.hashes import unsealed, value_sealed
 from cefito.planners.base import Evidence
 from cefito.runs.matching import OtherDataset
 from cefito.search.settings import SearchConfig
-from cefito.settings import Record
+from cefito.settings import Record, read_record
 
 __all__ = [
     "ABSENT",
@@ -69,16 +68,7 @@ class FileRecord(Record):
                     f"{path}: has changed since it was written (its entries differ from their own "
                     f"SHA-256). {cls.remedy}"
                 )
-        try:
-            # as JSON: accepts lists for tuples, but neither 3.0 for an int nor "3" for a number
-            return cls.model_validate_json(json.dumps(value), strict=True)
-        except ValidationError as problem:
-            first = problem.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            reason = f"{place}: {first['msg']}" if place else first["msg"]
-            raise RunError(
-                f"{path}: not a {cls.what} of this version ({reason}). {cls.remedy}"
-            ) from problem
+        return read_record(cls, value, f"{path}: not a {cls.what} of this version", cls.remedy)
 
 
 class Reliability(FileRecord):

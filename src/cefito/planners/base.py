@@ -180,15 +180,10 @@ AnyPlanner = TypeVar("AnyPlanner", covariant=True)
 
 @dataclass(frozen=True)
 class Fitted(Generic[AnyPlanner]):
-    """Result of fitting.
-
-    Attributes:
-        planner: The planner.
-        trainings: Result of the training of each of its networks, by the network's name.
-    """
+    """Result of fitting."""
 
     planner: AnyPlanner
-    trainings: Mapping[str, TrainingResult] = field(default_factory=dict)
+    trainings: Mapping[str, TrainingResult] = field(default_factory=dict)  # by network
 
 
 class BasePlanner:
@@ -256,12 +251,7 @@ class BasePlanner:
 def check_queries(
     planner: Planner, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
 ) -> None:
-    """Refuse queries that a planner cannot plan, before any work.
-
-    Raises:
-        ConfigError: `top_k` below 1, or constraints that it cannot obey.
-        RunError: Observations of another dimension.
-    """
+    """Refuse queries that a planner cannot plan, before any work."""
     if top_k < 1:
         raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
     if constraints and not planner.abilities.constraints:
@@ -274,15 +264,7 @@ def check_queries(
 
 
 def check_finite(plans: Plans, query: int) -> None:
-    """Refuse plans that were chosen among energies that are not finite numbers.
-
-    Args:
-        plans: The plans of a query.
-        query: Its number.
-
-    Raises:
-        RunError: The energy of a sequence, or a plan's score, is NaN or infinite.
-    """
+    """Refuse plans that were chosen among energies that are not finite numbers."""
     if not (plans.finite and np.isfinite(plans.energies).all() and np.isfinite(plans.scores).all()):
         raise RunError(
             f"query {query} (counted from 0): the energies of its sequences are NaN or infinite, "
@@ -315,11 +297,7 @@ def summary_line(planner: Planner) -> str:
 
 
 def check_min_probability(planner: Planner, least: float) -> None:
-    """Refuse a least probability that is not from 0 to 1, or of plans without probabilities.
-
-    Raises:
-        ConfigError: Either.
-    """
+    """Refuse a least probability that is not from 0 to 1, or of plans without probabilities."""
     if not 0 <= least <= 1:
         raise ConfigError(
             f"least probability {least:g}: expected a number from 0 to 1.",
@@ -329,15 +307,7 @@ def check_min_probability(planner: Planner, least: float) -> None:
 
 
 def check_probabilities(planner: Planner, setting: str) -> None:
-    """Refuse a planner whose plans have no probabilities.
-
-    Args:
-        planner: The planner.
-        setting: Name of the option that needs them.
-
-    Raises:
-        ConfigError: They have none.
-    """
+    """Refuse a planner whose plans have no probabilities."""
     if planner.describe().probabilities:
         return
     reason = f"{_LISTED}."

@@ -22,25 +22,13 @@ __all__ = ["TrainingContext"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingContext:
-    """Where and how a planner trains, apart from its settings.
-
-    Attributes:
-        device: Where the networks run.
-        folder: Folder of checkpoints and metrics of the trainings; None keeps none.
-        name: Folder below it for this training; several trainings of one planner have one each.
-        shared: Whether other planners train there too. Names of folders then end with a digest of
-            all that determines the result, so that equal trainings are done once.
-        key: Digest of data that determine the result; guards checkpoints.
-        progress: Shows progress.
-        group: The processes that train together.
-        tracker: Tracker of the metrics, as in `cefito.training.tracking.TRACKERS`.
-    """
+    """Where and how a planner trains, apart from its settings."""
 
     device: torch.device | str = "cpu"
-    folder: Path | None = None
-    name: str = ""
-    shared: bool = False
-    key: str = ""
+    folder: Path | None = None  # of checkpoints and metrics; None keeps none
+    name: str = ""  # folder below it, one for each network
+    shared: bool = False  # equal trainings are done once, in folders named by a digest
+    key: str = ""  # digest of data that determine the result; guards checkpoints
     progress: Progress = silent
     group: Processes = field(default_factory=Processes)
     tracker: str = "tensorboard"
@@ -52,20 +40,7 @@ class TrainingContext:
     def train(
         self, name: str, loss: Loss, training: TrainingConfig, *, seed: int, settings: Any
     ) -> TrainingResult:
-        """Train a loss's network in place.
-
-        Args:
-            name: Name of the network, shown in the progress.
-            loss: The loss.
-            training: Settings of the training.
-            seed: Seed of batches and all that is drawn.
-            settings: All else that determines the result, for JSON; a checkpoint made with others
-                is refused.
-
-        Raises:
-            RunError: The checkpoint in the folder cannot be used or written, or the training
-                diverged.
-        """
+        """Train a loss's network in place."""
         precision = resolve(training.precision, self.device)
         # GPUs compute in bfloat16 and CPUs in float32 unless the key says otherwise
         other = [precision] if precision == "bfloat16" and str(self.device) == "cpu" else []

@@ -52,17 +52,11 @@ class NoSettings(Settings):
 
 @dataclass(frozen=True)
 class Paper:
-    """Publication of a method.
-
-    Attributes:
-        title: Title.
-        venue: Conference and year; empty if unknown.
-        arxiv: Number on arXiv; empty if unknown.
-    """
+    """Publication of a method."""
 
     title: str
-    venue: str = ""
-    arxiv: str = ""
+    venue: str = ""  # conference and year; empty if unknown
+    arxiv: str = ""  # number on arXiv; empty if unknown
 
     @property
     def place(self) -> str:
@@ -75,36 +69,19 @@ class Paper:
 
 
 class PlannerVariant(Settings):
-    """One row of a table: a method, how it is trained and how it plans.
-
-    Attributes:
-        name: Name in files and on the command line.
-        title: Name in tables.
-        own_name: Whether tables show the name that the trained planner gives itself, which says how
-            it was trained. Not kept in files, which hold the final titles.
-        method: Name of the method.
-        settings: Settings to change in training, by dotted keys as in `load_config`.
-        search: Settings of the search to change in planning, as in `search_settings`; only for
-            methods with the ability `search`.
-        exhaustive: Whether planning is so costly that long horizons are scored on a sample.
-        true_task: Whether the true task is given.
-        true_ends: Whether the true first and last actions are given; left out of files if False.
-        true_between: Whether the true observations between the steps are given; likewise.
-        ablation: Whether it shows the worth of a part of another row; "all" leaves it out. Not kept
-            in files.
-    """
+    """One row of a table: a method, how it is trained and how it plans."""
 
     name: str
     title: str
-    own_name: bool = Field(default=False, exclude=True)
+    own_name: bool = Field(default=False, exclude=True)  # the planner names itself
     method: str
-    settings: Mapping[str, Any] = {}
-    search: Mapping[str, Any] = {}
-    exhaustive: bool = False
+    settings: Mapping[str, Any] = {}  # changes in training, dotted keys
+    search: Mapping[str, Any] = {}  # changes of the search in planning
+    exhaustive: bool = False  # so costly that long horizons are scored on a sample
     true_task: bool = False
     true_ends: bool = False
     true_between: bool = False
-    ablation: bool = Field(default=False, exclude=True)
+    ablation: bool = Field(default=False, exclude=True)  # "all" leaves it out
 
     @property
     def oracle(self) -> bool:
@@ -120,11 +97,7 @@ class PlannerVariant(Settings):
         return values
 
     def apply(self, planner: Planner) -> Planner:
-        """Return a planner that searches as the row says.
-
-        Raises:
-            ConfigError: Invalid settings of the search, or a planner without a search.
-        """
+        """Return a planner that searches as the row says."""
         if not self.search:
             return planner
         trained = planner.describe().search
@@ -145,26 +118,14 @@ class PlannerVariant(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A way to plan.
-
-    Attributes:
-        name: Name on the command line and in files.
-        planner: Class of its planners.
-        settings: Class of its settings; each field is a section of the presets.
-        title: Name for people; its name if empty.
-        line: What it does, in one line.
-        paper: Where it was published; None if nowhere.
-        needs: What it needs beside windows and its own networks.
-        uses: Data that it uses if available, and replaces otherwise.
-        variants: Its rows in tables.
-    """
+    """A way to plan."""
 
     name: str
     planner: type[Planner]
-    settings: type[Settings] = NoSettings
-    title: str = ""
+    settings: type[Settings] = NoSettings  # each field is a section of the presets
+    title: str = ""  # for people; its name if empty
     line: str = ""
-    paper: Paper | None = None
-    needs: tuple[str, ...] = ()
-    uses: tuple[str, ...] = ()
+    paper: Paper | None = None  # None if unpublished
+    needs: tuple[str, ...] = ()  # beside windows and its own networks
+    uses: tuple[str, ...] = ()  # used if available, replaced otherwise
     variants: tuple[PlannerVariant, ...] = ()

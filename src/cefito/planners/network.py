@@ -226,8 +226,6 @@ class _OfNetwork(Sized, Generic[Network]):
         """Read the network that was saved in a folder, and its shape."""
         path = folder / f"{cls.part}{suffix}.safetensors"
         tensors, metadata = load_tensors(path, "pt", _REMEDY, RunError)
-        if "shape" not in metadata:
-            raise RunError(f"{path}: does not hold a {cls.title}. {_REMEDY}")
         shape = Shape(**json.loads(metadata["shape"]))
         network = cls.build(config, shape)
         load_weights(network, tensors, str(path))

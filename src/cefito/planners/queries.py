@@ -29,24 +29,16 @@ class Queries:
 
     Floating-point numbers of any precision are accepted, and kept as float32.
 
-    Attributes:
-        initial: Initial observations, float32 [N, E].
-        goal: Goal observations, float32 [N, E].
-        tasks: True tasks, int64 [N]; None to have them predicted.
-        ends: True first and last actions, for an oracle, int64 [N, 2]; else None.
-        between: True observations between the steps, for an oracle, float32 [N, T - 1, E]; else
-            None.
-
     Raises:
         DataError: An array of another type or shape, a value that is NaN, infinite or beyond
             `LARGEST`, or a negative id.
     """
 
-    initial: NDArray[np.float32]
-    goal: NDArray[np.float32]
-    tasks: NDArray[np.int64] | None = None
-    ends: NDArray[np.int64] | None = None
-    between: NDArray[np.float32] | None = None
+    initial: NDArray[np.float32]  # initial observations, float32 [N, E]
+    goal: NDArray[np.float32]  # goal observations, float32 [N, E]
+    tasks: NDArray[np.int64] | None = None  # true tasks, int64 [N]; None to have them predicted
+    ends: NDArray[np.int64] | None = None  # true first and last actions [N, 2]
+    between: NDArray[np.float32] | None = None  # true ones between the steps [N, T - 1, E]
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):

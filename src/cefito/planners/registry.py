@@ -43,11 +43,7 @@ METHODS: dict[str, Method] = {
 
 
 def find_method(name: str) -> Method:
-    """Return a method by its name.
-
-    Raises:
-        ConfigError: No such method.
-    """
+    """Return a method by its name."""
     if name not in METHODS:
         raise ConfigError(f"no method '{name}'; there are {', '.join(METHODS)}.")
     return METHODS[name]

@@ -47,17 +47,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Settings of a run.
-
-    Attributes:
-        method: Name of the method.
-        preset: Name of the preset.
-        settings: The sections that the method reads, of its class of settings.
-    """
+    """Settings of a run."""
 
     method: str
     preset: str
-    settings: Any
+    settings: Any  # the sections that the method reads, of its class of settings
 
     @property
     def sections(self) -> dict[str, Any]:
@@ -72,11 +66,7 @@ def preset_names() -> list[str]:
 
 
 def preset_files(preset: str, method: str) -> list[PresetFile]:
-    """Read the files that a method's settings come from, bases first.
-
-    Raises:
-        ConfigError: No such method, or unknown, unreadable or malformed preset.
-    """
+    """Read the files that a method's settings come from, bases first."""
     folders: list[Traversable] = [PRESETS]
     for kind in find_method(method).settings.__mro__:
         package = getattr(sys.modules[kind.__module__], "__package__", None)
@@ -147,16 +137,7 @@ def check_sections(keys: Iterable[str], methods: Iterable[str]) -> None:
 
 
 def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Settings:
-    """Validate the settings of a finished run; sections that its method lacks are ignored.
-
-    Args:
-        method: Name of the method.
-        values: Values of the sections; missing ones have their defaults.
-        place: Where they come from, for messages.
-
-    Raises:
-        ConfigError: No such method, or an unknown key or invalid value.
-    """
+    """Validate the settings of a finished run; sections that its method lacks are ignored."""
     kind = find_method(method).settings
     if ignored := [name for name in values if name not in kind.model_fields]:
         logger.info("%s: ignored sections %s, which %s lacks", place, ", ".join(ignored), method)

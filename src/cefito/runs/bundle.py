@@ -30,9 +30,6 @@ def local_folder(place: Path | str) -> Path:
 
     Archives are unpacked into the cache, once; runs on a hub are fetched into the cache of
     `huggingface_hub`.
-
-    Raises:
-        RunError: A damaged archive or one without a run, or nothing could be fetched.
     """
     if str(place).startswith(HUB):
         return fetched(str(place))
@@ -41,11 +38,7 @@ def local_folder(place: Path | str) -> Path:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write the files of a folder as an archive; equal files give equal bytes.
-
-    Raises:
-        RunError: It could not be written.
-    """
+    """Write the files of a folder as an archive; equal files give equal bytes."""
 
     def fill(temporary: Path) -> None:
         # stored, not compressed: weights hardly shrink, and compressors differ between systems
@@ -81,14 +74,6 @@ def unpack(path: Path, folder: Path) -> None:
 
     Only plain files of a run's kinds are accepted, outside of folders and not longer than
     declared, with a correct manifest.
-
-    Args:
-        path: The archive.
-        folder: The folder to make.
-
-    Raises:
-        RunError: It is damaged, or is not a run.
-        DataError: The folder is not empty, or cannot be written.
     """
     if folder.exists():
         raise DataError(f"{folder}: exists already. Choose another folder or remove it first.")

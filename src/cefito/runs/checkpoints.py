@@ -37,21 +37,8 @@ def import_field(
 ) -> Run:
     """Make a run folder of the authors' checkpoint of an energy field.
 
-    The run has no data set of its own, so that its `run.json` names none.
-
-    Args:
-        checkpoint: The checkpoint.
-        out: Run folder to write, which must not hold anything yet.
-        taxonomy: `taxonomy.json` whose action ids are those of the checkpoint.
-        action_text: .npy file of the text embeddings that the field was trained with, [K, W], row =
-            action id.
-        classifier: The authors' checkpoint of a task classifier; without one, tasks must be given
-            to plan.
-
-    Raises:
-        RunError: A checkpoint is missing, damaged, holds more than tensors and plain values, or
-            tensors of another network, or its sizes do not fit the taxonomy or each other.
-        DataError: Taxonomy or text is missing or malformed, or `out` holds something.
+    The run has no data set of its own, so that its `run.json` names none. Action ids of `taxonomy`
+    and rows of `action_text` (.npy, [K, W]) are those of the checkpoint.
     """
     planner, record = from_checkpoint(checkpoint, taxonomy=taxonomy, action_text=action_text)
     imported = {
@@ -86,14 +73,6 @@ def import_classifier(checkpoint: Path, run: Path) -> Run:
 
     Weights of the objective that were fitted with another classifier stay; they matter only if
     several tasks are searched.
-
-    Args:
-        checkpoint: The checkpoint.
-        run: A finished run of CEFITO, trained or imported.
-
-    Raises:
-        RunError: No such run, one with scores of another classifier, or a checkpoint as in
-            `import_field`.
     """
     opened = open_run(run)
     planner = _planner(opened)
@@ -119,16 +98,7 @@ def export_field(run: Run, out: Path, *, action_text: Path | None = None) -> Non
     """Write the energy field of a run as a checkpoint that the authors' code reads.
 
     Its entries `model` and `ema` both hold the run's weights; it has no state of an optimiser.
-
-    Args:
-        run: A run of CEFITO with the paper's field and text embeddings of the actions.
-        out: The .pth file to write; an existing file is replaced.
-        action_text: .npy file to write the text embeddings to, float32 [K, W], row = action id;
-            None writes none.
-
-    Raises:
-        RunError: The run is of another method, or its field has another form, or a file cannot be
-            written.
+    `action_text` is a .npy file for the text embeddings, float32 [K, W], row = action id.
     """
     tensors, text = to_field_tensors(_planner(run), run.folder)
     _save(run, out, {"model": tensors, "ema": tensors}, FIELD)
@@ -139,16 +109,7 @@ def export_field(run: Run, out: Path, *, action_text: Path | None = None) -> Non
 
 
 def export_classifier(run: Run, out: Path) -> None:
-    """Write the task classifier of a run as a checkpoint that the authors' code reads.
-
-    Args:
-        run: A run of CEFITO with a classifier of the released form: raw observations, released
-            widths.
-        out: The .pth file to write; an existing file is replaced.
-
-    Raises:
-        RunError: The run has no classifier, or one of another form, or the file cannot be written.
-    """
+    """Write the task classifier of a run as a checkpoint that the authors' code reads."""
     _save(run, out, {"model": to_classifier_tensors(_planner(run), run.folder)}, CLASSIFIER)
 
 

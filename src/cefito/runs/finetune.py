@@ -93,16 +93,7 @@ def finetune(
 
 
 def finetuning_config(run: Run, *, epochs: int | None, settings: Mapping[str, Any]) -> RunConfig:
-    """Return the settings of a run with the epochs of a finetuning and further changes.
-
-    Args:
-        run: The run.
-        epochs: Epochs of each training; None for the default of `finetune`.
-        settings: Settings to change, dotted keys.
-
-    Raises:
-        ConfigError: Settings that are invalid or would change the run's networks.
-    """
+    """Return the settings of a run with the epochs of a finetuning and further changes."""
     if epochs is not None and epochs < 1:
         raise ConfigError(f"{epochs} epochs: expected at least 1.", setting="epochs")
     check_sections(settings, [run.info.method])

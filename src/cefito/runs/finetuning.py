@@ -33,28 +33,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a finetuning.
-
-    Attributes:
-        run: The run.
-        taxonomy: Its vocabulary with the data set's new tasks and actions.
-        replay: A data set whose windows are mixed in.
-        seen: Videos that the run has seen; None if unknown.
-    """
+    """Start of a finetuning."""
 
     run: Run
-    taxonomy: Taxonomy
-    replay: PreparedDataset | None
-    seen: TrainedVideos | None
+    taxonomy: Taxonomy  # its vocabulary with the data set's new tasks and actions
+    replay: PreparedDataset | None  # a data set whose windows are mixed in
+    seen: TrainedVideos | None  # by the run; None if unknown
 
     @classmethod
     def make(cls, run: Run, dataset: PreparedDataset, replay: PreparedDataset | None) -> Start:
-        """Check that a run can be finetuned on a data set.
-
-        Raises:
-            DataError: Actions have ambiguous names.
-            RunError: Observations are of another kind.
-        """
+        """Check that a run can be finetuned on a data set."""
         taxonomy = run.taxonomy
         for given in (dataset, replay):
             if given is not None:
@@ -82,9 +70,6 @@ class Start:
         """Return the windows to train on and to choose on, in the ids of the new run.
 
         Videos of a replayed data set are numbered after the data set's own.
-
-        Raises:
-            DataError: There are none of either.
         """
         train, val = self._roles(
             dataset, *fitting_windows(dataset, horizon=horizon, selection=selection)

@@ -30,15 +30,7 @@ def horizons_in(folder: Path) -> dict[int, Path]:
 
 
 def chosen_run(folder: Path, horizon: int | None = None) -> Path:
-    """Return the run folder in a folder: itself, or the one of a horizon.
-
-    Args:
-        folder: A run folder, or one with runs of several horizons.
-        horizon: T; may be left out if there is only one run.
-
-    Raises:
-        RunError: Several runs and no horizon is given, or none of this horizon.
-    """
+    """Return the run folder in a folder: itself, or the run of a horizon (or the only one)."""
     found = horizons_in(folder)
     if not found:
         return folder
@@ -61,9 +53,6 @@ def folders_for(folder: Path, horizons: Collection[int]) -> dict[int, Path]:
 
     One horizon takes the folder itself, several take T3, T4, … in it; so does one more for a folder
     that has several already.
-
-    Raises:
-        RunError: Several are to be written into the folder of one run.
     """
     if len(horizons) == 1 and not horizons_in(folder):
         return dict.fromkeys(horizons, folder)

@@ -20,11 +20,7 @@ _NAME = re.compile(r"hub:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?")
 
 
 def repository(place: str) -> tuple[str, str | None]:
-    """Parse `hub:USER/NAME` or `hub:USER/NAME@REVISION` into repository and revision.
-
-    Raises:
-        ConfigError: Another form.
-    """
+    """Parse `hub:USER/NAME` or `hub:USER/NAME@REVISION` into repository and revision."""
     found = _NAME.fullmatch(place)
     if found is None:
         raise ConfigError(
@@ -38,10 +34,6 @@ def fetched(place: str) -> Path:
     """Fetch a run into the cache of `huggingface_hub`, and return its folder.
 
     The manifest is fetched first, then only the files that it lists.
-
-    Raises:
-        ConfigError: Malformed name, or `huggingface_hub` is not installed.
-        RunError: There is no such run, no access to it or no network.
     """
     name, revision = repository(place)
     hub = _library()
@@ -53,20 +45,7 @@ def fetched(place: str) -> Path:
 
 
 def push_folder(folder: Path, place: str, *, private: bool = False) -> str:
-    """Upload the files of a folder to a hub; the repository is made if absent.
-
-    Args:
-        folder: The folder.
-        place: `hub:USER/NAME`, or with `@BRANCH`.
-        private: Make a new repository a private one.
-
-    Returns:
-        Address of the upload.
-
-    Raises:
-        ConfigError: No such name, or `huggingface_hub` is not installed.
-        RunError: No permission, or no network.
-    """
+    """Upload a folder to a repository on a hub, made if absent; return its address."""
     name, revision = repository(place)
     hub = _library()
     with _errors(place, hub):

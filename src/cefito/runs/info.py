@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
-from cefito.settings import Record
+from cefito.settings import Record, read_record
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["RUN_FILE", "DatasetReference", "RunInfo", "StartReference", "observed_as", "versions"]
@@ -25,21 +24,13 @@ RUN_FILE = "run.json"
 
 
 class DatasetReference(Record):
-    """The data set of a run.
-
-    Attributes:
-        name: Its name.
-        path: Its folder in training; empty for imported weights.
-        fingerprint: Its fingerprint; empty for imported weights.
-        observed: How its observations were made, if known.
-        simulation: How they were simulated, if they were.
-    """
+    """The data set of a run."""
 
     name: str
-    path: str
-    fingerprint: str
-    observed: dict[str, Any] | None = None
-    simulation: dict[str, Any] | None = None
+    path: str  # empty for imported weights
+    fingerprint: str  # empty for imported weights
+    observed: dict[str, Any] | None = None  # how its observations were made, if known
+    simulation: dict[str, Any] | None = None  # how they were simulated, if they were
 
     @classmethod
     def of(cls, dataset: PreparedDataset) -> DatasetReference:
@@ -60,74 +51,40 @@ class DatasetReference(Record):
 
 
 class StartReference(Record):
-    """The run that a finetuned one began with.
-
-    Attributes:
-        folder: Its folder.
-        dataset: Data set that it was trained on.
-        seed: Seed of its training; None for imported weights.
-        weights: SHA-256 over the files of its planner.
-        replay: Data set whose windows were mixed in, if any.
-        new_tasks: Tasks that were added to its vocabulary.
-        new_actions: Actions that were added.
-    """
+    """The run that a finetuned one began with."""
 
     folder: str
-    dataset: DatasetReference
-    seed: int | None
-    weights: str
-    replay: DatasetReference | None = None
-    new_tasks: int = 0
+    dataset: DatasetReference  # data set that it was trained on
+    seed: int | None  # None for imported weights
+    weights: str  # SHA-256 over the files of its planner
+    replay: DatasetReference | None = None  # data set whose windows were mixed in, if any
+    new_tasks: int = 0  # added to its vocabulary
     new_actions: int = 0
 
 
 class RunInfo(Record):
-    """Content of `run.json`; entries that were never set are left out.
-
-    Attributes:
-        format_version: 1.
-        method: Name of the method.
-        dataset: Data set that it was trained on.
-        horizon: T.
-        seed: Seed of everything drawn; None for imported weights.
-        selection: Where epochs and weights were chosen; None for imported weights.
-        preset: Name of the preset.
-        config: Sections of settings that its method reads.
-        versions: Versions of the software that it was made with.
-        finished: Whether the training has ended.
-        windows: Number of windows of each split that was used.
-        parameters: Number of parameters of each network, by its name.
-        training: Result of the training of each network, by its name.
-        tasks_without_training: Tasks without training windows, for planners that keep to the
-            actions of a task.
-        imported: Files that weights were imported from.
-        started_from: The run that it began with, if it was finetuned.
-    """
+    """Content of `run.json`; entries that were never set are left out."""
 
     format_version: Literal[1] = 1
     method: str = "cefito"
-    dataset: DatasetReference
+    dataset: DatasetReference  # data set that it was trained on
     horizon: int
-    seed: int | None
+    seed: int | None  # None for imported weights, as the selection
     selection: Selection | None = "held-out"
     preset: str
-    config: dict[str, Any]
+    config: dict[str, Any]  # sections of settings that its method reads
     versions: dict[str, str] = Field(default_factory=dict)
     finished: bool = False
-    windows: dict[str, int] = Field(default_factory=dict)
-    parameters: dict[str, int] = Field(default_factory=dict)
-    training: dict[str, TrainingResult] = Field(default_factory=dict)
-    tasks_without_training: tuple[int, ...] = ()
-    imported: dict[str, Any] | None = None
-    started_from: StartReference | None = None
+    windows: dict[str, int] = Field(default_factory=dict)  # by split
+    parameters: dict[str, int] = Field(default_factory=dict)  # by network
+    training: dict[str, TrainingResult] = Field(default_factory=dict)  # by network
+    tasks_without_training: tuple[int, ...] = ()  # if plans keep to the actions of a task
+    imported: dict[str, Any] | None = None  # files that weights were imported from
+    started_from: StartReference | None = None  # if it was finetuned
 
     @classmethod
     def read(cls, folder: Path) -> RunInfo:
-        """Read it from a run folder.
-
-        Raises:
-            RunError: Missing, damaged, or of another version.
-        """
+        """Read it from a run folder."""
         path = folder / RUN_FILE
         value = read_json(path, "Expected a run folder as cefito train makes it.", RunError)
         newer = value.get("format_version") if isinstance(value, dict) else None
@@ -136,15 +93,7 @@ class RunInfo(Record):
                 f"{path}: format_version {newer} was written by a newer cefito; this one reads 1. "
                 "Update cefito."
             )
-        try:
-            # as JSON: a list is a tuple, but 3.0 and "3" are not whole numbers
-            return cls.model_validate_json(json.dumps(value), strict=True)
-        except ValidationError as problem:
-            first = problem.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the whole"
-            raise RunError(
-                f"{path}: not a run of this version ({place}: {first['msg']}). Train it again."
-            ) from problem
+        return read_record(cls, value, f"{path}: not a run of this version", "Train it again.")
 
     def write(self, folder: Path) -> None:
         """Write it into a run folder."""

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator
 
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.hashes import file_digest
-from cefito.settings import Record
+from cefito.settings import Record, read_record
 
 __all__ = ["MANIFEST", "Manifest", "check_manifest", "read_manifest", "recorded"]
 
@@ -30,15 +30,10 @@ _Name = Annotated[str, AfterValidator(_plain)]
 
 
 class Manifest(Record):
-    """Content of `manifest.json`.
-
-    Attributes:
-        format_version: 1.
-        files: SHA-256 of each file of the run, by its name.
-    """
+    """Content of `manifest.json`."""
 
     format_version: Literal[1] = 1
-    files: dict[_Name, str]
+    files: dict[_Name, str]  # SHA-256 of each file of the run, by its name
 
 
 @contextmanager
@@ -67,29 +62,11 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest (RunError if it is missing or damaged)."""
     value = read_json(path, _REMEDY, RunError)
-    try:
-        return Manifest.model_validate(value, strict=True)
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise RunError(
-            f"{path}: not a manifest of this version ({place}: {first['msg']}). {_REMEDY}"
-        ) from problem
+    return read_record(Manifest, value, f"{path}: not a manifest of this version", _REMEDY)
 
 
 def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
-    """Check that the files of a run folder are as they were written.
-
-    Args:
-        folder: The run folder.
-        needed: Files that every manifest lists.
-
-    Returns:
-        The manifest; None if there is none, as in an unfinished run.
-
-    Raises:
-        RunError: A file is missing or has changed, or the manifest is damaged.
-    """
+    """Check that a run's files are as they were written; return its manifest, None if none."""
     path = folder / MANIFEST
     if not path.exists():
         return None

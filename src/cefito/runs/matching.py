@@ -40,12 +40,7 @@ _DECIDING = ("weights", "layer", "frames", "rate", "size", "resize", "crop", "re
 
 
 class DatasetName(Record):
-    """Identity of a data set.
-
-    Attributes:
-        name: Its name.
-        fingerprint: Its fingerprint.
-    """
+    """Identity of a data set."""
 
     name: str
     fingerprint: str
@@ -57,43 +52,25 @@ class DatasetName(Record):
 
 
 class OtherDataset(Record):
-    """Facts for scores on a data set that the run was not trained on.
-
-    Attributes:
-        dataset: The data set.
-        trained_on: The run's data set; None for imported weights.
-        new_task: Number of windows left out because their task is new to the run.
-        new_action: Number of windows left out because an action is new to their known task.
-        tasks: Names of the data set's tasks that are new to the run.
-        actions: Actions of known tasks that are new to the run, as "task: action".
-        known_videos: Number of scored videos that the run has seen in training or for choosing its
-            weights, by their ids; None if unknown.
-        known_windows: Number of windows of these videos.
-    """
+    """Facts for scores on a data set that the run was not trained on."""
 
     dataset: DatasetName
-    trained_on: DatasetName | None
-    new_task: int
-    new_action: int
-    tasks: tuple[str, ...]
-    actions: tuple[str, ...]
-    known_videos: int | None
+    trained_on: DatasetName | None  # None for imported weights
+    new_task: int  # windows left out because their task is new to the run
+    new_action: int  # windows left out because an action is new to their known task
+    tasks: tuple[str, ...]  # names of the data set's tasks that are new to the run
+    actions: tuple[str, ...]  # actions of known tasks that are new to the run, as "task: action"
+    known_videos: int | None  # scored videos that the run was trained or chosen on; None if unknown
     known_windows: int | None
 
 
 @dataclass(frozen=True)
 class DatasetMatch:
-    """A run and a data set with observations of the same kind.
-
-    Attributes:
-        run: The run.
-        dataset: The data set.
-        vocabulary: Its tasks and actions in the run's ids.
-    """
+    """A run and a data set with observations of the same kind."""
 
     run: Run
     dataset: PreparedDataset
-    vocabulary: VocabularyMatch
+    vocabulary: VocabularyMatch  # its tasks and actions in the run's ids
 
     @property
     def own(self) -> bool:
@@ -105,13 +82,6 @@ class DatasetMatch:
 
         Windows with tasks or actions that are new to the run are left out. The facts are also
         logged as warnings; they are None for the run's own data set.
-
-        Args:
-            split: "train", "val" or "test".
-
-        Raises:
-            DataError: The split gives no windows.
-            RunError: The run knows none of their tasks and actions.
         """
         windows, left_out = cut_windows(self.dataset, horizon=self.run.horizon, split=split), None
         if not self.vocabulary.same:
@@ -188,16 +158,7 @@ class DatasetMatch:
 
 
 def match_dataset(run: Run, dataset: PreparedDataset) -> DatasetMatch:
-    """Check that a run can be used on a data set.
-
-    Args:
-        run: A run of any method.
-        dataset: Any data set.
-
-    Raises:
-        RunError: It knows none of the data set's tasks, or observations are of another kind; the
-            message lists all differences.
-    """
+    """Match a run with a data set; a RunError lists all differences if it cannot be used on it."""
     vocabulary = match_vocabulary(run.taxonomy, dataset.taxonomy)
     check_observed(run, dataset, vocabulary)
     if len(vocabulary.new_tasks) == len(dataset.taxonomy.tasks):
@@ -211,11 +172,7 @@ def match_dataset(run: Run, dataset: PreparedDataset) -> DatasetMatch:
 
 
 def named_dataset(run: Run, path: Path | None) -> DatasetName | None:
-    """Identify the data set at a path; None if it is the run's own, or no path is given.
-
-    Raises:
-        DataError: There is no data set.
-    """
+    """Identify the data set at a path; None if it is the run's own, or no path is given."""
     if path is None:
         return None
     name, fingerprint = name_and_fingerprint(path)
@@ -227,16 +184,7 @@ def named_dataset(run: Run, path: Path | None) -> DatasetName | None:
 def check_observed(
     run: Run, dataset: PreparedDataset, vocabulary: VocabularyMatch | None = None
 ) -> None:
-    """Refuse observations of another kind than a run was trained on; warn if unknown.
-
-    Args:
-        run: The run.
-        dataset: The data set.
-        vocabulary: Tasks and actions, whose differences the message lists as well.
-
-    Raises:
-        RunError: Another number of features, or features that were made in another way.
-    """
+    """Refuse observations of another kind (RunError); warn if unknown."""
     if dataset.fingerprint == run.info.dataset.fingerprint:
         return
     wrong = []

@@ -11,6 +11,7 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from cefito.planners.settings import method_settings
 from cefito.runs.bundle import local_folder
 from cefito.runs.folders import chosen_run, horizons_in
 from cefito.runs.info import RUN_FILE, RunInfo
-from cefito.runs.manifest import check_manifest, recorded
+from cefito.runs.manifest import MANIFEST, check_manifest, recorded
 from cefito.runs.trained_videos import TrainedVideos
 from cefito.search.settings import SearchConfig
 from cefito.settings import Settings, flattened
@@ -36,23 +37,22 @@ from cefito.settings import Settings, flattened
 __all__ = ["Run", "open_run", "taxonomy_of_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
+_REMEDY = "Train it again."
+
+# raised on files that were edited by hand
+_MALFORMED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run.
-
-    Attributes:
-        folder: The run folder.
-        planner: The trained planner.
-        info: Content of `run.json`.
-        taxonomy: Tasks and actions that it knows.
-    """
+    """A finished run."""
 
     folder: Path
     planner: Planner
-    info: RunInfo
-    taxonomy: Taxonomy
+    info: RunInfo  # content of `run.json`
+    taxonomy: Taxonomy  # tasks and actions that it knows
 
     def __repr__(self) -> str:
         return (
@@ -146,12 +146,7 @@ class Run:
 
 
 def write_run(run: Run, videos: TrainedVideos | None = None) -> None:
-    """Write all files of a run into its folder, which exists, and their manifest.
-
-    Args:
-        run: The run.
-        videos: Videos that it was trained on; None if unknown.
-    """
+    """Write all files of a run into its folder, which exists, and their manifest."""
     with recorded(run.folder):
         if videos is not None:
             videos.write(run.folder)
@@ -175,7 +170,7 @@ def open_run(
             files, or files that have changed since they were written or do not fit each other.
     """
     folder = chosen_run(local_folder(folder), horizon)
-    check_manifest(folder, (RUN_FILE, _TAXONOMY))
+    manifest = check_manifest(folder, (RUN_FILE, _TAXONOMY))
     info = RunInfo.read(folder)
     if horizon not in (None, info.horizon):
         raise RunError(
@@ -192,12 +187,19 @@ def open_run(
         method = find_method(info.method)
         settings = method_settings(info.method, info.config, place="config")
     except ConfigError as problem:
+        reason = str(problem).rstrip(".")
         raise RunError(
-            f"{folder / RUN_FILE}: not a run of this version ({str(problem).rstrip('.')}). Train "
-            "it again."
+            f"{folder / RUN_FILE}: not a run of this version ({reason}). {_REMEDY}"
         ) from problem
+    if manifest is None:
+        logger.warning("%s: has no %s, so that its files are not verified", folder, MANIFEST)
     context = TrainingContext(device=device or torch.device("cpu"))
-    planner = method.planner.load(folder, settings=settings, context=context)
+    try:
+        planner = method.planner.load(folder, settings=settings, context=context)
+    except (ConfigError, DataError, *_MALFORMED) as problem:
+        raise RunError(
+            f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
+        ) from problem
     run = Run(folder=folder, planner=planner, info=info, taxonomy=_taxonomy(folder))
     _check_fit(run)
     return run
@@ -226,11 +228,7 @@ def _taxonomy(folder: Path) -> Taxonomy:
 
 
 def taxonomy_of_run(folder: Path | str) -> Taxonomy:
-    """Return tasks and actions of a run, or of runs of several horizons, without loading weights.
-
-    Raises:
-        RunError: No run.
-    """
+    """Return tasks and actions of a run, or of runs of several horizons, but load no weights."""
     folder = Path(folder)
     folder = next(iter(horizons_in(folder).values()), folder)
     RunInfo.read(folder)

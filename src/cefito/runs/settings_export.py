@@ -23,15 +23,9 @@ _COLUMN = 33  # where comments begin, as in the shipped presets
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that differs between two sets of settings.
+    """A setting that differs between two sets of settings."""
 
-    Attributes:
-        setting: Its dotted key.
-        ours: Its value in the first.
-        theirs: Its value in the second.
-    """
-
-    setting: str
+    setting: str  # its dotted key
     ours: Any
     theirs: Any
 
@@ -44,18 +38,7 @@ def settings_values(
     overrides: Mapping[str, Any] | None = None,
     method: str = "",
 ) -> dict[str, Any]:
-    """Return the settings of a preset as plain values, section by section.
-
-    Args:
-        preset: As in `load_config`.
-        dataset: As in `load_config`.
-        horizon: As in `load_config`.
-        overrides: As in `load_config`.
-        method: Name of the method; empty for the sections of all methods.
-
-    Raises:
-        ConfigError: As `load_config`.
-    """
+    """Return the settings of a preset as plain values by section; of all methods by default."""
     given: dict[str, Any] = {"dataset": dataset, "horizon": horizon, "overrides": overrides}
     values: dict[str, Any] = {}
     for name in [method] if method else METHODS:
@@ -99,18 +82,7 @@ def settings_text(
 def compare_settings(
     run: Path, other: str, *, overrides: Mapping[str, Any] | None = None
 ) -> list[Difference]:
-    """Compare the settings of a run with a preset or with another run.
-
-    Args:
-        run: Run folder.
-        other: Run folder, or a preset as in `load_config`, with its variants for the run's data set
-            and horizon.
-        overrides: Changes of the preset, as in `load_config`.
-
-    Raises:
-        RunError: No run.
-        ConfigError: No such preset, or settings that are not valid in this version.
-    """
+    """Compare the settings of a run with another run, or with a preset for its data set."""
     info = RunInfo.read(run)
     check_sections(overrides or {}, [info.method])
     ours = _run_values(run, info)

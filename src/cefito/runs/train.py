@@ -144,16 +144,7 @@ def finished_run(
     seed: int,
     selection: Selection = "held-out",
 ) -> Run | None:
-    """Open the run in a folder if it is finished and of these very settings, else return None.
-
-    Args:
-        folder: The run folder.
-        fingerprint: Fingerprint of the data set.
-        config: The method and its settings.
-        horizon: T.
-        seed: Seed of everything drawn.
-        selection: Where epochs and weights were chosen.
-    """
+    """Open the run in a folder if it is finished and of these very settings, else return None."""
     if not (folder / RUN_FILE).exists():
         return None
     try:
@@ -214,15 +205,7 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
 
 
 def check_run_folder(folder: Path | str, info: RunInfo) -> None:
-    """Check that a training may write into a folder, without writing.
-
-    Args:
-        folder: The run folder.
-        info: Record of the run before its training.
-
-    Raises:
-        RunError: The folder holds something else, or a run of other settings.
-    """
+    """Check that a training may write into a folder, without writing."""
     folder = Path(folder)
     path = folder / RUN_FILE
     if path.exists():

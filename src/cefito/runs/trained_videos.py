@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
-from cefito.settings import Record
+from cefito.settings import Record, read_record
 
 __all__ = ["VIDEOS_FILE", "TrainedVideos", "trained_videos"]
 
@@ -18,15 +16,10 @@ VIDEOS_FILE = "videos.json"
 
 
 class TrainedVideos(Record):
-    """Ids of the videos that a run has seen.
+    """Ids of the videos that a run has seen."""
 
-    Attributes:
-        train: Videos that it was trained on.
-        val: Videos on whose windows epochs and weights were chosen.
-    """
-
-    train: tuple[str, ...]
-    val: tuple[str, ...]
+    train: tuple[str, ...]  # videos that it was trained on
+    val: tuple[str, ...]  # videos on whose windows epochs and weights were chosen
 
     @classmethod
     def of(cls, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
@@ -46,20 +39,13 @@ class TrainedVideos(Record):
 
 
 def trained_videos(folder: Path) -> TrainedVideos | None:
-    """Return the videos that the run in a folder has seen; None if unknown (imported weights).
-
-    Raises:
-        RunError: The file of the run is damaged.
-    """
+    """Return the videos that the run in a folder has seen; None if unknown (imported weights)."""
     path = folder / VIDEOS_FILE
     if not path.exists():
         return None
-    try:
-        return TrainedVideos.model_validate(read_json(path, "Train the run again.", RunError))
-    except ValidationError as problem:
-        raise RunError(
-            f"{path}: does not list the videos of a run. Train the run again, or remove the file."
-        ) from problem
+    remedy = "Train the run again, or remove the file."
+    value = read_json(path, remedy, RunError)
+    return read_record(TrainedVideos, value, f"{path}: not the videos of a run", remedy)
 
 
 def _ids(dataset: PreparedDataset, windows: Windows) -> tuple[str, ...]:

@@ -151,15 +151,6 @@ def test_files_of_something_else(model, tmp_path):
     model.save(tmp_path)
     path = tmp_path / "chain.safetensors"
     tensors, metadata = load_tensors(path, "pt", "", RunError)
-    nothing = r"chain\.safetensors: not a chain of this configuration"
-    write_tensors(path, tensors)
-    refused(nothing)
-    for wrong in (
-        {name: tensor for name, tensor in tensors.items() if name.startswith("0.")},
-        {"weight": tensors["1.scale"]},
-    ):
-        write_tensors(path, wrong, metadata)
-        refused(nothing)
     write_tensors(path, {n: t for n, t in tensors.items() if n != "1.change"}, metadata)
     refused("'change' is missing")
 

@@ -17,7 +17,7 @@ import torch
 
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
-from cefito.errors import CefitoError, RunError
+from cefito.errors import RunError
 from cefito.field.composite_field import incremental_field, make_field
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.cefito.settings import CefitoSettings
@@ -67,37 +67,32 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
     value = read_json(path, _REMEDY, RunError)
     tensors, _ = load_tensors(folder / "field.safetensors", "pt", _REMEDY, RunError)
     arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
-    try:
-        config = value["config"]
-        own = {name: config[name] for name in CefitoSettings.model_fields if name in config}
-        settings = validated(CefitoSettings, own, place="settings")
-        taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(path))
-        field = make_field(
-            config=settings.field,
-            observation_dim=value["observation_dim"],
-            action_count=len(taxonomy.actions),
-            horizon=value["horizon"],
-            action_vectors=(
-                None if value["learned_actions"] else tensors.get("predictor.action_vectors")
-            ),
-        )
-        lacks = value["lacks"]
-        parts: dict[str, Any] = {
-            "settings": settings,
-            "taxonomy": taxonomy,
-            "space": ActionSpace.from_dict(value["action_space"]),
-            "prior": NGramPrior.from_arrays(arrays),
-            "fitted": ObjectiveFit(
-                weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES},
-                guide=Weights(**value["guide"]),
-                tasks=int(value["tasks"]),
-                evidence=Evidence(**value["evidence"]) if value["evidence"] else None,
-            ),
-        }
-    except (LookupError, TypeError, ValueError, RuntimeError, CefitoError) as problem:
-        raise RunError(
-            f"{path}: not a planner of this version ({problem!r}). {_REMEDY}"
-        ) from problem
+    config = value["config"]
+    own = {name: config[name] for name in CefitoSettings.model_fields if name in config}
+    settings = validated(CefitoSettings, own, place="settings")
+    taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(path))
+    field = make_field(
+        config=settings.field,
+        observation_dim=value["observation_dim"],
+        action_count=len(taxonomy.actions),
+        horizon=value["horizon"],
+        action_vectors=(
+            None if value["learned_actions"] else tensors.get("predictor.action_vectors")
+        ),
+    )
+    lacks = value["lacks"]
+    parts: dict[str, Any] = {
+        "settings": settings,
+        "taxonomy": taxonomy,
+        "space": ActionSpace.from_dict(value["action_space"]),
+        "prior": NGramPrior.from_arrays(arrays),
+        "fitted": ObjectiveFit(
+            weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES},
+            guide=Weights(**value["guide"]),
+            tasks=int(value["tasks"]),
+            evidence=Evidence(**value["evidence"]) if value["evidence"] else None,
+        ),
+    }
     load_weights(field, tensors, str(folder / "field.safetensors"))
     task_model = chain = None
     if TaskModel.title not in lacks:

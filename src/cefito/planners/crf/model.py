@@ -109,24 +109,19 @@ class ChainModel:
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
         """Load the members that were saved in a folder."""
-        path, remedy = folder / cls.file, "Train the run again."
-        tensors, metadata = load_tensors(path, "pt", remedy, RunError)
+        path = folder / cls.file
+        tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
         networks = []
-        try:
-            temperature = float(metadata["temperature"])
-            for member in range(config.members):
-                prefix = f"{member}."
-                own = {
-                    name.removeprefix(prefix): tensor
-                    for name, tensor in tensors.items()
-                    if name.startswith(prefix)
-                }
-                networks.append(_build(config, own))
-                load_weights(networks[-1], own, str(path), copy=False)
-        except (KeyError, IndexError, ValueError, RuntimeError) as problem:
-            raise RunError(
-                f"{path}: not a {cls.title} of this configuration. {remedy}"
-            ) from problem
+        temperature = float(metadata["temperature"])
+        for member in range(config.members):
+            prefix = f"{member}."
+            own = {
+                name.removeprefix(prefix): tensor
+                for name, tensor in tensors.items()
+                if name.startswith(prefix)
+            }
+            networks.append(_build(config, own))
+            load_weights(networks[-1], own, str(path), copy=False)
         return cls(tuple(network.to(device).eval() for network in networks), temperature)
 
     def save(self, folder: Path) -> None:
