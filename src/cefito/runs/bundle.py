@@ -90,14 +90,7 @@ def unpack(path: Path, folder: Path) -> None:
             raise
         reason = str(problem).replace(f"{folder}/", "")
         raise RunError(f"{path}: {reason}") from problem
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-    ) as problem:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as problem:
         raise RunError(f"{path}: is truncated or damaged ({problem}). {_REMEDY}") from problem
 
 
@@ -105,30 +98,34 @@ def _members(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """The members of an archive, checked before anything is written."""
     members = archive.infolist()
     names = [member.filename for member in members]
-    for member in members:
-        name = member.filename
-        if (
-            name != PurePosixPath(name).name
-            or "\\" in name
-            or ":" in name
-            or name.startswith(".")
-            or not name.endswith(_SUFFIXES)
-            or (member.external_attr >> 28) not in (0, 8)  # a link or a device
-        ):
-            raise RunError(f"{path}: member {name!r} is not a file of a run. {_REMEDY}")
-        if member.flag_bits & 1:
-            raise RunError(f"{path}: member {name!r} is encrypted. {_REMEDY}")
+    problem = next(
+        (f"member {one.filename!r} is {bad}" for one in members if (bad := _bad(one))), ""
+    )
     if MANIFEST not in names or RUN_FILE not in names:
-        raise RunError(f"{path}: holds no run ({RUN_FILE} with {MANIFEST}). {_REMEDY}")
+        problem = problem or f"holds no run ({RUN_FILE} with {MANIFEST})"
     if len(set(names)) < len(names) or len(names) > MAX_FILES:
-        raise RunError(f"{path}: holds a file twice, or more than {MAX_FILES}. {_REMEDY}")
+        problem = problem or f"holds a file twice, or more than {MAX_FILES}"
     claimed = sum(member.file_size for member in members)
     if claimed > MAX_BYTES:
-        raise RunError(
-            f"{path}: claims to hold {claimed / 2**30:,.1f} GiB; at most {MAX_BYTES >> 30} GiB are "
-            f"unpacked. {_REMEDY}"
+        problem = problem or (
+            f"claims to hold {claimed / 2**30:,.1f} GiB; at most {MAX_BYTES >> 30} GiB are unpacked"
         )
+    if problem:
+        raise RunError(f"{path}: {problem}. {_REMEDY}")
     return members
+
+
+def _bad(member: zipfile.ZipInfo) -> str:
+    """Return why a member is refused; empty if it is a plain file of a run."""
+    name = member.filename
+    plain = (
+        name == PurePosixPath(name).name
+        and not set(name) & {"\\", ":"}
+        and not name.startswith(".")
+        and name.endswith(_SUFFIXES)
+        and (member.external_attr >> 28) in (0, 8)  # neither a link nor a device
+    )
+    return "encrypted" if member.flag_bits & 1 else "" if plain else "not a file of a run"
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:

@@ -34,18 +34,16 @@ def chosen_run(folder: Path, horizon: int | None = None) -> Path:
     found = horizons_in(folder)
     if not found:
         return folder
-    listed = ", ".join(map(str, found))
-    if horizon is None and len(found) > 1:
+    if horizon is None and len(found) == 1:
+        return next(iter(found.values()))
+    if horizon not in found:
+        listed = ", ".join(map(str, found))
+        lacks = "" if horizon is None else f", not of {horizon}"
         raise RunError(
-            f"{folder}: holds runs of the horizons {listed}. Give one of them.", setting="horizon"
-        )
-    if horizon is not None and horizon not in found:
-        raise RunError(
-            f"{folder}: holds no run of horizon {horizon}; there are {listed}. Choose one of them "
-            "or train it.",
+            f"{folder}: holds runs of the horizons {listed}{lacks}. Give one of them.",
             setting="horizon",
         )
-    return next(iter(found.values())) if horizon is None else found[horizon]
+    return found[horizon]
 
 
 def folders_for(folder: Path, horizons: Collection[int]) -> dict[int, Path]:
@@ -56,11 +54,7 @@ def folders_for(folder: Path, horizons: Collection[int]) -> dict[int, Path]:
     """
     if len(horizons) == 1 and not horizons_in(folder):
         return dict.fromkeys(horizons, folder)
-    if (folder / RUN_FILE).exists():
-        raise RunError(
-            f"{folder}: is the run of one horizon. Choose another folder for several.",
-            setting="folder",
-        )
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder}: is not a folder. Choose another one.", setting="folder")
+    if folder.exists() and (not folder.is_dir() or (folder / RUN_FILE).exists()):
+        what = "the run of one horizon" if folder.is_dir() else "not a folder"
+        raise RunError(f"{folder}: is {what}. Choose another for several.", setting="folder")
     return {horizon: folder / f"T{horizon}" for horizon in horizons}

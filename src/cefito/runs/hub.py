@@ -16,6 +16,14 @@ __all__ = ["CARD", "HUB", "fetched", "push_folder", "repository"]
 HUB = "hub:"
 """Prefix of the name of a run on a hub."""
 CARD = "README.md"
+_OFFLINE = (
+    "the hub cannot be reached ({problem}). Connect to the network, or give a folder or a zip file."
+)
+_NO_RUN = (
+    f"holds no run of cefito there (no {MANIFEST}, or no such revision). Name a repository that "
+    "cefito push made."
+)
+_NETWORK = ("httpx", "requests", "urllib3")  # of the library, which differ between its versions
 _NAME = re.compile(r"hub:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?")
 
 
@@ -77,43 +85,26 @@ def _library() -> ModuleType:
 @contextmanager
 def _errors(place: str, hub: ModuleType) -> Iterator[None]:
     """Turn errors of a hub into one-line messages."""
-    errors = hub.errors
+    known, login = hub.errors, "Log in: hf auth login."
+    messages = {
+        known.GatedRepoError: f"access is restricted. Ask for it on the hub. {login}",
+        known.RepositoryNotFoundError: (
+            f"there is no such repository, or it is private. Correct the name. {login}"
+        ),
+        known.LocalEntryNotFoundError: _OFFLINE,
+        known.EntryNotFoundError: _NO_RUN,
+        known.RevisionNotFoundError: _NO_RUN,
+        known.HfHubHTTPError: f"the hub refused (HTTP {{status}}). {login} Or try again later.",
+        ValueError: "{problem}",
+        OSError: _OFFLINE,
+    }
     try:
         yield
-    except errors.GatedRepoError as problem:
-        raise RunError(
-            f"{place}: access is restricted. Ask for it on the hub, and log in: hf auth login."
-        ) from problem
-    except errors.RepositoryNotFoundError as problem:
-        raise RunError(
-            f"{place}: there is no such repository, or it is private. Correct the name, or log in: "
-            "hf auth login."
-        ) from problem
-    except errors.LocalEntryNotFoundError as problem:
-        raise RunError(
-            f"{place}: the hub cannot be reached, and nothing of it is in the cache. "
-            "Connect to the network, or give a folder or a zip file."
-        ) from problem
-    except (errors.RevisionNotFoundError, errors.EntryNotFoundError) as problem:
-        raise RunError(
-            f"{place}: holds no run of cefito there (no {MANIFEST}, or no such revision). Name a "
-            "repository that cefito push made."
-        ) from problem
-    except errors.HfHubHTTPError as problem:
-        status = getattr(getattr(problem, "response", None), "status_code", None)
-        remedy = "Log in: hf auth login." if status in (401, 403) else "Try again later."
-        raise RunError(f"{place}: the hub refused (HTTP {status}). {remedy}") from problem
-    except (errors.HFValidationError, ValueError) as problem:
-        raise ConfigError(f"{place}: {problem}") from problem
     except Exception as problem:
-        # the library's own ways to reach the network, which differ between its versions
-        if not isinstance(problem, OSError) and not _is_of_network(problem):
+        message = next((messages[kind] for kind in messages if isinstance(problem, kind)), None)
+        if message is None and type(problem).__module__.startswith(_NETWORK):
+            message = _OFFLINE
+        if message is None:
             raise
-        raise RunError(
-            f"{place}: the hub cannot be reached ({problem}). Connect to the network, or give a "
-            "folder or a zip file."
-        ) from problem
-
-
-def _is_of_network(problem: Exception) -> bool:
-    return type(problem).__module__.startswith(("httpx", "requests", "urllib3"))
+        status = getattr(getattr(problem, "response", None), "status_code", None)
+        raise RunError(f"{place}: {message.format(status=status, problem=problem)}") from problem

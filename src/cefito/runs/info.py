@@ -21,6 +21,7 @@ from cefito.training.trainer import TrainingResult
 __all__ = ["RUN_FILE", "DatasetReference", "RunInfo", "StartReference", "observed_as", "versions"]
 
 RUN_FILE = "run.json"
+_REMEDY = "Remove the folder and train it again."
 
 
 class DatasetReference(Record):
@@ -89,11 +90,9 @@ class RunInfo(Record):
         value = read_json(path, "Expected a run folder as cefito train makes it.", RunError)
         newer = value.get("format_version") if isinstance(value, dict) else None
         if type(newer) is int and newer > 1:
-            raise RunError(
-                f"{path}: format_version {newer} was written by a newer cefito; this one reads 1. "
-                "Update cefito."
-            )
-        return read_record(cls, value, f"{path}: not a run of this version", "Train it again.")
+            said = f"format_version {newer} was written by a newer cefito; this one reads 1"
+            raise RunError(f"{path}: {said}. Update cefito.")
+        return read_record(cls, value, f"{path}: not a run of this version", _REMEDY)
 
     def write(self, folder: Path) -> None:
         """Write it into a run folder."""

@@ -121,28 +121,20 @@ class Run:
         trained = self.info.dataset
         if path is not None:
             return open_dataset(path)
+        place, problem = Path(trained.path), ""
         if not trained.fingerprint:
-            raise RunError(
-                f"{self.folder}: was imported and has no data set of its own. Name one of the same "
-                "tasks and actions.",
-                setting="dataset",
+            problem = "was imported and has no data set of its own. Name one of the same tasks"
+        elif not (trained.path and place.exists()):
+            problem = f"its data set is no longer at {trained.path or 'hand'}. Give its folder"
+        elif (found := open_dataset(place)).fingerprint != trained.fingerprint:
+            problem = (
+                f"was trained on another data set than the one that is at {place} now "
+                f"('{found.name}', fingerprint {found.fingerprint[:12]}…; the run has "
+                f"{trained.fingerprint[:12]}…). Give its folder"
             )
-        place = Path(trained.path)
-        if not (trained.path and place.exists()):
-            raise RunError(
-                f"{self.folder}: its data set is no longer at {trained.path or 'hand'}. Give its "
-                "folder.",
-                setting="dataset",
-            )
-        dataset = open_dataset(place)
-        if dataset.fingerprint != trained.fingerprint:
-            raise RunError(
-                f"{self.folder}: was trained on another data set than the one that is at {place} "
-                f"now ('{dataset.name}', fingerprint {dataset.fingerprint[:12]}…; the run has "
-                f"{trained.fingerprint[:12]}…). Name the data set to use.",
-                setting="dataset",
-            )
-        return dataset
+        else:
+            return found
+        raise RunError(f"{self.folder}: {problem}.", setting="dataset")
 
 
 def write_run(run: Run, videos: TrainedVideos | None = None) -> None:
@@ -179,18 +171,15 @@ def open_run(
             setting="horizon",
         )
     if not info.finished:
-        raise RunError(
-            f"{folder}: its training has not finished. Continue it by the same cefito train "
-            "command."
-        )
+        remedy = "Continue it by the same cefito train command."
+        raise RunError(f"{folder}: its training has not finished. {remedy}")
+    place = folder / RUN_FILE
     try:
         method = find_method(info.method)
         settings = method_settings(info.method, info.config, place="config")
     except ConfigError as problem:
         reason = str(problem).rstrip(".")
-        raise RunError(
-            f"{folder / RUN_FILE}: not a run of this version ({reason}). {_REMEDY}"
-        ) from problem
+        raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
     if manifest is None:
         logger.warning("%s: has no %s, so that its files are not verified", folder, MANIFEST)
     context = TrainingContext(device=device or torch.device("cpu"))
@@ -201,23 +190,18 @@ def open_run(
             f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
         ) from problem
     run = Run(folder=folder, planner=planner, info=info, taxonomy=_taxonomy(folder))
-    _check_fit(run)
-    return run
-
-
-def _check_fit(run: Run) -> None:
-    """Refuse weights for another horizon or taxonomy than the run's records name."""
-    tasks, actions = run.planner.vocabulary
-    for field, place, said, found in (
-        ("horizon", RUN_FILE, run.horizon, run.planner.horizon),
+    tasks, actions = planner.vocabulary
+    for field, file, said, found in (
+        ("horizon", RUN_FILE, run.horizon, planner.horizon),
         ("tasks", _TAXONOMY, len(run.taxonomy.tasks), tasks),
         ("actions", _TAXONOMY, len(run.taxonomy.actions), actions),
     ):
         if found not in (None, said):
             raise RunError(
-                f"{run.folder / place}: {field}: {said}, but the planner's files are for {found}. "
-                "The files are of different runs. Copy the run again, or train it again."
+                f"{folder / file}: {field}: {said}, but the planner's files are for {found}. The "
+                "files are of different runs. Copy the run again, or train it again."
             )
+    return run
 
 
 def _taxonomy(folder: Path) -> Taxonomy:

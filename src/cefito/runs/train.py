@@ -207,28 +207,22 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
 def check_run_folder(folder: Path | str, info: RunInfo) -> None:
     """Check that a training may write into a folder, without writing."""
     folder = Path(folder)
-    path = folder / RUN_FILE
-    if path.exists():
-        try:
-            old = RunInfo.read(folder)
-        except RunError as problem:
-            raise RunError(
-                f"{path}: not a run of this version. Remove the folder to train anew."
-            ) from problem
-        for key, ours, theirs in (
-            ("method", info.method, old.method),
-            ("dataset", info.dataset.fingerprint, old.dataset.fingerprint),
-            ("horizon", info.horizon, old.horizon),
-            ("seed", info.seed, old.seed),
-            ("selection", info.selection, old.selection),
-            ("start", _begun(info), _begun(old)),
-            ("config", info.config, old.config),
-        ):
-            if ours != theirs:
-                raise RunError(
-                    f"{folder}: holds a run with another {key}, which cannot be resumed with this "
-                    "one. Choose another folder or remove it."
-                )
+    if not (folder / RUN_FILE).exists():
+        if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
+            raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
         return
-    if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
-        raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
+    old = RunInfo.read(folder)
+    for key, ours, theirs in (
+        ("method", info.method, old.method),
+        ("dataset", info.dataset.fingerprint, old.dataset.fingerprint),
+        ("horizon", info.horizon, old.horizon),
+        ("seed", info.seed, old.seed),
+        ("selection", info.selection, old.selection),
+        ("start", _begun(info), _begun(old)),
+        ("config", info.config, old.config),
+    ):
+        if ours != theirs:
+            raise RunError(
+                f"{folder}: holds a run with another {key}, which cannot be resumed with this one. "
+                "Choose another folder or remove it."
+            )
