@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 TINY_RUN: dict[str, Any] = {
@@ -28,3 +29,20 @@ TINY_RUN: dict[str, Any] = {
 def as_arguments(settings: Mapping[str, Any]) -> list[str]:
     """Settings as the command line takes them."""
     return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+def stopping_after(steps: int) -> Callable[..., Any]:
+    """A progress that interrupts the work after so many reports."""
+    left = steps
+
+    @contextmanager
+    def progress(description: str, *, total: int | None = None) -> Iterator[Callable[..., None]]:
+        def advance(count: float = 1, *, note: str = "") -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+
+        yield advance
+
+    return progress

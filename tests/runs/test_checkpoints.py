@@ -382,14 +382,18 @@ def test_a_classifier_for_a_trained_run(world, tmp_path):
     assert before == contents(trained.folder)
 
 
-def test_scores_on_any_data_set_of_the_same_names(world, tmp_path):
-    taxonomy, actions = world.taxonomy.to_dict(), len(world.taxonomy.actions)
-    files = {"taxonomy": tmp_path / "taxonomy.json", "action_text": tmp_path / "text.npy"}
+@pytest.fixture
+def of_world(world, tmp_path):
+    """An imported run of the world's tasks and actions."""
+    actions = len(world.taxonomy.actions)
+    files = {"taxonomy": world.folder / "taxonomy.json", "action_text": tmp_path / "text.npy"}
     np.save(files["action_text"], np.random.default_rng(0).standard_normal((actions, TEXT)))
     path = checkpoint(tmp_path / "checkpoint.pth", drawn(shapes(horizon=3, actions=actions), 0))
+    return import_field(path, tmp_path / "run", **files)
 
-    files["taxonomy"].write_text(json.dumps(taxonomy))
-    run = import_field(path, tmp_path / "run", **files)
+
+def test_scores_on_any_data_set_of_the_same_names(world, of_world):
+    run = of_world
     windows = cut_windows(world, horizon=3, split="test")
     scores, file = evaluate_run(run, oracle_task=True, sample=3, dataset=world.folder)
     assert (scores.sampled_from, scores.dataset, scores.windows) == (len(windows), world.name, 3)
@@ -414,15 +418,10 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path):
     assert caught.value.setting == "dataset"
 
 
-def test_imported_weights_go_on_learning(world, tmp_path):
-    """The field goes on, with text vectors; the chain, which there was none of, begins afresh."""
-    actions = len(world.taxonomy.actions)
-    files = {"taxonomy": world.folder / "taxonomy.json", "action_text": tmp_path / "text.npy"}
-    np.save(files["action_text"], np.random.default_rng(0).standard_normal((actions, TEXT)))
-    path = checkpoint(tmp_path / "checkpoint.pth", drawn(shapes(horizon=3, actions=actions), 0))
-    run = import_field(path, tmp_path / "run", **files)
+def test_imported_weights_go_on_learning(world, of_world, tmp_path):
+    """The field goes on, with text vectors; the chain, absent before, begins afresh."""
     made = finetune(
-        run,
+        of_world,
         part_of(world, tmp_path / "part", tasks=[5, 0]),
         tmp_path / "further",
         epochs=1,
@@ -434,7 +433,7 @@ def test_imported_weights_go_on_learning(world, tmp_path):
             "training.optimiser.learning_rate": 1e-9,
         },
     )
-    ours, theirs = (part.planner.field.state_dict() for part in (made, run))
+    ours, theirs = (part.planner.field.state_dict() for part in (made, of_world))
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-5)
     assert made.info.started_from.seed is None
@@ -452,60 +451,52 @@ class Payload:
         return os.mkdir, (str(self.flag),)
 
 
-def refused(call, out, *words):
-    """The message of a refusal: one line, and nothing was written."""
-    with pytest.raises((RunError, DataError)) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message, message
-    assert not out.exists()
-    assert not [path for path in out.parent.iterdir() if path.name.startswith(f".{out.name}")]
-    return message
+@pytest.fixture
+def refused(tmp_path, files):
+    """Check that a checkpoint, or other arguments, are refused in one line and leave nothing."""
+
+    def check(path, *words, **given):
+        if isinstance(path, dict):
+            path = checkpoint(tmp_path / "bad.pth", path)
+        with pytest.raises((RunError, DataError)) as caught:
+            import_field(path, tmp_path / "run", **{**files, **given})
+        message = str(caught.value)
+        assert "\n" not in message
+        for word in words:
+            assert word in message, message
+        assert not [found for found in tmp_path.iterdir() if "run" in found.name]
+
+    return check
 
 
 @pytest.mark.parametrize("place", ["config", "ema"])
-def test_a_payload_is_never_run(place, tensors, files, tmp_path):
+def test_a_payload_is_never_run(place, tensors, refused, tmp_path):
     flag = tmp_path / "flag"
     path = checkpoint(tmp_path / "evil.pth", tensors[3], **{place: Payload(flag)})
-    out = tmp_path / "run"
-    refused(
-        lambda: import_field(path, out, **files),
-        out,
-        "evil.pth: holds pickled objects",
-        "posix.mkdir",
-        "never loaded",
-    )
+    refused(path, "evil.pth: holds pickled objects", "posix.mkdir", "never loaded")
     assert not flag.exists()
     torch.load(path, weights_only=False)  # it would have run
     assert flag.exists()
 
 
-def test_what_is_no_checkpoint(tmp_path, files, tensors, field_file):
-    out = tmp_path / "run"
-
-    def message(path, *words):
-        refused(lambda: import_field(path, out, **files), out, *words)
-
-    message(tmp_path / "gone.pth", "gone.pth: no such file")
-    message(tmp_path, "no such file")
-    whole = field_file.read_bytes()
+def test_files_that_are_no_checkpoints(tmp_path, field_file, refused):
+    refused(tmp_path / "gone.pth", "gone.pth: no such file")
+    refused(tmp_path, "no such file")
+    whole, damaged = field_file.read_bytes(), "bad.pth: is truncated or not a checkpoint"
     for content in (b"", b"garbage" * 40, whole[: len(whole) // 2], whole[:-1]):
         (tmp_path / "bad.pth").write_bytes(content)
-        message(tmp_path / "bad.pth", "bad.pth: is truncated or not a checkpoint")
+        refused(tmp_path / "bad.pth", damaged)
     with (
         zipfile.ZipFile(field_file) as archive,
         zipfile.ZipFile(tmp_path / "bad.pth", "w", zipfile.ZIP_DEFLATED) as packed,
     ):
         for name in archive.namelist():
             packed.writestr(name, bytes(10 * len(archive.read(name))))
-    message(tmp_path / "bad.pth", "bad.pth: is truncated or not a checkpoint")
-    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "script.pth")
-    message(tmp_path / "script.pth", "script.pth: is truncated or not a checkpoint")
-    classifier = classifier_checkpoint(tmp_path / "classifier.pth", drawn(classifier_shapes(), 0))
-    message(classifier, "has no tensors under 'ema' (found: epoch, model)", "energy field")
+    refused(tmp_path / "bad.pth", damaged)
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "bad.pth")
+    refused(tmp_path / "bad.pth", damaged)
     for content, found in (
+        ({"model": drawn(classifier_shapes(), 0), "epoch": 3}, "epoch, model"),
         ([1, 2], "list"),
         ({}, "nothing"),
         ({"ema": {}}, "ema"),
@@ -513,114 +504,79 @@ def test_what_is_no_checkpoint(tmp_path, files, tensors, field_file):
         (3, "int"),
     ):
         torch.save(content, tmp_path / "bad.pth")
-        message(tmp_path / "bad.pth", f"no tensors under 'ema' (found: {found})")
+        refused(tmp_path / "bad.pth", f"no tensors under 'ema' (found: {found})")
 
 
-def test_wrong_names_are_told(tmp_path, files, tensors):
-    out = tmp_path / "run"
-
-    def message(change, *words):
-        changed = change(dict(tensors[3]))
-        return refused(
-            lambda: import_field(checkpoint(tmp_path / "bad.pth", changed), out, **files),
-            out,
-            "bad.pth",
-            *words,
-        )
-
-    def without(part):
-        return lambda found: {name: tensor for name, tensor in found.items() if part not in name}
-
-    assert message(without("mask_token")).endswith(
-        "missing are action_mask_token, state_mask_token."
-    )
-    message(
-        without("blocks.3"),
-        "missing are predictor.blocks.3.attn.proj.bias, predictor.blocks.3.attn.proj.weight, "
-        "predictor.blocks.3.attn.qkv.bias and 5 more",
-    )
-    message(lambda found: {**found, "head.bias": torch.zeros(1)}, "unknown are head.bias.")
-    message(
-        lambda found: {f"module.{name}": tensor for name, tensor in found.items()},
-        "missing are action_mask_token",
-        "unknown are module.action_mask_token",
-    )
+BIAS = "predictor.norm.bias"
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "words"),
-    [
-        (
-            "predictor.state_embed.weight",
-            (D, E + 1),
-            f"predictor.state_head.weight [{E}, {D}] instead of [{E + 1}, {D}]",
-        ),
-        (
-            "predictor.blocks.2.mlp.fc1.weight",
-            (2 * D, D),
-            f"[{2 * D}, {D}] instead of [{4 * D}, {D}]",
-        ),
-        ("predictor.pos_embed", (6, D), f"predictor.pos_embed [6, {D}] instead of [5, {D}]"),
-        ("predictor.pos_embed", (0, D), f"predictor.pos_embed [0, {D}] instead of [3, {D}]"),
-        (
-            "predictor.action_head.weight",
-            (K + 1, D),
-            f"predictor.action_head.bias [{K}] instead of [{K + 1}]",
-        ),
-        ("state_mask_token", (1, 1, D), "state_mask_token [1, 1, 384] instead of [384]"),
-        ("predictor.state_embed.weight", (D,), "not matrices"),
-    ],
-)
-def test_wrong_shapes_are_told(tmp_path, files, tensors, name, shape, words):
-    path = checkpoint(tmp_path / "bad.pth", {**tensors[3], name: torch.zeros(shape)})
-    refused(
-        lambda: import_field(path, tmp_path / "run", **files), tmp_path / "run", "bad.pth", words
-    )
+def without(part):
+    return lambda found: {name: tensor for name, tensor in found.items() if part not in name}
+
+
+def shaped(name, *shape):
+    return lambda found: {**found, name: torch.zeros(shape)}
+
+
+def altered(change, name=BIAS):
+    return lambda found: {**found, name: change(found[name])}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda x: x * np.nan, "'predictor.norm.bias' holds values other than finite"),
-        (lambda x: x.long(), "'predictor.norm.bias' holds values other than finite"),
-        (lambda x: x[:1].clone().expand(10**9), "'predictor.norm.bias' is not stored in full"),
-        (lambda x: x.to_sparse(), "'predictor.norm.bias' is not stored in full"),
+        (without("mask_token"), ["missing are action_mask_token, state_mask_token."]),
+        (without("blocks.3"), ["missing are predictor.blocks.3.attn.proj.bias, ", "and 5 more"]),
+        (shaped("head.bias", 1), ["unknown are head.bias."]),
+        (
+            lambda found: {f"module.{name}": tensor for name, tensor in found.items()},
+            ["missing are action_mask_token", "unknown are module.action_mask_token"],
+        ),
+        (
+            shaped("predictor.state_embed.weight", D, E + 1),
+            [f"predictor.state_head.weight [{E}, {D}] instead of [{E + 1}, {D}]"],
+        ),
+        (
+            shaped("predictor.blocks.2.mlp.fc1.weight", 2 * D, D),
+            [f"[{2 * D}, {D}] instead of [{4 * D}, {D}]"],
+        ),
+        (shaped("predictor.pos_embed", 6, D), [f"pos_embed [6, {D}] instead of [5, {D}]"]),
+        (shaped("predictor.pos_embed", 0, D), [f"pos_embed [0, {D}] instead of [3, {D}]"]),
+        (
+            shaped("predictor.action_head.weight", K + 1, D),
+            [f"predictor.action_head.bias [{K}] instead of [{K + 1}]"],
+        ),
+        (shaped("state_mask_token", 1, 1, D), ["state_mask_token [1, 1, 384] instead of [384]"]),
+        (shaped("predictor.state_embed.weight", D), ["not matrices"]),
+        (altered(lambda x: x * np.nan), [f"'{BIAS}' holds values other than finite"]),
+        (altered(lambda x: x.long()), [f"'{BIAS}' holds values other than finite"]),
+        (altered(lambda x: x[:1].clone().expand(10**9)), [f"'{BIAS}' is not stored in full"]),
+        (altered(lambda x: x.to_sparse()), [f"'{BIAS}' is not stored in full"]),
+        (  # cosines first
+            altered(lambda x: x.roll(D // 2, dims=1), "predictor.pos_embed"),
+            ["does not hold sinusoidal positions"],
+        ),
     ],
 )
-def test_strange_tensors(tmp_path, files, tensors, change, words):
-    bad = {**tensors[3], "predictor.norm.bias": change(tensors[3]["predictor.norm.bias"])}
-    path = checkpoint(tmp_path / "bad.pth", bad)
-    refused(lambda: import_field(path, tmp_path / "run", **files), tmp_path / "run", words)
+def test_tensors_of_another_network(tensors, refused, change, words):
+    refused(change(tensors[3]), "bad.pth", *words)
 
 
-def test_other_positions_are_refused(tmp_path, files, tensors):
-    other = tensors[3]["predictor.pos_embed"].roll(D // 2, dims=1)  # cosines first
-    path = checkpoint(tmp_path / "bad.pth", {**tensors[3], "predictor.pos_embed": other})
-    refused(
-        lambda: import_field(path, tmp_path / "run", **files),
-        tmp_path / "run",
-        "does not hold sinusoidal positions",
-    )
-
-
-def test_taxonomy_and_text_must_fit(tmp_path, files, field_file, text):
-    out, taxonomy = tmp_path / "run", copy.deepcopy(TAXONOMY)
-    np.save(tmp_path / "bad.npy", text[:, :-1])
-
-    def message(*words, **given):
-        refused(lambda: import_field(field_file, out, **{**files, **given}), out, *words)
-
+def test_taxonomy_and_text_must_fit(tmp_path, field_file, text, refused):
+    taxonomy = copy.deepcopy(TAXONOMY)
+    bad, other = tmp_path / "bad.npy", tmp_path / "other.json"
+    np.save(bad, text[:, :-1])
     shape = f"shape [{K}, {TEXT - 1}]; expected [{K}, {TEXT}]"
-    message("bad.npy", shape, action_text=tmp_path / "bad.npy")
-    np.save(tmp_path / "bad.npy", np.array([Payload(tmp_path / "flag")]), allow_pickle=True)
-    message("pickled", action_text=tmp_path / "bad.npy")
-    message("no such file", action_text=tmp_path / "gone.npy")
+    refused(field_file, "bad.npy", shape, action_text=bad)
+    np.save(bad, np.array([Payload(tmp_path / "flag")]), allow_pickle=True)
+    refused(field_file, "pickled", action_text=bad)
+    refused(field_file, "no such file", action_text=tmp_path / "gone.npy")
     taxonomy["tasks"][2]["actions"] = []
-    (tmp_path / "other.json").write_text(json.dumps(taxonomy))
-    message("task 2 ('tyre') has no actions", taxonomy=tmp_path / "other.json")
+    other.write_text(json.dumps(taxonomy))
+    refused(field_file, "task 2 ('tyre') has no actions", taxonomy=other)
     taxonomy["tasks"], taxonomy["actions"] = taxonomy["tasks"][:1], taxonomy["actions"][:3]
-    (tmp_path / "other.json").write_text(json.dumps(taxonomy))
-    message(f"knows {K} actions", "other.json lists 3", taxonomy=tmp_path / "other.json")
+    other.write_text(json.dumps(taxonomy))
+    refused(field_file, f"knows {K} actions", "other.json lists 3", taxonomy=other)
 
 
 def contents(folder):
@@ -666,34 +622,13 @@ def test_a_classifier_needs_a_run_of_cefito(tmp_path, world):
         import_classifier(path, tmp_path / "nearest")
 
 
-def test_the_planner_file_of_an_imported_run(copied):
+def test_an_imported_run_names_the_networks_that_it_lacks(copied):
     value = json.loads((copied / "planner.json").read_text())
     assert value["lacks"] == ["task classifier", "chain"]
     (copied / "manifest.json").unlink()
     (copied / "planner.json").write_text(json.dumps({**value, "lacks": []}))
     with pytest.raises(RunError, match=r"classifier\.safetensors: no such file"):
         open_run(copied)
-
-
-def test_real_taxonomies_fit(shared_data, tmp_path):
-    """NIV's own taxonomy and text vectors of its width."""
-    folder = Path(shared_data) / "niv"
-    known = Taxonomy.read(folder / "taxonomy.json")
-    found = shapes(horizon=3, actions=len(known.actions), text=768)
-    run = import_field(
-        checkpoint(tmp_path / "niv.pth", drawn(found, 0)),
-        tmp_path / "run",
-        taxonomy=folder / "taxonomy.json",
-        action_text=folder / "action_text_features.npy",
-    )
-    (plans,) = run.planner.plan(
-        Queries(
-            *np.random.default_rng(0).standard_normal((2, 1, E)).astype(np.float32),
-            tasks=np.array([2]),
-        ),
-        5,
-    )
-    assert set(plans.actions.ravel()) <= set(known.tasks[2].actions)
 
 
 def test_a_field_comes_back_as_it_was(files, field_file, tensors, text, tmp_path):

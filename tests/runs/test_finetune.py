@@ -2,7 +2,6 @@
 
 import json
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +21,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.runs.trained_videos import trained_videos
 from part_worlds import part_of
+from tiny_runs import stopping_after
 
 OLD, NEW = [0, 1, 2, 3], [4, 3, 1]
 ADDED = 4  # the task of NEW that OLD lacks
@@ -235,23 +235,6 @@ def test_training_begins_with_the_learned_field(whole, new, monkeypatch):
 def begun_actions(run, dataset):
     train, _ = Start.make(run, dataset, None).windows(dataset, horizon=3, selection="held-out")
     return train.actions
-
-
-def stopping_after(steps):
-    """A progress that interrupts the work after so many steps."""
-    left = steps
-
-    @contextmanager
-    def progress(description, *, total=None):
-        def advance(count=1, *, note=""):
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise KeyboardInterrupt
-
-        yield advance
-
-    return progress
 
 
 def test_a_killed_finetuning_goes_on_to_the_same_weights(whole, new, tmp_path):

@@ -3,7 +3,6 @@ import json
 import platform
 import shutil
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +24,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.training import trainer
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_RUN, stopping_after
 
 TINY = TINY_RUN | {
     "training.optimiser.epochs": 2,
@@ -34,8 +33,11 @@ TINY = TINY_RUN | {
 }
 CONFIG = load_config("paper", overrides=TINY)
 FREQUENT = load_config("paper", method="frequent", overrides=TINY)
-WHERE = {"horizon": 3, "seed": 0}
 WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")
+
+
+def train(dataset, folder, **given):
+    return train_run(dataset, folder, **{"config": CONFIG, "horizon": 3, "seed": 0, **given})
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +51,7 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
     """A finished run, not to be changed."""
-    return train_run(
-        world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=0
-    )
+    return train(world, tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture
@@ -222,34 +222,17 @@ def test_another_data_set(trained, tmp_path):
         changed.dataset()
 
 
-def stopping_after(steps):
-    """A progress that interrupts the work after so many reports."""
-    left = steps
-
-    @contextmanager
-    def progress(description, *, total=None):
-        def advance(count=1, *, note=""):
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise KeyboardInterrupt
-
-        yield advance
-
-    return progress
-
-
 @pytest.mark.parametrize("steps", [0, 1, 3, 5, 6])
 def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
     """Two epochs of one step for classifier, chain and field, then the objective."""
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
+        train(world, folder, progress=stopping_after(steps))
     with pytest.raises(
         RunError, match=r"has not finished\. Continue it by the same cefito train command"
     ):
         open_run(folder)
-    train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    train(world, folder)
     assert same_weights(folder, trained.folder)
     assert open_run(folder).info.finished
     for name in ("field", "classifier", "chain"):
@@ -263,7 +246,7 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
 
     monkeypatch.setattr(trainer._Training, "_step", no_step)
     before = snapshot(folder)
-    again = train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    again = train(world, folder)
     assert all(training.resumed for training in again.info.training.values())
     after = snapshot(folder)
     assert {name for name in before if before[name] != after[name]} == {"run.json"}
@@ -281,13 +264,13 @@ def test_a_finished_run_stays_one_while_training_is_called_again(folder, world, 
 
     monkeypatch.setattr("cefito.planners.cefito.planner.CefitoPlanner.fit", fit)
     with pytest.raises(ZeroDivisionError):
-        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+        train(world, folder)
     open_run(folder)
 
 
 def test_same_seed_same_weights_elsewhere(trained, world, tmp_path):
-    train_run(world, tmp_path / "same", config=CONFIG, horizon=3, seed=0)
-    train_run(world, tmp_path / "other", config=CONFIG, horizon=3, seed=1)
+    train(world, tmp_path / "same")
+    train(world, tmp_path / "other", seed=1)
     assert same_weights(tmp_path / "same", trained.folder)
     for name in WEIGHTS:
         assert (tmp_path / "other" / name).read_bytes() != (trained.folder / name).read_bytes()
@@ -317,7 +300,7 @@ def test_training_never_sees_the_test_split(kind, trained, world, tmp_path):
             provenance={},
         )
     assert other.fingerprint != world.fingerprint
-    run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    run = train(other, tmp_path / "run")
     assert same_weights(run.folder, trained.folder)
     assert run.info.training == trained.info.training
 
@@ -329,7 +312,7 @@ def test_training_does_see_the_other_splits(split, trained, world, tmp_path):
         tmp_path / "data",
         change=lambda video, rows: rows[::-1] if video.split == split else rows,
     )
-    run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    run = train(other, tmp_path / "run")
     assert run.info.training != trained.info.training
 
 
@@ -342,22 +325,17 @@ def test_training_does_see_the_other_splits(split, trained, world, tmp_path):
             "config",
             {"config": load_config("paper", overrides={**TINY, "training.optimiser.epochs": 3})},
         ),
+        ("dataset", {}),
     ],
 )
-def test_a_folder_with_another_run_is_refused(what, change, folder, world):
+def test_a_folder_with_another_run_is_refused(what, change, folder, world, tmp_path):
     before = snapshot(folder)
+    if what == "dataset":
+        world = other_world(world, tmp_path / "data", keep=lambda video: video.split != "test")
     with pytest.raises(
         RunError, match=f"holds a run with another {what}, .*Choose another folder or remove it"
     ):
-        train_run(world, folder, **{"config": CONFIG, "horizon": 3, "seed": 0, **change})
-    assert snapshot(folder) == before
-
-
-def test_a_folder_with_a_run_of_another_data_set_is_refused(folder, world, tmp_path):
-    before = snapshot(folder)
-    other = other_world(world, tmp_path / "data", keep=lambda video: video.split != "test")
-    with pytest.raises(RunError, match="holds a run with another dataset"):
-        train_run(other, folder, config=CONFIG, horizon=3, seed=0)
+        train(world, folder, **change)
     assert snapshot(folder) == before
 
 
@@ -370,24 +348,24 @@ def test_foreign_folders_are_refused(world, tmp_path):
         ("file", r"cannot be made \(File exists\)"),
     ):
         with pytest.raises(RunError, match=f"{name}: {reason}. Choose another folder"):
-            train_run(world, tmp_path / name, config=CONFIG, horizon=3, seed=0)
+            train(world, tmp_path / name)
     with pytest.raises(RunError, match="cannot be made"):
-        train_run(world, tmp_path / "file" / "below", config=CONFIG, horizon=3, seed=0)
+        train(world, tmp_path / "file" / "below")
     assert snapshot(tmp_path) == {"mine/thesis.tex": b"keep", "file": b"keep"}
 
 
 def test_two_trainings_do_not_share_a_folder(world, tmp_path):
-    call = {"config": load_config("paper", method="nearest"), "horizon": 3, "seed": 0}
+    call = {"config": load_config("paper", method="nearest")}
     with (
         locked(tmp_path / "run", "a training"),
         pytest.raises(RunError, match=r"another command works there \(a training, process \d+, "),
     ):
-        train_run(world, tmp_path / "run", **call)
+        train(world, tmp_path / "run", **call)
     with pytest.raises(DataError, match="gives no windows"):
-        train_run(world, tmp_path / "new" / "run", **{**call, "horizon": 300})
+        train(world, tmp_path / "new" / "run", **{**call, "horizon": 300})
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     (tmp_path / "run" / LOCK_FILE).touch()  # of one that was killed
-    assert train_run(world, tmp_path / "run", **call).info.finished
+    assert train(world, tmp_path / "run", **call).info.finished
     assert not (tmp_path / "run" / LOCK_FILE).exists()
 
 
@@ -395,7 +373,7 @@ def test_two_trainings_do_not_share_a_folder(world, tmp_path):
 def test_a_damaged_run_file(content, folder, world):
     (folder / "run.json").write_text(content)
     with pytest.raises(RunError, match=r"run\.json" if content != '{"finished": true}' else "run"):
-        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+        train(world, folder)
     with pytest.raises(RunError, match=r"run\.json|has not finished"):
         open_run(folder)
 
@@ -444,7 +422,7 @@ def test_a_run_file_with_something_else_is_refused(change, place, folder, world)
     assert len(str(caught.value)) < 500
     assert "\n" not in str(caught.value)
     with pytest.raises(RunError, match=r"run\.json: (not a run|format)|holds a run with another"):
-        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+        train(world, folder)
 
 
 @pytest.mark.parametrize(
@@ -482,25 +460,19 @@ def test_no_run_at_all(tmp_path):
             open_run(path)
 
 
-def test_a_horizon_longer_than_every_video(world, tmp_path):
-    with pytest.raises(
-        DataError, match=r"split 'train' gives no windows of horizon 50 .*Choose a shorter horizon"
-    ):
-        train_run(world, tmp_path / "run", config=CONFIG, horizon=50, seed=0)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("horizon", [0, -1])
-def test_no_horizon(horizon, world, tmp_path):
-    with pytest.raises(DataError, match=f"horizon {horizon}: expected a positive number"):
-        train_run(world, tmp_path / "run", config=CONFIG, horizon=horizon, seed=0)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_that_generators_cannot_take(seed, world, tmp_path):
-    with pytest.raises(ConfigError, match=f"seed {seed}"):
-        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=seed)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"horizon": 50}, r"'train' gives no windows of horizon 50 .*Choose a shorter horizon"),
+        ({"horizon": 0}, "horizon 0: expected a positive number"),
+        ({"horizon": -1}, "horizon -1: expected a positive number"),
+        ({"seed": -1}, "seed -1"),
+        ({"seed": 2**63}, f"seed {2**63}"),
+    ],
+)
+def test_arguments_that_are_refused_leave_nothing(change, message, world, tmp_path):
+    with pytest.raises((ConfigError, DataError), match=message):
+        train(world, tmp_path / "run", **change)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -533,7 +505,7 @@ def test_a_full_disk_leaves_the_files_that_were_there(name, folder, world, monke
     before = snapshot(folder)
     full_disk(monkeypatch, name)
     with pytest.raises(RunError, match=f"{name}: could not be written .No space left on device"):
-        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+        train(world, folder)
     after = snapshot(folder)
     after.pop("field/metrics.jsonl", None)
     before.pop("field/metrics.jsonl", None)
@@ -547,10 +519,10 @@ def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(
     with monkeypatch.context() as patch:
         full_disk(patch, "planner.json")
         with pytest.raises(RunError, match=r"planner\.json: could not be written"):
-            train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+            train(world, tmp_path / "run")
     with pytest.raises(RunError, match="has not finished"):
         open_run(tmp_path / "run")
-    again = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    again = train(world, tmp_path / "run")
     assert all(training.resumed for training in again.info.training.values())
     assert same_weights(tmp_path / "run", trained.folder)
     assert list((tmp_path / "run").rglob(".*")) == []
@@ -558,14 +530,14 @@ def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(
 
 def test_without_tensorboard(trained, world, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    run = train(world, tmp_path / "run")
     assert same_weights(run.folder, trained.folder)
     assert not (run.folder / "field" / "tensorboard").exists()
 
 
 def test_validation_is_held_out_where_there_is_no_such_split(tiny_dataset, tmp_path):
     assert all(video.split != "val" for video in tiny_dataset.videos)
-    run = train_run(tiny_dataset, tmp_path / "run", config=CONFIG, horizon=1, seed=0)
+    run = train(tiny_dataset, tmp_path / "run", horizon=1)
     assert run.info.windows == {"train": 24, "val": 1}
     assert open_run(run.folder).planner.horizon == 1
 
@@ -576,13 +548,7 @@ def test_validation_is_held_out_where_there_is_no_such_split(tiny_dataset, tmp_p
 @pytest.fixture(scope="module")
 def frequent(world, tmp_path_factory):
     """A finished run of another method, not to be changed."""
-    return train_run(
-        world,
-        tmp_path_factory.mktemp("runs") / "run",
-        config=FREQUENT,
-        horizon=3,
-        seed=0,
-    )
+    return train(world, tmp_path_factory.mktemp("runs") / "run", config=FREQUENT)
 
 
 def steps_of(monkeypatch):
@@ -608,96 +574,68 @@ def test_a_run_of_another_method(frequent, world):
 
 
 def test_a_method_without_settings_or_training(world, tmp_path):
-    run = train_run(
-        world, tmp_path / "run", config=load_config("paper", method="nearest"), horizon=3, seed=0
-    )
-    assert {path.name for path in run.folder.iterdir()} == {
-        "run.json",
-        "taxonomy.json",
-        "manifest.json",
-        "videos.json",
-        "windows.safetensors",
-    }
+    run = train(world, tmp_path / "run", config=load_config("paper", method="nearest"))
+    files = {"run.json", "taxonomy.json", "manifest.json", "videos.json", "windows.safetensors"}
+    assert {path.name for path in run.folder.iterdir()} == files
     assert (run.info.parameters, run.info.training) == ({}, {})
     # it uses no settings, so others are no other run
-    train_run(world, run.folder, config=load_config("small", method="nearest"), horizon=3, seed=0)
+    train(world, run.folder, config=load_config("small", method="nearest"))
     with pytest.raises(RunError, match="holds a run with another method"):
-        train_run(world, run.folder, config=FREQUENT, horizon=3, seed=0)
+        train(world, run.folder, config=FREQUENT)
 
 
 def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
     folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
-    train_run(
-        world,
-        folder,
-        config=load_config("paper", method="frequent", overrides={**TINY, "field.depth": 2}),
-        horizon=3,
-        seed=0,
-    )
+
+    def again(**changes):
+        config = load_config("paper", method="frequent", overrides={**TINY, **changes})
+        train(world, folder, config=config)
+
+    again(**{"field.depth": 2})
     with pytest.raises(RunError, match="holds a run with another config"):
-        train_run(
-            world,
-            folder,
-            config=load_config(
-                "paper", method="frequent", overrides={**TINY, "classifier.dropout": 0.5}
-            ),
-            horizon=3,
-            seed=0,
-        )
-
-
-def test_no_such_method():
-    with pytest.raises(ConfigError, match=r"no method 'oracle'; there are cefito, .*frequent"):
-        load_config("paper", method="oracle")
+        again(**{"classifier.dropout": 0.5})
 
 
 @pytest.mark.parametrize("selection", ["held-out", "published"])
-def test_what_is_trained_and_chosen_on(selection, world, tmp_path, monkeypatch):
+def test_windows_of_a_training(selection, world, tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(
         "cefito.planners.simple.frequent.FrequentPlanner.fit",
         lambda *windows, **__: (given.append(windows), 1 / 0),
     )
     with pytest.raises(ZeroDivisionError):
-        train_run(
-            world,
-            tmp_path / "run",
-            config=FREQUENT,
-            horizon=3,
-            seed=0,
-            selection=selection,
-        )
-    ((train, val),) = given
+        train(world, tmp_path / "run", config=FREQUENT, selection=selection)
+    ((learned, val),) = given
     assert val.split == ("val" if selection == "held-out" else "test")
-    assert not set(train.video) & set(val.video)
-    assert {world.videos[index].split for index in train.video} == {"train"}
+    assert not set(learned.video) & set(val.video)
+    assert {world.videos[index].split for index in learned.video} == {"train"}
     assert json.loads((tmp_path / "run" / "run.json").read_text())["selection"] == selection
 
 
 def test_another_selection_is_another_run(frequent, world, tmp_path):
     folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
     with pytest.raises(RunError, match="holds a run with another selection"):
-        train_run(world, folder, config=FREQUENT, selection="published", **WHERE)
-    run = train_run(world, tmp_path / "run", config=FREQUENT, selection="published", **WHERE)
+        train(world, folder, config=FREQUENT, selection="published")
+    run = train(world, tmp_path / "run", config=FREQUENT, selection="published")
     assert run.info.windows["val"] == len(cut_windows(world, horizon=3, split="test"))
     (tmp_path / "run" / "run.json").unlink()
     shutil.rmtree(tmp_path / "copy" / "classifier")
     shutil.copytree(tmp_path / "run" / "classifier", tmp_path / "copy" / "classifier")
     # nor is its checkpoint taken for this one's
     with pytest.raises(RunError, match="cannot be resumed with these"):
-        train_run(world, folder, config=FREQUENT, horizon=3, seed=0)
+        train(world, folder, config=FREQUENT)
 
 
 def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypatch):
     steps, shared = steps_of(monkeypatch), tmp_path / "trainings"
-    given = {"horizon": 3, "seed": 0, "trainings": shared}
-    first = train_run(world, tmp_path / "first", config=FREQUENT, **given)
+    given = {"trainings": shared}
+    first = train(world, tmp_path / "first", config=FREQUENT, **given)
     assert set(steps) == {"TaskClassifier"}
     assert (first.folder / "classifier.safetensors").read_bytes() == (
         frequent.folder / "classifier.safetensors"
     ).read_bytes()
     steps.clear()
-    second = train_run(world, tmp_path / "second", config=CONFIG, **given)
+    second = train(world, tmp_path / "second", **given)
     assert set(steps) == {"ChainNetwork", "EnergyField"}
     assert same_weights(second.folder, trained.folder)  # as without sharing
     assert {path.name.split("-")[0] for path in shared.iterdir()} == {
@@ -709,9 +647,9 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
     assert all(path.is_file() for path in second.folder.iterdir())
     assert second.info.training["task classifier"].resumed is True
     steps.clear()
-    train_run(world, tmp_path / "third", config=FREQUENT, selection="published", **given)
-    train_run(world, tmp_path / "fourth", config=FREQUENT, **{**given, "seed": 1})
-    train_run(world, tmp_path / "fifth", config=FREQUENT, **{**given, "horizon": 2})
+    train(world, tmp_path / "third", config=FREQUENT, selection="published", **given)
+    train(world, tmp_path / "fourth", config=FREQUENT, seed=1, **given)
+    train(world, tmp_path / "fifth", config=FREQUENT, horizon=2, **given)
     assert len(list(shared.glob("classifier-*"))) == 4
     assert set(steps) == {"TaskClassifier"}
 
@@ -719,40 +657,32 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
 def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer._Training, "__init__", lambda *_: 1 / 0)
     before = snapshot(folder)
-    again = train_run(world, folder, config=CONFIG, horizon=3, seed=0, reuse=True)
+    again = train(world, folder, reuse=True)
     assert snapshot(folder) == before
     assert again.info.finished
     copied = Path(shutil.copytree(frequent.folder, tmp_path / "frequent"))
-    assert train_run(world, copied, config=FREQUENT, horizon=3, seed=0, reuse=True).planner.name
+    assert train(world, copied, config=FREQUENT, reuse=True).planner.name
     with pytest.raises(RunError, match="holds a run with another seed"):
-        train_run(world, copied, config=FREQUENT, horizon=3, seed=1, reuse=True)
+        train(world, copied, config=FREQUENT, seed=1, reuse=True)
     (copied / "classifier.safetensors").write_bytes(b"")
     with pytest.raises(RunError, match=r"classifier\.safetensors: has changed since"):
-        train_run(world, copied, config=FREQUENT, horizon=3, seed=0, reuse=True)
+        train(world, copied, config=FREQUENT, reuse=True)
     with pytest.raises(ZeroDivisionError):  # nothing to be opened there
-        train_run(world, tmp_path / "new", config=FREQUENT, horizon=3, seed=0, reuse=True)
+        train(world, tmp_path / "new", config=FREQUENT, reuse=True)
 
 
 def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world, tmp_path):
+    call = {"config": FREQUENT, "reuse": True}
     with pytest.raises(KeyboardInterrupt):
-        train_run(
-            world,
-            tmp_path / "run",
-            config=FREQUENT,
-            horizon=3,
-            seed=0,
-            reuse=True,
-            progress=stopping_after(1),
-        )
-    run = train_run(world, tmp_path / "run", config=FREQUENT, horizon=3, seed=0, reuse=True)
+        train(world, tmp_path / "run", **call, progress=stopping_after(1))
+    run = train(world, tmp_path / "run", **call)
     assert run.info.finished
-    assert (run.folder / "classifier.safetensors").read_bytes() == (
-        frequent.folder / "classifier.safetensors"
-    ).read_bytes()
+    name = "classifier.safetensors"
+    assert (run.folder / name).read_bytes() == (frequent.folder / name).read_bytes()
 
 
 def test_a_training_that_is_refused_leaves_no_folder(world, tmp_path):
     config = load_config("paper", overrides={**TINY, "training.negatives.count": 10**8})
     with pytest.raises(CefitoError, match="negatives"):
-        train_run(world, tmp_path / "new" / "run", config=config, horizon=3, seed=0)
+        train(world, tmp_path / "new" / "run", config=config)
     assert list(tmp_path.iterdir()) == []

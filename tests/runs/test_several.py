@@ -61,7 +61,7 @@ def test_several_horizons(train, tmp_path):
     with pytest.raises(RunError, match=r"runs: holds runs of the horizons 1, 2, 3, 4\. Give") as e:
         open_run(folder)
     assert e.value.setting == "horizon"
-    with pytest.raises(RunError, match=r"no run of horizon 6; there are 1, 2, 3, 4\.") as absent:
+    with pytest.raises(RunError, match=r"of the horizons 1, 2, 3, 4, not of 6\.") as absent:
         open_run(str(folder), horizon=6)
     assert absent.value.setting == "horizon"
 

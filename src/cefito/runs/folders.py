@@ -36,7 +36,7 @@ def chosen_run(folder: Path, horizon: int | None = None) -> Path:
         return folder
     if horizon is None and len(found) == 1:
         return next(iter(found.values()))
-    if horizon not in found:
+    if horizon is None or horizon not in found:
         listed = ", ".join(map(str, found))
         lacks = "" if horizon is None else f", not of {horizon}"
         raise RunError(
