@@ -1,6 +1,7 @@
 """The reason given for each kind of bad row, while the other rows are planned."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ HERE = {"features": "v3.npy", "start": 1, "end": 12}
 TABLE = {
     "no JSON": ('{"id": "x"', "not valid JSON (Expecting ',' delimiter"),
     "a list": ([1], "is not a query (Input should be"),
-    "a number": (7, "is not a query (Input should be"),
     "nothing": ({}, "is not a query (found nothing). Each line needs features, start"),
     "null": ("null", "is not a query (Input should be"),
     "half": ({"id": "half", "initial": SHORT}, "is not a query (found initial)."),
@@ -44,30 +44,21 @@ TABLE = {
     "huge": ({**GOOD, "initial": [1e30, *SHORT[1:]]}, "which is too large to compute with"),
     "no file": ({**HERE, "features": "gone.npy"}, "gone.npy: no such file"),
     "NUL": ({**HERE, "features": "a\0b.npy"}, "cannot be read"),
-    "no features": (
-        {**HERE, "features": "steps.csv"},
-        "steps.csv: holds pickled objects, which are never loaded, or is not a",
-    ),
+    "no features": ({**HERE, "features": "steps.csv"}, "steps.csv: holds pickled objects, which"),
     "a folder": ({**HERE, "features": "."}, "it is a folder, not a file"),
     "behind the end": ({**HERE, "end": 99}, "second 99 is outside of"),
     "backwards": ({**HERE, "end": 0.5}, "must be after the start"),
     "before the start": ({**HERE, "start": -3}, "second -3 is outside of"),
     "no time": ({**HERE, "end": "soon"}, "is not a query (end: "),
     "time NaN": ({**HERE, "end": float("nan")}, "is not a query (end: "),
-    "one of two files": (
-        {"initial": "v3.npy", "goal": SHORT},
-        "is not a query (found goal, initial)",
-    ),
+    "one of two files": ({"initial": "v3.npy", "goal": SHORT}, "(found goal, initial)"),
     "rows of features": ({"initial": "v3.npy", "goal": "v3.npy"}, "v3.npy: has shape [17, 5]"),
     "no such task": ({**GOOD, "task": "tee"}, "unknown task 'tee'; similar names: 'tea'"),
     "no such id": ({**GOOD, "task": 7}, "unknown task 7"),
     "task 1.5": ({**GOOD, "task": 1.5}, "is not a query (task"),
     "constraints": ({**GOOD, "constraints": {"no_repeats": True}}, "cannot obey constraints"),
     "no constraints": ({**GOOD, "constraints": "{"}, "constraints: not valid JSON"),
-    "unknown constraint": (
-        {**GOOD, "constraints": {"never": [1]}},
-        "is not a query (constraints.n",
-    ),
+    "unknown constraint": ({**GOOD, "constraints": {"never": [1]}}, "(constraints.never"),
     "no such action": ({**GOOD, "constraints": {"forbidden": ["sing"]}}, "unknown action 'sing'"),
     "id": ({**GOOD, "id": ["a"]}, "is not a query (id: "),
 }
@@ -76,9 +67,8 @@ TABLE = {
 @pytest.fixture
 def beside(own, listed, tmp_path):
     """A list of which every second row is bad, beside the files that it names."""
-    for name in ("v3.npy", "steps.csv"):
-        source = own / "features" / name if name != "steps.csv" else own / name
-        (tmp_path / name).write_bytes(source.read_bytes())
+    for name in ("features/v3.npy", "steps.csv"):
+        shutil.copy(own / name, tmp_path)
     good = observed(len(TABLE))
     rows = [row for pair in zip(good, TABLE.values(), strict=True) for row in (pair[0], pair[1][0])]
     return listed(rows), listed(good, "good.jsonl")
@@ -113,10 +103,8 @@ def test_bad_rows_are_reported_and_do_not_affect_others(beside, nearest, tmp_pat
     for row, (name, (given, _)) in zip(bad, TABLE.items(), strict=True):
         assert row["reason"].startswith(f"{mixed}, line {row['line']}: "), name
         assert "\n" not in row["reason"], name
-        if isinstance(given, dict) and isinstance(given.get("id"), str):
-            assert row["query"] == given["id"]
-        else:
-            assert row["query"] == str(row["line"]), name
+        known = given.get("id") if isinstance(given, dict) else None
+        assert row["query"] == (known if isinstance(known, str) else str(row["line"])), name
     plan_batch(nearest, good, tmp_path / "alone.jsonl")
     plans = [{**row, "line": (row["line"] + 1) // 2} for row in read(done.plans)]
     assert_close(plans, read(tmp_path / "alone.jsonl"))

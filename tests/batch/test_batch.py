@@ -26,6 +26,22 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.fixture
+def interrupted(nearest, tmp_path, monkeypatch):
+    """A function that plans the first shard alone into plans.jsonl; the next has an outcome."""
+
+    def plan(path, outcome):
+        class Stopped(EXECUTORS["serial"]):
+            def map(self, function, arguments, **how):
+                return [*super().map(function, [arguments[0]], **how), outcome]
+
+        with monkeypatch.context() as patch:
+            patch.setitem(EXECUTORS, "serial", Stopped)
+            return plan_batch(nearest, path, tmp_path / "plans.jsonl", shard=PIECE).problems
+
+    return plan
+
+
 def left(folder, name="plans.jsonl"):
     """Files of a batch other than its plans."""
     return sorted(path.name for path in folder.iterdir() if path.name.startswith(f"{name}."))
@@ -164,22 +180,14 @@ def test_finished_shards_are_kept(nearest, listed, tmp_path, monkeypatch):
     assert (again.bad, len(made)) == (out.with_name("plans.jsonl.bad.jsonl"), 4)
 
 
-def test_features_that_change_are_read_again(nearest, own, listed, tmp_path):
+def test_features_that_change_are_read_again(nearest, own, listed, tmp_path, interrupted):
     shutil.copytree(own / "features", tmp_path / "features")
     rows = [
         {"features": f"features/v{number % 8}.npy", "start": 1, "end": 12} for number in range(100)
     ]
     path, out = listed([*rows, "{"]), tmp_path / "plans.jsonl"
     plan_batch(nearest, path, tmp_path / "before.jsonl")
-
-    class Stopped(EXECUTORS["serial"]):
-        def map(self, function, arguments, **how):
-            return [*super().map(function, [arguments[0]], **how), Killed(9)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(EXECUTORS, "serial", Stopped)
-        done = plan_batch(nearest, path, out, shard=PIECE)
-    assert done.problems == (
+    assert interrupted(path, Killed(9)) == (
         "queries 65 to 101: killed by signal 9, perhaps because memory ran out.",
     )
     np.save(tmp_path / "features" / "v3.npy", np.load(own / "features" / "v5.npy"))
@@ -201,12 +209,14 @@ def test_features_that_change_are_read_again(nearest, own, listed, tmp_path):
         ({"run": "frequent"}, "is of a batch with run.files "),
     ],
 )
-def test_another_batch_is_refused(change, message, nearest, own, listed, tmp_path):
+def test_another_batch_is_refused(change, message, nearest, own, listed, tmp_path, interrupted):
     rows = observed(PIECE + 2)
     path, out = listed(rows), tmp_path / "plans.jsonl"
-    more, other = listed([*rows, rows[0]], "more.jsonl"), listed(rows[::-1], "other.jsonl")
-    run = nearest
-    if "run" in change:
+    listed([*rows, rows[0]], "more.jsonl")
+    listed(rows[::-1], "other.jsonl")
+    run, asked = nearest, {"shard": PIECE, **change}
+    given = tmp_path / asked.pop("queries", "queries.jsonl")
+    if asked.pop("run", None):
         shutil.copytree(own / "run", tmp_path / "run")
         path_of_manifest = tmp_path / "run" / "manifest.json"
         manifest = json.loads(path_of_manifest.read_text())
@@ -215,28 +225,14 @@ def test_another_batch_is_refused(change, message, nearest, own, listed, tmp_pat
         manifest["files"]["videos.json"] = sha256(notes)
         path_of_manifest.write_text(json.dumps(manifest))
         run = open_run(tmp_path / "run")
-    files = {"more.jsonl": more, "other.jsonl": other}
-    asked = {
-        "shard": PIECE,
-        **{key: part for key, part in change.items() if key not in ("queries", "run")},
-    }
-    given = files.get(change.get("queries"), path)
-
-    class Stopped(EXECUTORS["serial"]):
-        def map(self, function, arguments, **how):
-            return [*super().map(function, [arguments[0]], **how), Failed("enough")]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(EXECUTORS, "serial", Stopped)
-        assert plan_batch(nearest, path, out, shard=PIECE).problems
-    kept = {entry.name: entry.read_bytes() for entry in (tmp_path / f"{out.name}.parts").iterdir()}
+    assert interrupted(path, Failed("enough"))
+    parts = tmp_path / "plans.jsonl.parts"
+    kept = {entry.name: entry.read_bytes() for entry in parts.iterdir()}
     with pytest.raises(RunError) as caught:
         plan_batch(run, given, out, **asked)
     assert message in str(caught.value)
-    assert str(caught.value).startswith(str(tmp_path / "plans.jsonl.parts" / "batch.json"))
-    assert kept == {
-        entry.name: entry.read_bytes() for entry in (tmp_path / f"{out.name}.parts").iterdir()
-    }
+    assert str(caught.value).startswith(str(parts / "batch.json"))
+    assert kept == {entry.name: entry.read_bytes() for entry in parts.iterdir()}
     assert plan_batch(nearest, path, out, shard=PIECE).done_before == PIECE
     with pytest.raises(RunError) as caught:  # finished, it is refused as well
         plan_batch(run, given, out, **asked)
@@ -305,7 +301,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
         ("plans.txt", {}, "expected a file that ends in .jsonl or .parquet"),
         ("gone/plans.jsonl", {}, "the folder does not exist"),
         ("folder.jsonl", {}, "is a folder"),
-        ("plans.jsonl", {"shard": 0}, "0 queries a shard: expected a multiple"),
+        ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),
         ("plans.jsonl", {"address": "x"}, "ray"),
         ("plans.jsonl", {"address": "x", "executor": "serial"}, "address x: the executor 'serial'"),
         ("plans.jsonl", {"split": "test"}, "is not a prepared data set"),

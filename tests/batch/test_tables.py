@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,10 +34,8 @@ def values(rows):
 @given(
     lines=st.lists(
         st.one_of(
-            st.dictionaries(TEXT, TEXT, max_size=2).map(lambda value: json.dumps(value)),
-            st.dictionaries(TEXT, TEXT, max_size=2).map(
-                lambda value: json.dumps(value, ensure_ascii=False)
-            ),
+            st.dictionaries(TEXT, TEXT, max_size=2).map(json.dumps),
+            st.dictionaries(TEXT, TEXT, max_size=2).map(partial(json.dumps, ensure_ascii=False)),
             st.sampled_from(["", "  ", "\r"]),
         ),
         max_size=50,
@@ -162,13 +161,6 @@ def test_columns_of_parquet(parquet):
         open_table(parquet({"id": ["a"]}).with_name("gone.parquet"))
     path = parquet({"id": ["a"], "__index_level_0__": [0]})  # as pandas writes it
     assert values(parsed(path)) == [{"id": "a"}]
-
-
-def test_parquet_without_its_library(tmp_path, monkeypatch):
-    (tmp_path / "q.parquet").touch()
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"pip install cefito\[table\], or use \.jsonl"):
-        open_table(tmp_path / "q.parquet")
 
 
 @pytest.mark.parametrize("name", ["q.jsonl", "q.csv", "q.parquet"])

@@ -59,7 +59,7 @@ def test_planning_from_features_and_from_the_video(made, capsys):
     [
         (["--features", "v3.npy"], "give --features FILE with --start and --end in seconds."),
         (["--features", "v3.npy", "--start", "1"], "give --features FILE with --start and --end"),
-        (["--features", "v3.npy", "--start", "1", "--end", "18"], "17 rows, one a second. (--end)"),
+        (["--features", "v3.npy", "--start", "1", "--end", "18"], "which has 17 rows. (--end)"),
         (["--features", "v3.npy", "--start", "-1", "--end", "4"], "(--start)"),
         (["--features", "v3.npy", "--start", "9", "--end", "4"], "(--end)"),
         (["--features", "v3.npy", "--start", "1", "--end", "4", "--seconds", "5"], "(--seconds)"),

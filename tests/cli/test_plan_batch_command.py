@@ -68,10 +68,6 @@ def test_a_data_set_and_again(plan, tmp_path):
         "error: plans.jsonl.batch.json: is of a batch with settings.top_k 2, not 5. Remove it and "
         "plans.jsonl, or choose another name. (--out)\n"
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "plans.jsonl",
-        "plans.jsonl.batch.json",
-    ]
 
 
 def test_some_and_all_that_cannot_be_planned(plan, made, tmp_path):
@@ -79,10 +75,8 @@ def test_some_and_all_that_cannot_be_planned(plan, made, tmp_path):
         f"features,start,end\n{FOLDER}/v0.npy,1,9\n{FOLDER}/v0.npy,1,99\n"
     )
     code, _, err = plan("some.csv", "--quiet")
-    assert (code, err) == (
-        0,
-        "1 of 2 queries could not be planned; plans.jsonl.bad.jsonl says why\n",
-    )
+    assert code == 0
+    assert err == "1 of 2 queries could not be planned; plans.jsonl.bad.jsonl says why\n"
     (bad,) = map(json.loads, (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines())
     assert "second 99 is outside of" in bad["reason"]
     (made / "none.csv").write_text(f"features,start,end\n{FOLDER}/v0.npy,1,99\n")
@@ -107,9 +101,7 @@ def test_folders_and_parquet(plan, tmp_path):
         ("--executor ray", "Run pip install cefito[ray], or choose 'processes'"),
         ("--workers 0", "workers 0: expected at least 1. (--workers)"),
         ("--workers 2.5", "--workers"),
-        ("--threads 0", "threads 0: expected at least 1. (--threads)"),
         ("--shard 65", "expected a multiple of 64. (--shard)"),
-        ("--top-k 0", "top_k 0: expected at least 1. (--top-k)"),
         ("--split tset", "split 'tset': unknown"),
         ("--task coffee", "(--task)"),
         ("--no-repeats", "cannot obey constraints"),

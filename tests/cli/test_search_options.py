@@ -87,14 +87,11 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
     options = ("--task", 11, "--require", space[11][1], "--no-repeats", "--top-k", 500)
     ours, theirs = plans("--search", "exhaustive", *options), plans("--search", "naive", *options)
     assert ours["exact"] is theirs["exact"] is True
-    assert (
-        len(ours["plans"])
-        == len(theirs["plans"])
-        == 3 * (len(space[11]) - 1) * (len(space[11]) - 2)
+    assert len(ours["plans"]) == 3 * (len(space[11]) - 1) * (len(space[11]) - 2)
+    ours, theirs = (
+        sorted(entry["actions"] for entry in found["plans"]) for found in (ours, theirs)
     )
-    assert {tuple(entry["actions"]) for entry in ours["plans"]} == {
-        tuple(entry["actions"]) for entry in theirs["plans"]
-    }
+    assert ours == theirs
 
 
 def test_actions_and_tasks_by_name(plans, space, world, trained, call):
@@ -147,20 +144,10 @@ def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, cal
     (tmp_path / "list.csv").write_text("initial,goal,task\na.npy,b.npy,repot plant\n")
     code, out, _ = call("plan", trained, "--queries", tmp_path / "list.csv", "--json")
     assert json.loads(out)["task"]["id"] == 11
-    for changes, message in (
-        (
-            {"task": "Repot Plan"},
-            "line 1: unknown task 'Repot Plan'; similar names: 'Repot Plant'.",
-        ),
-        ({"constraints": {"forbidden": ["frobnicate"]}}, "line 1: unknown action 'frobnicate'"),
-        ({"constraints": {"nonsense": 1}}, "line 1: is not a query (constraints.nonsense"),
-        ({"task": True}, "line 1: is not a query (task"),
-    ):
-        path.write_text(json.dumps(lines[0] | changes))
-        code, out, err = call("plan", trained, "--queries", path)
-        assert (code, out) == (2, "")
-        assert message in err
-        assert err.count("\n") == 1
+    path.write_text(json.dumps(lines[0] | {"task": "Repot Plan"}))
+    code, out, err = call("plan", trained, "--queries", path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "line 1: unknown task 'Repot Plan'; similar names: 'Repot Plant'." in err
 
 
 @pytest.mark.parametrize(
@@ -227,21 +214,17 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
     tasks = {entry["task"] for entry in value["plans"]}
     assert len(tasks) == 3
     assert len(value["plans"]) == sum(len(space[task]) ** 3 for task in tasks)
-    assert value["task"] == {
-        "id": value["plans"][0]["task"],
-        "source": "predicted",
-        "probability": value["task"]["probability"],
-        "name": world.taxonomy.tasks[value["plans"][0]["task"]].name,
-    }
+    assert value["task"]["id"] == value["plans"][0]["task"]
+    assert value["task"]["name"] == world.taxonomy.tasks[value["task"]["id"]].name
+    assert value["task"]["source"] == "predicted"
     for entry in value["plans"]:
         assert set(entry["actions"]) <= set(space[entry["task"]])
         assert entry["names"] == world.taxonomy.names(entry["actions"])
     scores = [entry["score"] for entry in value["plans"]]
     assert scores == sorted(scores)
     assert set(value["weights"]) == {"energy", "prior", "chain", "task"}
-    code, out, err = call(
-        "plan", trained, "--video", VIDEO, "--tasks", 3, "--objective", objective, "--top-k", 3000
-    )
+    how = ("--tasks", 3, "--objective", objective, "--top-k", 3000)
+    code, out, err = call("plan", trained, "--video", VIDEO, *how)
     heads, *lines = out.splitlines()
     assert code == 0
     same = all(entry["score"] == entry["energy"] for entry in value["plans"])
@@ -294,11 +277,8 @@ OPTIONS = {
 def test_every_setting_of_the_search_is_an_option():
     decided_in_training = {"actions", "fitting_windows"}
     settings = set(SearchConfig.model_fields) - decided_in_training
-    assert (
-        {name for name, _ in OPTIONS.values()}
-        == settings
-        == {entry.name for entry in dataclasses.fields(SearchOptions)}
-    )
+    fields = {entry.name for entry in dataclasses.fields(SearchOptions)}
+    assert {name for name, _ in OPTIONS.values()} == settings == fields
 
 
 def test_each_option_changes_its_setting(trained, call, monkeypatch):
@@ -347,17 +327,12 @@ for name in COMMANDS:
 
 def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call, tmp_path):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
+    several = "--split val --oracle-task --prior-weight 0.5"
     names = {
         (): "evaluation-test",
         ("--search", "guided", "--tasks", "2"): "evaluation-test-search-guided-tasks-2",
         ("--search", "exhaustive"): "evaluation-test",
-        (
-            "--split",
-            "val",
-            "--oracle-task",
-            "--prior-weight",
-            "0.5",
-        ): "evaluation-val-oracle-task-prior-weight-0.5",
+        tuple(several.split()): "evaluation-val-oracle-task-prior-weight-0.5",
     }
     for argv, name in names.items():
         code, out, _ = call("evaluate", run, "--json", *argv)

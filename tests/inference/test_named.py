@@ -27,20 +27,10 @@ TAXONOMY = Taxonomy.from_dict(
 
 
 def test_ids_and_names_mean_the_same():
-    named = NamedConstraints(
-        pinned=((1, "boil"), (3, 2)),
-        required=("Boil", 2),
-        forbidden=("a=b",),
-        before=((0, "cut, thin"),),
-        no_repeats=True,
-    )
-    expected = Constraints(
-        pinned=((1, 0), (3, 2)),
-        required=(0, 2),
-        forbidden=(4,),
-        before=((0, 2),),
-        no_repeats=True,
-    )
+    pairs = {"pinned": ((1, "boil"), (3, 2)), "before": ((0, "cut, thin"),)}
+    named = NamedConstraints(required=("Boil", 2), forbidden=("a=b",), no_repeats=True, **pairs)
+    pairs = {"pinned": ((1, 0), (3, 2)), "before": ((0, 2),)}
+    expected = Constraints(required=(0, 2), forbidden=(4,), no_repeats=True, **pairs)
     assert named.resolved(TAXONOMY) == expected
     assert NamedConstraints().resolved(TAXONOMY) == Constraints()
     again = NamedConstraints.model_validate_json(named.model_dump_json())
@@ -75,10 +65,7 @@ def test_text_of_the_command_line():
         before=["boil, cut, thin", "cut, thin,0", "0,2", "pour,boil"],
         task=0,
     ).resolved(TAXONOMY, task=0) == Constraints(
-        pinned=((1, 0), (2, 4)),
-        required=(2,),
-        forbidden=(4,),
-        before=((0, 2), (2, 0), (1, 0)),
+        pinned=((1, 0), (2, 4)), required=(2,), forbidden=(4,), before=((0, 2), (2, 0), (1, 0))
     )
 
 
@@ -86,10 +73,8 @@ def test_text_of_the_command_line():
     ("given", "message", "setting"),
     [
         ({"pinned": ["boil"]}, "'boil': expected a step, counted from 1, and an action", "pinned"),
-        ({"pinned": ["x=boil"]}, "'x=boil': expected a step", "pinned"),
         ({"pinned": ["1="]}, "'1=': expected a step", "pinned"),
         ({"pinned": ["1=bial"]}, "unknown action 'bial'; similar names: 'boil'", "pinned"),
-        ({"required": ["fry"]}, "unknown action 'fry'", "required"),
         ({"before": ["boil"]}, "'boil': expected two actions with a comma between", "before"),
         ({"before": ["boil,"]}, "'boil,': expected two actions", "before"),
         ({"before": ["boil,fry"]}, "unknown action 'fry'", "before"),
@@ -130,10 +115,8 @@ def test_a_comma_that_can_be_read_in_two_ways():
     "value",
     [
         {"pinned": [[True, 1]]},
-        {"pinned": [[1.5, 1]]},
         {"pinned": [[1]]},
         {"required": [1.0]},
-        {"required": [False]},
         {"forbidden": "boil"},
         {"no_repeats": 1},
         {"nonsense": []},

@@ -108,7 +108,7 @@ def plan_batch(
     source = open_source(run, queries, split=split)
     depends_on = {
         "format_version": 1,
-        "queries": source.identity,
+        "queries": {**source.identity, "queries": source.count},
         "run": _run_identity(run),
         "settings": settings.model_dump(mode="json"),
         "threads": threads,
@@ -147,9 +147,7 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
     if threads < 1:
         raise ConfigError(f"threads {threads}: expected at least 1.", setting="threads")
     if shard < 1 or shard % PIECE:
-        raise ConfigError(
-            f"{shard} queries a shard: expected a multiple of {PIECE}.", setting="shard"
-        )
+        raise ConfigError(f"shard {shard}: expected a multiple of {PIECE}.", setting="shard")
     if settings.task is not None:
         check_task_given(run.planner)
     if settings.min_probability is not None:

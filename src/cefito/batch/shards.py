@@ -14,7 +14,7 @@ from typing import Any
 
 from cefito.batch.planning import PIECE, PlannedRows, plan_rows
 from cefito.batch.query_rows import QuerySettings
-from cefito.batch.sources import Row, Source
+from cefito.batch.sources import Row, Source, file_state
 from cefito.errors import DataError
 from cefito.files import write_bytes
 from cefito.runs.run import Run, open_run
@@ -40,7 +40,7 @@ class ShardHeader(Record):
 
     counts: Counts
     size: int  # bytes of the rows
-    files: dict[str, tuple[int, ...]]  # `_state` of each file that observations were read from
+    files: dict[str, tuple[int, ...]]  # `file_state` of each file that observations were read from
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Shards:
                 whole = file.tell() + header.size == path.stat().st_size
         except (OSError, ValueError):
             return None
-        same = all(_state(Path(name)) == state for name, state in header.files.items())
+        same = all(file_state(Path(name)) == state for name, state in header.files.items())
         return header.counts if whole and same else None
 
     def lines(self, number: int, *, bad: bool = False) -> Iterator[bytes]:
@@ -142,7 +142,7 @@ class ShardPlanner:
         header = ShardHeader(
             counts=Counts(queries=len(rows), plans=len(planned.plans), bad=len(planned.bad)),
             size=len(text),
-            files={str(path): _state(path) for path in sorted(set(planned.files))},
+            files={str(path): file_state(path) for path in sorted(set(planned.files))},
         )
         first_line = header.model_dump_json().encode() + b"\n"
         write_bytes(self.shards.path(number), first_line + text)
@@ -153,11 +153,3 @@ def _reopened(folder: str, search: SearchConfig | None, device: str, *rest: Any)
 
     run = open_run(folder, device=torch.device(device))
     return ShardPlanner(run if search is None else run.with_search(search), device, *rest)
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    try:
-        stat = path.stat()
-    except (OSError, ValueError):
-        return ()
-    return stat.st_size, stat.st_mtime_ns

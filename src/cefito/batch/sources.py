@@ -29,7 +29,7 @@ from cefito.inference.plan_tables import import_pyarrow
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 
-__all__ = ["EXPECTED", "Row", "Source", "open_source", "open_table"]
+__all__ = ["EXPECTED", "Row", "Source", "file_state", "open_source", "open_table"]
 
 EXPECTED = "Each line needs features, start and end, or initial and goal; an id is optional."
 _COLUMNS = ("id", "features", "start", "end", "initial", "goal", "task", "constraints")
@@ -74,7 +74,7 @@ class Source:
 
     folder: Path  # of the files that rows name
     count: int
-    identity: dict[str, str | int]  # digest and number of rows, for the record of a batch
+    identity: dict[str, str]  # for the record of a batch
     rows: Callable[[], Iterator[Row]]  # reads from the beginning; `DataError` if the file changed
 
 
@@ -108,11 +108,11 @@ def open_table(path: Path) -> Source:
         )
     check_regular(path, EXPECTED, DataError)
     read = partial(readers[path.suffix], path)
-    state = _state(path)
+    state = file_state(path)
     count = _parquet_rows(path) if path.suffix == ".parquet" else sum(1 for _ in read())
 
     def check_unchanged() -> None:
-        if _state(path) != state:
+        if file_state(path) != state:
             raise DataError(f"{path}: has changed while it was read. Repeat the command.")
 
     def rows() -> Iterator[Row]:
@@ -121,12 +121,15 @@ def open_table(path: Path) -> Source:
             yield row
         check_unchanged()
 
-    identity: dict[str, str | int] = {"kind": "table", "sha256": sha256(path), "queries": count}
-    return Source(path.parent, count, identity, rows)
+    return Source(path.parent, count, {"kind": "table", "sha256": sha256(path)}, rows)
 
 
-def _state(path: Path) -> tuple[int, int]:
-    stat = path.stat()
+def file_state(path: Path) -> tuple[int, ...]:
+    """Return the size and time of a file; empty if it is gone."""
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):
+        return ()
     return stat.st_size, stat.st_mtime_ns
 
 
@@ -242,12 +245,7 @@ def _open_split(run: Run, path: Path, split: str) -> Source:
         if (steps := len(dataset.videos[index].steps)) >= horizon
     ]
     count = sum(some for _, _, some in windows)
-    identity: dict[str, str | int] = {
-        "kind": "data set",
-        "fingerprint": dataset.fingerprint,
-        "split": split,
-        "queries": count,
-    }
+    identity = {"kind": "data set", "fingerprint": dataset.fingerprint, "split": split}
 
     def rows() -> Iterator[Row]:
         file, number = path / "features.safetensors", 0
@@ -290,9 +288,4 @@ def _open_folder(path: Path) -> Source:
             yield Row(number, place, value, problem)
 
     # shards note the state of each file that they read
-    identity: dict[str, str | int] = {
-        "kind": "features",
-        "names": value_digest(names),
-        "queries": len(names),
-    }
-    return Source(path, len(names), identity, rows)
+    return Source(path, len(names), {"kind": "features", "names": value_digest(names)}, rows)

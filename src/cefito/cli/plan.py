@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json as jsons
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,10 @@ from cefito.cli.search_options import AS_TRAINED, SearchOptions
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cefito.batch.query_rows import QuerySettings
     from cefito.data.taxonomy import Taxonomy
-    from cefito.inference.answer import Answer, ReplyAnswer
+    from cefito.inference.answer import Answer, PlannedSequence, ReplyAnswer
+    from cefito.runs.run import Run
 
 __all__ = ["plan"]
 
@@ -58,7 +62,6 @@ def plan(
         dataset: Data set of --video, if not that of the run: any with observations that were made
             in the same way.
     """
-    from cefito.cli.plan_many import plan_many
     from cefito.inference.answer import answer
     from cefito.runs.matching import named_dataset
 
@@ -70,7 +73,7 @@ def plan(
             single = (video, initial, goal) != (None, None, None) or from_step
             if single or given - {"seconds", "precision"}:
                 raise ConfigError("--queries replaces --video, --features and others. Omit these.")
-            return plan_many(opened, queries, settings, json=options.json, ids=ids)
+            return _plan_many(opened, queries, settings, json=options.json, ids=ids)
         query, truth = find_query(
             opened,
             video=video,
@@ -115,10 +118,7 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     if any(plan.score != plan.energy for plan in plans):
         columns = {"energy": columns.popitem()[1]}
         columns["score (lower is better)"] = [f"{plan.score:.4f}" for plan in plans]
-    if any(plan.probability is not None for plan in plans):
-        columns["probability"] = [
-            "" if plan.probability is None else _percent(plan.probability) for plan in plans
-        ]
+    columns |= _probabilities(plans)
     if len({plan.task for plan in plans}) > 1:
         columns["task"] = [_task_cell(plan.task, taxonomy) for plan in plans]
     columns["plan"] = [sequence(taxonomy, plan.actions, ids=ids) for plan in plans]
@@ -172,3 +172,67 @@ def _quality(found: Answer) -> str:
     else:
         words = "not exact: there may be better plans"
     return f"{words}; {found.evaluated.token_forwards:,} token forwards"
+
+
+def _plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids: bool) -> int:
+    """Plan every query of a table, print the answers, and return the exit code."""
+    from cefito.batch.query_rows import read_queries
+    from cefito.inference.answer import answer
+    from cefito.planners.base import check_task_given
+
+    if settings.task is not None:  # a row's own task is ignored by planners that take none
+        check_task_given(run.planner)
+    queries = read_queries(run, path, settings)
+    found: list[tuple[str, Answer]] = []
+    with (
+        stoppable("stopping with the plans so far; press Ctrl-C again to end at once") as stop,
+        passing_progress("planning", total=len(queries)) as advance,
+    ):
+        for entry in queries:
+            made = answer(
+                run,
+                entry.query,
+                task=entry.task,
+                top_k=settings.top_k,
+                constraints=entry.constraints,
+                min_probability=settings.min_probability,
+                stop=stop,
+            )
+            if made.plans:
+                found.append((entry.id, made))
+                if json:
+                    line = {"id": entry.id, **made.to_dict()}
+                    sys.stdout.write(jsons.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+            if stop():
+                break
+            advance()
+    if not json:
+        _show_many(found, run.taxonomy, ids=ids)
+    if len(found) < len(queries):
+        talk(f"interrupted: {len(found)} of {len(queries)} queries were planned")
+        return 130
+    exact = sum(made.exact for _, made in found)
+    talk(f"{len(found)} queries, the plans of {exact} are exact")
+    return 0
+
+
+def _show_many(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool) -> None:
+    """Print the best plan of each query."""
+    from cefito.data.names import sequence
+
+    best = [made.plans[0] for _, made in found]
+    columns = {
+        "query": [name for name, _ in found],
+        "task": [made.task.name or "" for _, made in found],
+        "score (lower is better)": [f"{plan.score:.4f}" for plan in best],
+        **_probabilities(best),
+        "best plan": [sequence(taxonomy, plan.actions, ids=ids) for plan in best],
+    }
+    table("", tuple(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _probabilities(plans: list[PlannedSequence]) -> dict[str, list[str]]:
+    """Return the column of probabilities, if there are any."""
+    given = [plan.probability for plan in plans]
+    cells = ["" if probability is None else _percent(probability) for probability in given]
+    return {"probability": cells} if any(cells) else {}

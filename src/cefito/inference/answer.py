@@ -151,15 +151,8 @@ def answer(
         )
     except ConfigError as problem:
         raise with_action_names(problem, run.taxonomy) from problem
-    return to_answer(
-        run,
-        query,
-        plans,
-        min_probability=min_probability,
-        truth=truth,
-        dataset=dataset,
-        interrupted=stop is not None and stop(),
-    )
+    more = {"truth": truth, "dataset": dataset, "interrupted": stop is not None and stop()}
+    return to_answer(run, query, plans, min_probability=min_probability, **more)
 
 
 def prepare_query(
@@ -176,10 +169,9 @@ def prepare_query(
     if given is not None:
         check_task_given(run.planner)
         query = query.with_task(given)
-    if isinstance(constraints, NamedConstraints):
-        return query, constraints.resolved(taxonomy, task=given)
-    _check_actions(constraints, taxonomy)
-    return query, constraints
+    if isinstance(constraints, Constraints):  # ids need to be checked, not found
+        constraints = NamedConstraints.model_construct(**vars(constraints))
+    return query, constraints.resolved(taxonomy, task=given)
 
 
 def with_action_names(problem: ConfigError, taxonomy: Taxonomy) -> ConfigError:
@@ -265,18 +257,3 @@ def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[N
 
 def _first(values: NDArray[np.float64] | None) -> float | None:
     return None if values is None or not len(values) else float(values[0])
-
-
-def _check_actions(constraints: Constraints, taxonomy: Taxonomy) -> None:
-    """Refuse actions that no task has; the search refuses actions of other tasks."""
-    named = [
-        *(action for _, action in constraints.pinned),
-        *constraints.required,
-        *constraints.forbidden,
-        *(action for pair in constraints.before for action in pair),
-    ]
-    for action in named:
-        if action not in range(len(taxonomy.actions)):
-            raise ConfigError(
-                f"unknown action {action}; there are 0 to {len(taxonomy.actions) - 1}."
-            )

@@ -126,9 +126,9 @@ def _order(entry: str, taxonomy: Taxonomy, task: int | None) -> tuple[str, str]:
         return splits[0]
     known = [split for split in splits if all(_known(part, taxonomy, task) for part in split)]
     if len(known) != 1:
-        reason = "it is ambiguous, so give ids" if known else "as in 3,17 or 'add ham,fill bowl'"
+        more = "; it is ambiguous, so give ids" if known else ", as in 3,17 or 'add ham,fill bowl'"
         raise ConfigError(
-            f"{entry!r}: expected two actions with a comma between; {reason}.", setting="before"
+            f"{entry!r}: expected two actions with a comma between{more}.", setting="before"
         )
     return known[0]
 
