@@ -4,41 +4,22 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
+from batch.conftest import own  # noqa: F401
 from cefito.cli import main
 
 FOLDER = "features"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Features of four videos, a data set of them, and a run, T = 2."""
-    root = tmp_path_factory.mktemp("batch")
-    generator = np.random.default_rng(0)
-    (root / FOLDER).mkdir()
-    lines = ["video,task,step,start,end,split"]
-    for number, split in enumerate(("train", "train", "val", "test")):
-        for place, step in enumerate(("boil", "pour", "stir")):
-            lines.append(f"v{number},tea,{step},{4 * place + 1},{4 * place + 4},{split}")
-        np.save(root / FOLDER / f"v{number}.npy", generator.standard_normal((13, 5)))
-    (root / "steps.csv").write_text("\n".join(lines) + "\n")
-    data, run = str(root / "data"), str(root / "run")
-    prepare = ["data", "prepare", "custom", str(root / "steps.csv"), data]
-    assert main([*prepare, "--features", str(root / FOLDER)]) == 0
-    assert main(["train", data, "--method", "nearest", "--horizon", "2", "--out", run]) == 0
-    return root
-
-
 @pytest.fixture
-def plan(made, tmp_path, monkeypatch, capsys):
-    """A function that plans a source of `made` in an empty folder: exit code, stdout, stderr."""
+def plan(own, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """A function that plans a source of `own` in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
 
     def call(source, *options, out="plans.jsonl"):
         capsys.readouterr()
-        code = main(["plan-batch", str(made / "run"), str(made / source), "--out", out, *options])
+        code = main(["plan-batch", str(own / "run"), str(own / source), "--out", out, *options])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -48,20 +29,15 @@ def plan(made, tmp_path, monkeypatch, capsys):
 def test_a_data_set_and_again(plan, tmp_path):
     code, out, err = plan("data", "--top-k", "2")
     assert (code, out) == (0, "")
-    assert err.splitlines()[-1] == "wrote plans.jsonl: 4 plans of 2 queries"
+    assert err.splitlines()[-1] == "wrote plans.jsonl: 8 plans of 4 queries"
     rows = [json.loads(line) for line in (tmp_path / "plans.jsonl").read_text().splitlines()]
     assert [(row["query"], row["rank"]) for row in rows] == [
-        (name, rank) for name in ("v3:0", "v3:1") for rank in (1, 2)
+        (name, rank) for name in ("v3:0", "v3:1", "v7:0", "v7:1") for rank in (1, 2)
     ]
     code, out, err = plan("data", "--top-k", "2", "--json")
-    assert json.loads(out) == {
-        "queries": 2,
-        "plans": 4,
-        "bad": 0,
-        "queries_before": 2,
-        "files": {"plans": "plans.jsonl", "bad": None},
-    }
-    assert err.splitlines()[0] == "2 of 2 queries were done before"
+    counts = {"queries": 4, "plans": 8, "bad": 0, "queries_before": 4}
+    assert json.loads(out) == {**counts, "files": {"plans": "plans.jsonl", "bad": None}}
+    assert err.splitlines()[0] == "4 of 4 queries were done before"
     code, out, err = plan("data")
     assert code == 2
     assert err == (
@@ -70,16 +46,15 @@ def test_a_data_set_and_again(plan, tmp_path):
     )
 
 
-def test_some_and_all_that_cannot_be_planned(plan, made, tmp_path):
-    (made / "some.csv").write_text(
-        f"features,start,end\n{FOLDER}/v0.npy,1,9\n{FOLDER}/v0.npy,1,99\n"
-    )
+def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811
+    head, bad = "features,start,end\n", f"{FOLDER}/v0.npy,1,99\n"
+    (own / "some.csv").write_text(f"{head}{FOLDER}/v0.npy,1,9\n{bad}")
+    (own / "none.csv").write_text(head + bad)
     code, _, err = plan("some.csv", "--quiet")
     assert code == 0
     assert err == "1 of 2 queries could not be planned; plans.jsonl.bad.jsonl says why\n"
     (bad,) = map(json.loads, (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines())
     assert "second 99 is outside of" in bad["reason"]
-    (made / "none.csv").write_text(f"features,start,end\n{FOLDER}/v0.npy,1,99\n")
     code, _, err = plan("none.csv", out="none.jsonl")
     assert code == 1
     assert "1 of 1 queries could not be planned" in err
@@ -89,9 +64,9 @@ def test_some_and_all_that_cannot_be_planned(plan, made, tmp_path):
 def test_folders_and_parquet(plan, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     code, _, err = plan(FOLDER, "--top-k", "1", out="plans.parquet")
-    assert (code, err.splitlines()[-1]) == (0, "wrote plans.parquet: 4 plans of 4 queries")
+    assert (code, err.splitlines()[-1]) == (0, "wrote plans.parquet: 8 plans of 8 queries")
     rows = parquet.read_table(tmp_path / "plans.parquet").to_pylist()
-    assert [row["query"] for row in rows] == ["v0", "v1", "v2", "v3"]
+    assert [row["query"] for row in rows] == [f"v{number}" for number in range(8)]
 
 
 @pytest.mark.parametrize(

@@ -1,50 +1,20 @@
-"""Every registered executor, and one of a test, fulfils the protocol."""
+"""Every registered executor fulfils the protocol."""
 
 import socket
-import threading
 from collections.abc import Sequence
 
 import pytest
 
 from cefito.errors import ConfigError, RunError
 from cefito.executors import EXECUTORS, Done, Failed, make_executor
-from cefito.executors.base import attempt, ignore
 from executors import jobs
 from executors.jobs import values
 
 
-class Toy:
-    """Another executor: backwards, in threads."""
-
-    in_process = True
-
-    def __init__(self, workers):
-        self.workers = workers
-
-    def map(self, function, arguments, *, groups=None, advance=ignore):
-        outcomes = {}
-        queues = {}
-        names = range(len(arguments)) if groups is None else groups
-        for job, (_, name) in enumerate(zip(arguments, names, strict=True)):
-            queues.setdefault(name, []).append(job)
-
-        def work(queue):
-            for job in queue:
-                outcomes[job] = attempt(function, arguments[job])
-                advance(1)
-
-        for queue in reversed(queues.values()):
-            thread = threading.Thread(target=work, args=(queue,))
-            thread.start()
-            thread.join()
-        return [outcomes[job] for job in range(len(arguments))]
-
-
-@pytest.fixture(params=[*EXECUTORS, "toy"])
-def executor(request, monkeypatch):
+@pytest.fixture(params=EXECUTORS)
+def executor(request):
     if request.param == "ray":
         request.getfixturevalue("ray_cluster")
-    monkeypatch.setitem(EXECUTORS, "toy", Toy)
     return make_executor(request.param, workers=2)
 
 
@@ -71,8 +41,6 @@ class Read(Sequence):
 
 
 def test_arguments_are_taken_in_order(executor):
-    if isinstance(executor, Toy):
-        pytest.skip("works backwards")
     arguments = Read(6)
     assert values(executor.map(jobs.double, arguments)) == [0, 2, 4, 6, 8, 10]
     assert arguments.read == list(range(6))
@@ -114,9 +82,7 @@ def test_executors_by_name():
     assert type(make_executor()) is EXECUTORS["serial"]
     assert type(make_executor(workers=2)) is EXECUTORS["processes"]
     assert make_executor(workers=2).workers == 2
-    with pytest.raises(
-        ConfigError, match=r"no executor 'abacus'; there are serial, processes, ray"
-    ):
+    with pytest.raises(ConfigError, match="no executor 'abacus'; there are serial, processes"):
         make_executor("abacus")
     with pytest.raises(ConfigError, match="workers 0: expected at least 1"):
         make_executor(workers=0)

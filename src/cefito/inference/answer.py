@@ -151,8 +151,15 @@ def answer(
         )
     except ConfigError as problem:
         raise with_action_names(problem, run.taxonomy) from problem
-    more = {"truth": truth, "dataset": dataset, "interrupted": stop is not None and stop()}
-    return to_answer(run, query, plans, min_probability=min_probability, **more)
+    return to_answer(
+        run,
+        query,
+        plans,
+        min_probability=min_probability,
+        truth=truth,
+        dataset=dataset,
+        interrupted=stop is not None and stop(),
+    )
 
 
 def prepare_query(
