@@ -39,9 +39,7 @@ def test_a_worker_keeps_its_copy_of_the_function(processes):
 
 
 def test_groups_stay_on_one_worker(processes):
-    kept = values(
-        processes.map(jobs.process, range(12), groups=[number // 6 for number in range(12)])
-    )
+    kept = values(processes.map(jobs.process, range(12), groups=[0] * 6 + [1] * 6))
     assert len(set(kept[:6])) == len(set(kept[6:])) == 1
 
 
@@ -96,15 +94,8 @@ def test_failures_of_pickling(processes, monkeypatch):
 
 def test_killed_and_ended_jobs_leave_the_others(processes):
     how = ["a", int(signal.SIGKILL), "exit", "b", "exit at once", int(signal.SIGTERM), "c"]
-    expected = [
-        Done("a"),
-        Killed(9),
-        Failed("its process ended with exit code 3"),
-        Done("b"),
-        Failed("its process ended with exit code 4"),
-        Killed(15),
-        Done("c"),
-    ]
+    exits = [Failed(f"its process ended with exit code {code}") for code in (3, 4)]
+    expected = [Done("a"), Killed(9), exits[0], Done("b"), exits[1], Killed(15), Done("c")]
     steps = []
     assert processes.map(jobs.end, how, groups=[0] * 7, advance=steps.append) == expected
     assert steps == [1] * 7

@@ -169,22 +169,25 @@ def _read_csv(path: Path) -> Iterator[Row]:
             yield Row(reader.line_num, f"{path}, line {reader.line_num}", value, reason)
 
 
+@contextmanager
+def _parquet(path: Path) -> Iterator[tuple[Any, list[str]]]:
+    """Open a Parquet file, with the names of its columns."""
+    pyarrow, parquet = import_pyarrow(path, "queries")
+    unreadable = _reading(path, pyarrow.ArrowException)
+    with unreadable, parquet.ParquetFile(path, buffer_size=_BUFFER) as file:
+        yield file, [name for name in file.schema_arrow.names if name != _PANDAS_INDEX]
+
+
 def _parquet_rows(path: Path) -> int:
     """Check the columns of a Parquet file, and return the number of its rows."""
-    pyarrow, parquet = import_pyarrow(path, "queries")
-    with _reading(path, pyarrow.ArrowException), parquet.ParquetFile(path) as file:
-        _check_columns(path, [name for name in file.schema_arrow.names if name != _PANDAS_INDEX])
+    with _parquet(path) as (file, columns):
+        _check_columns(path, columns)
         return int(file.metadata.num_rows)
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    pyarrow, parquet = import_pyarrow(path, "queries")
     number = 0
-    with (
-        _reading(path, pyarrow.ArrowException),
-        parquet.ParquetFile(path, buffer_size=_BUFFER) as file,
-    ):
-        columns = [name for name in file.schema_arrow.names if name != _PANDAS_INDEX]
+    with _parquet(path) as (file, columns):
         # one row group after the other: a reader of several keeps all that it has read
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(

@@ -134,8 +134,8 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         best = _percent(plans[0].probability or 0.0) if plans else "missing"
         wanted = _percent(min_probability)
         talk(f"not sure: the best plan's probability is {best}; requested: {wanted}")
-    if found.dataset is not None:
-        where = f"'{found.dataset.name}', fingerprint {found.dataset.fingerprint[:12]}"
+    if (other := found.dataset) is not None:
+        where = f"'{other.name}', fingerprint {other.fingerprint[:12]}"
         talk(f"planned for another data set than that of the run: {where}")
     if found.truth is not None:
         talk(f"annotated: {sequence(taxonomy, found.truth.actions, ids=ids)}")

@@ -6,7 +6,7 @@ A query is cut by the function that cut the data set, so both are equal to the b
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -112,29 +112,25 @@ def _layout_of(
     kept, size = feature_layout(run), run.planner.observation_dim
     if seconds is not None and (seconds < 1 or seconds % 2 == 0):
         raise ConfigError(f"seconds {seconds}: expected an odd number.", setting="seconds")
-    if kept is None:
-        if seconds is None:
-            raise RunError(_unknown_layout(run, features), setting="seconds")
-        if seconds * features.width != size:
-            raise RunError(
-                f"{features.path}: {FeatureLayout(seconds, features.width)} do not make the {size} "
-                "numbers of this run's observations.",
-                setting="seconds",
-            )
-        return FeatureLayout(seconds, features.width, precision)
     for name, given in (("seconds", seconds), ("precision", precision)):
-        known = getattr(kept, name)
+        known = getattr(kept, name, None)
         if given is not None and known is not None and given != known:
             raise ConfigError(
                 f"{name} {given}: this run has {name} {known} ({kept}). Leave it out.",
                 setting=name,
             )
-    if features.width != kept.width:
+    if kept is not None:
+        seconds, precision = kept.seconds, kept.precision or precision
+    if seconds is None:
+        raise RunError(_unknown_layout(run, features), setting="seconds")
+    layout = FeatureLayout(seconds, features.width, precision)
+    if seconds * features.width != size:
         raise RunError(
-            f"{features.path}: rows have {features.width} features; this run's observations are "
-            f"{kept}. Give features of the run's model."
+            f"{features.path}: {layout} cannot make the {size} numbers of this run's observations. "
+            "Give features of the run's model.",
+            setting="seconds" if kept is None else "",
         )
-    return replace(kept, precision=kept.precision or precision)
+    return layout
 
 
 def _unknown_layout(run: Run, features: FeatureArray) -> str:
