@@ -1,4 +1,3 @@
-import errno
 import json
 import re
 import shutil
@@ -10,9 +9,7 @@ import pytest
 from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.progress import silent
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments
 
@@ -369,15 +366,6 @@ def test_evaluate_refuses(argv, message, run, fails):
     assert message in fails("evaluate", run, *argv)
 
 
-def test_evaluate_with_another_data_set(run, tmp_path, fails):
-    other = write_world(
-        tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
-    )
-    message = "simulation with seed = 1 instead of 0. Prepare the data set like the run's."
-    assert message in fails("evaluate", run, "--dataset", other.folder)
-    assert message in fails("plan", run, "--video", VIDEO, "--dataset", other.folder)
-
-
 @pytest.fixture
 def other(world, tmp_path, reseal):
     """The world with its last two actions exchanged, and one task and one action named anew."""
@@ -690,17 +678,6 @@ def test_plan_refuses(argv, message, run, tmp_path, fails, monkeypatch):
     np.save("nan.npy", np.array([0, 1, np.nan, 3, 4, 5, 6, 7], np.float32))
     np.save("pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
     assert message in fails("plan", run, *argv.split(), "--json")
-
-
-def test_a_full_disk_while_scores_are_kept(run, fails, monkeypatch):
-    def full(self, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    monkeypatch.setattr("cefito.cli.evaluate.progress", silent)
-    assert "evaluation-test.json: could not be written (No space left on device)" in fails(
-        "evaluate", run
-    )
 
 
 def test_the_folder_of_the_data_set_is_left_as_it_was(trained, world):
