@@ -245,9 +245,7 @@ def test_queries_of_about_one_size_are_packed_together(monkeypatch):
     build = PrefixTree.build
     monkeypatch.setattr(energy_module, "_TOGETHER", 2)
     monkeypatch.setattr(
-        PrefixTree,
-        "build",
-        lambda given, **more: packed.append(build(given, **more)) or packed[-1],
+        PrefixTree, "build", lambda given, **more: packed.append(build(given, **more)) or packed[-1]
     )
     parted, parted_slopes = gradients(field, *observations(7), actions)
     torch.testing.assert_close(parted, whole)
@@ -279,10 +277,7 @@ def test_recomputing_changes_nothing(monkeypatch, skip, rate):
         field.zero_grad()
         with field.predictor.using(vectors):
             energies = field.candidate_energies(
-                *observations(5),
-                actions,
-                dropout=Dropout(rate, generator),
-                recompute=recompute,
+                *observations(5), actions, dropout=Dropout(rate, generator), recompute=recompute
             )
         energies.square().sum().backward()
         assert field.predictor.other_vectors is None

@@ -125,10 +125,7 @@ def test_memory_splits_the_enumeration_at_both_ends():
 
 
 @settings(deadline=None)
-@given(
-    widths=st.lists(st.integers(1, 4), min_size=1, max_size=4),
-    most=st.integers(1, 300),
-)
+@given(widths=st.lists(st.integers(1, 4), min_size=1, max_size=4), most=st.integers(1, 300))
 def test_blocks_make_up_the_whole(widths, most):
     blocks = list(split([np.arange(width) for width in widths], most))
     assert all(prod(len(choice) for choice in block) <= most for block in blocks)
@@ -310,10 +307,7 @@ def test_guided_and_beam_search_find_the_best(members, kind):
     field = incremental_field(random_field(3, horizon=horizon, members=members, skip=True))
     problems = problems_of_kind(kind, 5, horizon)
     best = ExhaustiveSearch().search(field, problems, 1)
-    for search in (
-        GuidedSearch(proposals=30, starts=8, refinements=64),
-        BeamSearch(width=10**4),
-    ):
+    for search in (GuidedSearch(proposals=30, starts=8, refinements=64), BeamSearch(width=10**4)):
         for ours, theirs in zip(search.search(field, problems, 1), best, strict=True):
             assert ours.actions.tolist() == theirs.actions.tolist()
             np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-5)

@@ -11,15 +11,7 @@ from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.search import Constraints, NaiveSearch, Objective, SearchCost, StepCosts
 from cefito.search.k_best import KBestSearch
 
-from .conftest import (
-    DummyField,
-    Impatient,
-    chains,
-    constraint_sets,
-    everything,
-    problem,
-    scrambled,
-)
+from .conftest import DummyField, Impatient, chains, constraint_sets, everything, problem, scrambled
 
 NOTHING = 1e9  # the temperature of an energy that weighs nothing
 

@@ -4,22 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.search import (
-    ExhaustiveSearch,
-    NaiveSearch,
-    Objective,
-    Plans,
-    SearchCost,
-    StepCosts,
-)
+from cefito.search import ExhaustiveSearch, NaiveSearch, Objective, Plans, SearchCost, StepCosts
 from cefito.search.problem import Best, places, ranks
 
-from .conftest import (
-    DummyField,
-    Impatient,
-    problem,
-    scrambled,
-)
+from .conftest import DummyField, Impatient, problem, scrambled
 
 
 @settings(deadline=None, max_examples=200)

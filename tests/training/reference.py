@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cefito.errors import SamplingError
-from cefito.training.negatives import NegativesConfig
+from cefito.training.settings import NegativesConfig
 
 __all__ = ["SlowNegativeSampler", "SlowStreamSampler", "margin"]
 

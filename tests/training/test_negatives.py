@@ -11,12 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cefito.errors import SamplingError
-from cefito.training.negatives import (
-    ActionSets,
-    NegativeSampler,
-    NegativesConfig,
-    check_negatives,
-)
+from cefito.training.negatives import ActionSets, NegativeSampler, check_negatives
+from cefito.training.settings import NegativesConfig
 
 from .reference import SlowNegativeSampler, SlowStreamSampler
 

@@ -1,9 +1,7 @@
 """The energy field: a small causal transformer predicts the goal that a sequence leads to.
 
 The energy of the sequence is the distance of that prediction from the observed goal (paper, Sec.
-3.2). `EnergyField` evaluates whole sequences; `IncrementalField` walks the tree of prefixes, so
-that sequences that begin alike share work. A `CompositeField` adds up several of them: one that
-reads sequences from their end, and members trained from other seeds.
+3.2).
 """
 
 from cefito.field.classifier import TaskClassifier

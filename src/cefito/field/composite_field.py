@@ -2,10 +2,9 @@
 
     E(a) = 1/M · Σ_m [ d(f_m(x_s, a), x_g) + d(b_m(x_g, reversed a), x_s) ]
 
-The distance at the goal depends strongly on the last action and weakly on the first; for the
-backward direction the reverse holds. Averaging members reduces the variance of training (neither is
-in the paper). Every component is an `EnergyField`, trained separately; a backward one is trained on
-`reversed_windows`.
+The distance at the goal depends strongly on the last action, the backward one on the first;
+averaging members reduces the variance of training (neither is in the paper). Every component is an
+`EnergyField`, trained separately; a backward one on `reversed_windows`.
 """
 
 from __future__ import annotations
@@ -67,17 +66,10 @@ def component_names(config: FieldConfig) -> tuple[ComponentName, ...]:
 
 
 class CompositeField(nn.Module):
-    """An energy field of several components.
+    """An energy field of several components; arguments as for `EnergyField`.
 
     The tensors of the first component have the names of a plain field, the tensors of others a
     prefix.
-
-    Args:
-        config: Sizes and options of each component, and which components there are.
-        observation_dim: E.
-        action_count: K.
-        horizon: T.
-        action_vectors: Frozen vectors of the actions [K, W], or None to learn them.
     """
 
     def __init__(self, *, config: FieldConfig, **sizes: Any) -> None:
@@ -138,11 +130,7 @@ class IncrementalComponent:
 
 
 class IncrementalComposite:
-    """A composite field frozen for search; each component walks its own tree.
-
-    Args:
-        field: The field, in evaluation mode; no gradients are computed.
-    """
+    """A composite field, frozen for search; each component walks its own tree."""
 
     def __init__(self, field: CompositeField) -> None:
         self.field, self.horizon = field, field.horizon

@@ -48,12 +48,7 @@ class GoalProjection(nn.Module):
 class EnergyField(nn.Module):
     """A predictor and a distance. Observations are given raw; they are normalised here.
 
-    Args:
-        config: Sizes and options.
-        observation_dim: E.
-        action_count: K.
-        horizon: T.
-        action_vectors: Frozen vectors of the actions [K, W], or None to learn them.
+    `action_vectors` [K, W] are frozen; None to learn them.
     """
 
     mean: Tensor
@@ -89,12 +84,7 @@ class EnergyField(nn.Module):
         return self.predictor.horizon
 
     def reset(self, generator: torch.Generator, *, mean: Tensor | None = None) -> None:
-        """Draw all weights anew.
-
-        Args:
-            generator: Source of all randomness, on the CPU.
-            mean: Mean observation of the training windows [E]; used only with `centre`.
-        """
+        """Draw all weights anew; `centre` subtracts the mean training observation [E]."""
         self.predictor.reset(generator)
         if self.goal_projection is not None:
             self.goal_projection.reset(generator)
@@ -120,16 +110,7 @@ class EnergyField(nn.Module):
         return DISTANCES[self.config.distance](squared, self.predictor.observation_dim)
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
-        """Return the energies of full sequences, each evaluated by itself (the reference).
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            actions: Action ids [B, T].
-
-        Returns:
-            Energies [B], float32.
-        """
+        """Return the energies [B] of sequences [B, T] between [B, E], each evaluated by itself."""
         return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
 
     def candidate_energies(
@@ -141,21 +122,12 @@ class EnergyField(nn.Module):
         dropout: Dropout | None = None,
         recompute: bool = False,
     ) -> Tensor:
-        """Return differentiable energies of M candidates a query; shared prefixes computed once.
+        """Return differentiable energies [B, M] of M candidates a query [B, M, T].
 
         Each query's candidates form one packed token sequence, the tree of their prefixes, in which
         a token sees its ancestors only. The last block computes the goal tokens alone. Queries with
-        trees of similar size are computed together, since all are padded to the widest.
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            actions: Action ids [B, M, T].
-            dropout: Dropout of the residual branches.
-            recompute: Recompute activations in the backward pass instead of keeping them.
-
-        Returns:
-            Energies [B, M], float32.
+        trees of similar size are computed together, since all are padded to the widest. `recompute`
+        computes activations again in the backward pass instead of keeping them.
         """
         target = self.target(goal)  # [B, E]
         root = self.predictor.state_token(self.centred(initial))  # [B, D]

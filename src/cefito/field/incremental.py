@@ -1,12 +1,8 @@
 """The field over the tree of prefixes: each prefix is computed once for all its continuations.
 
 It computes two tokens a node (the action and the state after it) instead of 2T + 1 a candidate, and
-the same energies to float rounding:
-
-- Attention is causal, so that a prefix's keys and values serve all its continuations (`children`).
-- In the first block an action's projections do not depend on the query and come from a table; in
-  the last block of the last level only the goal token is computed (`children`).
-- The distance is computed in D instead of E dimensions (`reduced_distance`).
+the same energies to float rounding: attention is causal, and in the first block an action's
+projections come from a table (`children`); distances have D dimensions (`reduced_distance`).
 """
 
 from __future__ import annotations
@@ -31,8 +27,7 @@ class IncrementalField:
 
     Args:
         field: The field, in evaluation mode; no gradients are computed.
-        dtype: Type of weights, keys, values and tokens; norms, the distance and energies are always
-            float32.
+        dtype: Type of weights, keys, values and tokens; norms and energies are float32.
     """
 
     @torch.inference_mode()
@@ -54,14 +49,7 @@ class IncrementalField:
             return self.field.energy(initial, goal, actions)
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
-        """Return the memory of a child while it is computed and, unless it is a leaf, cached.
-
-        Args:
-            depth: Actions of the parent.
-            leaf: Whether the child is a full sequence.
-            each: Whether the child is computed by `extend_each`, which copies its parent's keys and
-                values.
-        """
+        """Return the memory of a child; `each` copies its parent's keys and values."""
         width, heads = self.field.config.width, self.field.config.heads
         hidden = round(self.field.config.mlp_ratio * width)
         # numbers of two tokens: stream, norm, q, k, v, mixed, MLP twice; attention scores twice
@@ -92,12 +80,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def root(self, initial: Tensor, goal: Tensor) -> Prefixes:
-        """Return the empty prefixes of Q queries.
-
-        Args:
-            initial: Initial observations [Q, E].
-            goal: Goal observations [Q, E].
-        """
+        """Return the empty prefixes of Q queries between observations [Q, E]."""
         predictor = self.field.predictor
         x = (predictor.state_token(self.field.centred(initial)) + predictor.pos_embed[0])[:, None]
         x, walk = x.to(self._dtype), self._children
@@ -120,15 +103,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def extend(self, prefixes: Prefixes, actions: Tensor) -> Prefixes:
-        """Continue every prefix by every action.
-
-        Args:
-            prefixes: n prefixes of depth < T − 1.
-            actions: Action ids [A].
-
-        Returns:
-            n · A prefixes, those of one parent together, in the order of `actions`.
-        """
+        """Continue n prefixes by every action [A]: n · A prefixes, those of one parent together."""
         count = len(actions)
 
         def below(cache: Tensor, pairs: Tensor) -> Tensor:
@@ -152,17 +127,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def extend_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Prefixes:
-        """Continue chosen prefixes, each by an action of its own.
-
-        Args:
-            prefixes: Prefixes of depth < T − 1.
-            parents: Which of them each child continues [m]; ascending, so that queries stay
-                together.
-            actions: The action of each child [m].
-
-        Returns:
-            m prefixes.
-        """
+        """Continue chosen prefixes [m], ascending, each by an action of its own [m]."""
         keys, values = [], []
         for _, key, value in self._children.of_chosen(prefixes, parents, actions):
             keys.append(key)
@@ -178,15 +143,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def leaf_energy(self, prefixes: Prefixes, actions: Tensor) -> Tensor:
-        """Return the energies of the sequences that end every prefix by every action.
-
-        Args:
-            prefixes: n prefixes of depth T − 1.
-            actions: Action ids [A].
-
-        Returns:
-            Energies [n, A], float32.
-        """
+        """Return the energies [n, A] of n prefixes of T − 1 actions ended by every action [A]."""
         for x, _, _ in self._children.of_every(prefixes, actions, leaf=True):
             goals = x
         squared = self._reach.squared(
@@ -196,16 +153,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def leaf_energy_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Tensor:
-        """Return the energies of chosen prefixes, each ended by an action of its own.
-
-        Args:
-            prefixes: Prefixes of depth T − 1.
-            parents: Which of them each sequence ends [m].
-            actions: The last action of each sequence [m].
-
-        Returns:
-            Energies [m], float32.
-        """
+        """Return the energies [m] of chosen prefixes [m], each ended by its own action [m]."""
         for x, _, _ in self._children.of_chosen(prefixes, parents, actions, leaf=True):
             goals = x
         squared = self._reach.squared(
@@ -215,17 +163,11 @@ class IncrementalField:
 
     @torch.inference_mode()
     def tree_energies(self, roots: Prefixes, levels: Levels) -> Tensor:
-        """Return the energies of full sequences whose prefixes are computed all at once.
+        """Return the energies [M] of full sequences whose prefixes are computed all at once.
 
-        Fast for a few hundred prefixes; the cost of attention grows with the square of the number.
-
-        Args:
-            roots: The empty prefixes of Q queries.
-            levels: For each step the parent of each prefix, a place in the level above (in the
-                queries on the first), and its action; on the last one prefix for each sequence.
-
-        Returns:
-            Energies [M], float32.
+        For each step, `levels` has the parent of each prefix, a place in the level above (in the
+        queries on the first), and its action; on the last one prefix for each sequence. Fast for a
+        few hundred prefixes; the cost of attention grows with the square of the number.
         """
         goals, query = self._children.of_tree(roots, levels), roots.query
         for parents, actions in levels:

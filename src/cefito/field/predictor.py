@@ -77,7 +77,7 @@ class Block(nn.Module):
         *,
         mask: Tensor | None = None,
         last: int | None = None,
-        dropout: Dropout | None = None,  # zeroes parts of the residual branches
+        dropout: Dropout | None = None,
     ) -> Tensor:
         """Apply the block; with `last` compute only the last tokens [B, last, D]."""
         # mask of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal
@@ -119,16 +119,7 @@ class Dropout:
 class Predictor(nn.Module):
     """Predicts the states after each action of a sequence, and the actions between states.
 
-    Args:
-        config: Sizes and options.
-        observation_dim: E.
-        action_count: K.
-        horizon: T.
-        action_vectors: Frozen vectors of the actions [K, W], text embeddings or mean observations;
-            None to learn them.
-
-    Attributes:
-        other_vectors: Temporary vectors set by `using`.
+    `action_vectors` [K, W] are frozen text embeddings or mean observations; None to learn them.
 
     Raises:
         ConfigError: The configured encoding needs vectors, and none are given.
@@ -237,15 +228,7 @@ class Predictor(nn.Module):
         return self.skip_scale * self.vectors if self.config.goal_skip else None
 
     def head(self, x: Tensor, actions: Tensor) -> Tensor:
-        """Predict states from the last block's state tokens: W_s LN(x) + b_s + skip(a).
-
-        Args:
-            x: Tokens […, D].
-            actions: The action before each state […].
-
-        Returns:
-            States […, E].
-        """
+        """Predict states […, E] from state tokens […, D] and actions: W_s LN(x) + b_s + skip(a)."""
         states = self.state_head(self.norm(x))
         skip = self.skip()
         return states if skip is None else states + F.embedding(actions, skip)  # type: ignore[no-any-return]
@@ -259,31 +242,13 @@ class Predictor(nn.Module):
         return normalise(observation, self.config.observation_epsilon)
 
     def states(self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None) -> Tensor:
-        """Predict the state after each action; the last is the predicted goal (pass 1).
-
-        Args:
-            initial: Initial observations [B, E].
-            actions: Action ids [B, T].
-            dropout: Dropout of the residual branches.
-
-        Returns:
-            Predicted states [B, T, E].
-        """
+        """Predict the state after each action [B, T, E], the goal last (pass 1)."""
         return self.head(self.latents(initial, actions, dropout=dropout), actions)
 
     def latents(
         self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None
     ) -> Tensor:
-        """Return the last block's tokens at the state after each action, before norm and head.
-
-        Args:
-            initial: Initial observations [B, E].
-            actions: Action ids [B, T].
-            dropout: Dropout of the residual branches.
-
-        Returns:
-            Tokens [B, T, D].
-        """
+        """Return the last block's tokens after each action [B, T, D], before norm and head."""
         # [x_s, a_1, s, …, a_T, s], every state slot s holding the state-mask token: [B, 2T + 1, D]
         slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
         x = self._interleave(
@@ -294,30 +259,17 @@ class Predictor(nn.Module):
         return x[:, 2::2]
 
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
-        """Predict the goal [B, E] (paper, Eq. 1); the plain reference of every faster path.
-
-        Args:
-            initial: Initial observations [B, E].
-            actions: Action ids [B, T].
-        """
+        """Predict the goal [B, E] (paper, Eq. 1); the plain reference of every faster path."""
         return self.head(self.latents(initial, actions)[:, -1], actions[:, -1])
 
     def reconstruct(
         self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None
     ) -> Tensor:
-        """Return the logits of the actions between given states (pass 2, paper Supp. A).
+        """Return the logits [B, T, K] of the actions between states [B, T, E] (pass 2, Supp. A).
 
         The action slots hold the action-mask token. The logits of a_t are read at the state after
         it: attention is causal, so the action slot itself would see neither that state nor the
         goal.
-
-        Args:
-            initial: Initial observations [B, E].
-            states: States after each action, the goal last, [B, T, E].
-            dropout: Dropout of the residual branches.
-
-        Returns:
-            Logits [B, T, K].
         """
         slots = self.action_mask_token.expand(states.shape[0], states.shape[1], -1)
         x = self._interleave(self.state_token(initial), slots, self.state_token(states))
@@ -328,19 +280,11 @@ class Predictor(nn.Module):
     def reconstruct_latents(
         self, initial: Tensor, latents: Tensor, *, dropout: Dropout | None = None
     ) -> Tensor:
-        """Return the logits of the actions between latents of pass 1 (pass 2, released code).
+        """Return the logits [B, T, K] between latents [B, T, D] of pass 1 (pass 2, released code).
 
         The state slots hold the latents unchanged. The logits of a_t are read at its own slot,
         which holds the action-mask token and sees only the states before it, without the final
         norm.
-
-        Args:
-            initial: Initial observations [B, E].
-            latents: Tokens after each action, the goal's last, [B, T, D].
-            dropout: Dropout of the residual branches.
-
-        Returns:
-            Logits [B, T, K].
         """
         slots = self.action_mask_token.expand(latents.shape[0], latents.shape[1], -1)
         x = self._interleave(self.state_token(initial), slots, latents)

@@ -13,51 +13,41 @@ __all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig"]
 
 
 class FieldConfig(Settings):
-    """The predictor and the distance (paper, Sec. 3.2 and Supp. B).
+    """The predictor and the distance (paper, Sec. 3.2 and Supp. B)."""
 
-    Attributes:
-        width: D, the width of a token.
-        depth: Number of transformer blocks.
-        heads: Attention heads a block.
-        mlp_ratio: Hidden width of a block's MLP over D.
-        init: Deviation of new weights: "fixed" 0.02, or "fan_in", one over the root of a layer's
-            inputs, which suits narrow fields; or "torch", PyTorch's own with mask tokens of zero
-            (released code).
-        dropout: Share of the residual branches' outputs that is zeroed in training (paper: none).
-        action_encoding: "text" reads the data set's text embeddings, frozen; "learned" learns them;
-            "auto" uses text if the data set has it, else learns them; "observed" uses the mean
-            of each action's normalised training observations (not in the paper: for data sets too
-            small to learn embeddings).
-        action_dim: Width of learned action embeddings.
-        goal_skip: Add the vector of the last action, times a learned factor, to each predicted
-            state, so that the network predicts the deviation from the usual state after the action
-            (paper: no). Needs "observed".
-        distance: "l2" is the paper's norm, "mean_square" the released code's mean over the features
-            of the squared difference; see `cefito.field.distances`.
-        centre: Subtract the training windows' mean observation before the layer norm (paper: no).
-        observation_epsilon: Added to the variance in the layer norm of observations (released
-            code: 1e-5; the norms between the blocks have 1e-6).
-        goal_projection: Hidden width of a residual MLP on the normalised goal before the distance;
-            0 is off, as in the paper.
-        directions: "forward" (paper), or "both": a second predictor reads sequences from the goal
-            back to the initial observation, and the two energies add up.
-        members: Fields trained from different seeds, whose energies are averaged (paper: one).
-    """
-
-    width: int = Field(384, ge=8)
-    depth: int = Field(4, ge=1)
-    heads: int = Field(6, ge=1)
-    mlp_ratio: float = Field(4.0, gt=0)
+    width: int = Field(384, ge=8)  # D, the width of a token
+    depth: int = Field(4, ge=1)  # number of transformer blocks
+    heads: int = Field(6, ge=1)  # attention heads a block
+    mlp_ratio: float = Field(4.0, gt=0)  # hidden width of a block's MLP over D
+    # deviation of new weights: "fixed" 0.02, or "fan_in", one over the root of a layer's inputs,
+    # which suits narrow fields; or "torch", PyTorch's own with mask tokens of zero (released code)
     init: Literal["fixed", "fan_in", "torch"] = "fixed"
+    # share of the residual branches' outputs that is zeroed in training (paper: none)
     dropout: float = Field(0.0, ge=0, lt=1)
+    # "text" reads the data set's text embeddings, frozen; "learned" learns them; "auto" uses text
+    # if the data set has it, else learns them; "observed" uses the mean of each action's normalised
+    # training observations (not in the paper: for data sets too small to learn embeddings)
     action_encoding: Literal["auto", "text", "learned", "observed"] = "auto"
-    action_dim: int = Field(512, ge=1)
+    action_dim: int = Field(512, ge=1)  # width of learned action embeddings
+    # add the vector of the last action, times a learned factor, to each predicted state, so that
+    # the network predicts the deviation from the usual state after the action (paper: no). Needs
+    # "observed"
     goal_skip: bool = False
+    # "l2" is the paper's norm, "mean_square" the released code's mean over the features of the
+    # squared difference; see `cefito.field.distances`
     distance: str = "l2"
+    # subtract the training windows' mean observation before the layer norm (paper: no)
     centre: bool = False
+    # added to the variance in the layer norm of observations (released code: 1e-5; the norms
+    # between the blocks have 1e-6)
     observation_epsilon: float = Field(1e-5, gt=0)
+    # hidden width of a residual MLP on the normalised goal before the distance; 0 is off, as in the
+    # paper
     goal_projection: int = Field(0, ge=0)
+    # "forward" (paper), or "both": a second predictor reads sequences from the goal back to the
+    # initial observation, and the two energies add up
     directions: Literal["forward", "both"] = "forward"
+    # fields trained from different seeds, whose energies are averaged (paper: one)
     members: int = Field(1, ge=1)
 
     @field_validator("distance")
@@ -83,21 +73,16 @@ class FieldConfig(Settings):
 
 
 class ClassifierConfig(Settings):
-    """The task classifier, a four-layer MLP on both observations (paper, Sec. 3.3).
+    """The task classifier, a four-layer MLP on both observations (paper, Sec. 3.3)."""
 
-    Attributes:
-        hidden: Widths of the three hidden layers; 0 stands for the released code's E/3, 4E, E/3.
-        normalise: Layer-normalise the observations first (released code: raw).
-        centre: Subtract the training windows' mean observation first (released code: no).
-        dropout: Share of hidden units zeroed in training.
-        init: New weights: Kaiming "uniform", or Kaiming "normal" (released code).
-    """
-
+    # widths of the three hidden layers; 0 stands for the released code's E/3, 4E, E/3
     hidden: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] = (0, 0, 0)
+    # new weights: Kaiming "uniform", or Kaiming "normal" (released code)
     init: Literal["uniform", "normal"] = "uniform"
-    normalise: bool = False
+    normalise: bool = False  # layer-normalise the observations first (released code: raw)
+    # subtract the training windows' mean observation first (released code: no)
     centre: bool = False
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.0, ge=0, lt=1)  # share of hidden units zeroed in training
 
     @model_validator(mode="after")
     def _fits_memory(self) -> ClassifierConfig:

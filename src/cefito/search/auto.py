@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
 from cefito.search.base import ScreeningSettings, Search, SpaceSize, Watch, operations, values_of
 from cefito.search.energies import Searchable, components_of
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch, GuidedSettings
-from cefito.search.problem import Plans, Problem, SearchCost
-from cefito.search.space import Space, compiled
+from cefito.search.problem import Plans, SearchCost
+from cefito.search.space import Problems, compiled
 
 __all__ = ["AutoSearch", "AutoSettings"]
 
@@ -51,11 +49,7 @@ class AutoSearch(AutoSettings, Search):
         return search.cost_bound(field, size, top_k)
 
     def search(
-        self,
-        field: Searchable,
-        problems: Sequence[Problem | Space],
-        top_k: int,
-        watch: Watch = Watch(),
+        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Return the plans of each problem, in the order of the problems."""
         spaces = compiled(problems, field.horizon, top_k)  # refuses bad problems before any work

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from cefito.search.constraints import Constraints
 from cefito.search.energies import Searchable, components_of
-from cefito.search.problem import Plans, Problem, SearchCost
-from cefito.search.space import Space
+from cefito.search.problem import Plans, SearchCost
+from cefito.search.space import Problems
 from cefito.settings import Settings
 
 __all__ = [
@@ -66,32 +66,22 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class Watch:
-    """Progress of a search, and the way to stop it.
+    """Progress of a search, and the way to stop it."""
 
-    Attributes:
-        advance: Called with the fraction of a problem that was done; the fractions of n problems
-            add up to n.
-        stop: Polled during the search; once it returns True, the search returns the best sequences
-            so far, marked as not exact.
-    """
-
+    # called with the fraction of a problem that was done; the fractions of n problems add up to n
     advance: Callable[[float], None] = field(default=_ignore)
+    # polled during the search; once it returns True, the search returns the best sequences so far,
+    # marked as not exact
     stop: Callable[[], bool] = field(default=_never)
 
 
 @dataclass(frozen=True)
 class SpaceSize:
-    """Size of a problem's space, known before the problem is compiled.
+    """Size of a problem's space, known before the problem is compiled."""
 
-    Attributes:
-        actions: A, the number of allowed actions.
-        choices: Most actions that each step can have [T].
-        free: Whether all sequences of the allowed actions are allowed.
-    """
-
-    actions: int
-    choices: tuple[int, ...]
-    free: bool
+    actions: int  # A, the number of allowed actions
+    choices: tuple[int, ...]  # most actions that each step can have [T]
+    free: bool  # whether all sequences of the allowed actions are allowed
 
     @classmethod
     def of(
@@ -104,11 +94,7 @@ class SpaceSize:
     ) -> SpaceSize:
         """Count the actions of each step; of the constraints, pinned and forbidden actions count.
 
-        Args:
-            actions: Allowed action ids.
-            horizon: T.
-            constraints: Constraints of the problem.
-            free: Whether nothing else forbids sequences, such as infinite costs.
+        `free` says that nothing else forbids sequences, such as infinite costs.
         """
         usable = len(set(actions) - set(constraints.forbidden))
         pinned = {step for step, _ in constraints.pinned}
@@ -140,21 +126,11 @@ class Search(Settings, ABC):
 
     @abstractmethod
     def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
-        """Return an upper bound of the cost of one problem, known before it is searched.
-
-        Args:
-            field: The field.
-            size: Size of the problem's space.
-            top_k: Plans wanted.
-        """
+        """Return an upper bound of the cost of one problem, known before it is searched."""
 
     @abstractmethod
     def search(
-        self,
-        field: Searchable,
-        problems: Sequence[Problem | Space],
-        top_k: int,
-        watch: Watch = Watch(),
+        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Return the `top_k` best sequences of each problem, in the order of the problems.
 

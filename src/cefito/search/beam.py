@@ -1,13 +1,10 @@
 """Beam search: prefixes are kept by the score of the sequence that they are likely to become.
 
-The field predicts the goal of full sequences only. Each prefix is therefore completed by the
-cheapest continuation under the guide, and the score of that sequence is the prefix's score. If the
-width drops nothing, this is exhaustive search.
+The field predicts the goal of full sequences only, so that each prefix is completed by the cheapest
+continuation under the guide. If the width drops nothing, this is exhaustive search.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +12,10 @@ from pydantic import Field
 
 from cefito.search.base import MemorySettings, Search, SpaceSize, Watch
 from cefito.search.energies import Searchable, components_of
-from cefito.search.problem import Best, Plans, Problem, SearchCost
+from cefito.search.problem import Best, Plans, SearchCost
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Space, compiled
+from cefito.search.space import Problems, Space, compiled
 from cefito.search.step_costs import StepCosts
 
 __all__ = ["BeamSearch", "BeamSettings"]
@@ -51,11 +48,7 @@ class BeamSearch(BeamSettings, Search):
         return SearchCost(len(components_of(field)) * size.tokens_apart(leaves), leaves)
 
     def search(
-        self,
-        field: Searchable,
-        problems: Sequence[Problem | Space],
-        top_k: int,
-        watch: Watch = Watch(),
+        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Return good sequences of each problem, at most `top_k`."""
         answers = []

@@ -1,10 +1,8 @@
 """Exact search of a composite field: each component walks its own tree, and energies are added.
 
-A component that reads sequences forward shares work among sequences with a common prefix, a
-backward one among sequences with a common suffix. All components but the last leave one partial sum
-for each leaf; the last adds its own energy and hands the leaf on. If so many numbers exceed the
-memory bound, the enumeration is split into blocks by the actions at its two ends, which is where
-splitting costs each component the least sharing.
+All components but the last leave one partial sum for each leaf; the last adds its own energy and
+hands the leaf on. If these sums exceed the memory bound, the enumeration is split into blocks by
+the actions at its two ends, where splitting costs each component the least sharing.
 """
 
 from __future__ import annotations
@@ -56,11 +54,11 @@ class CompositeWalk:
     def __init__(
         self,
         energies: SequenceEnergies,
-        leaves: ResultHeap,  # receives the leaves
+        leaves: ResultHeap,
         *,
         room: int,  # bytes for the children computed at once
         most: int,  # leaves whose partial sums are kept at once
-        watch: Watch,  # polled for a stop
+        watch: Watch,
     ) -> None:
         self.components, self.spaces = energies.components, energies.spaces
         self.leaves, self.energies = leaves, energies

@@ -1,16 +1,8 @@
 """Constraints of plans: known steps, required and forbidden actions, orders of actions.
 
-Every search satisfies them exactly. To add a constraint:
-
-1. Here: a field of `Constraints`, whose type says which numbers are actions, its words in
-   `Constraints.summary`, and checks of obvious mistakes in `check`.
-2. In `feasible`: its meaning for a full sequence (`Feasible.valid`), and the state of a prefix that
-   decides whether it can still be satisfied. A constraint without a state of its own, such as
-   forbidden actions, only needs a change of `Feasible.__init__`.
-3. In the tests an example and its meaning word for word, in `tests/search/test_constraints.py` and
-   `tests/search/conftest.py`.
-
-Its form with names of actions, in JSON and batch files, follows from the field.
+To add one: a field of `Constraints`, its words in `summary`, obvious mistakes in `check`; its
+meaning in `feasible` (`Feasible.valid`, and the state of a prefix that decides whether it can still
+be satisfied); an example in `tests/search/test_constraints.py` and `tests/search/conftest.py`.
 """
 
 from __future__ import annotations
@@ -64,11 +56,6 @@ class Constraints:
 
 def check(constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
     """Refuse obvious mistakes, with a message for each.
-
-    Args:
-        constraints: The constraints.
-        actions: Allowed action ids.
-        horizon: T.
 
     Raises:
         ConfigError: The constraints name an action or step that does not exist, or contradict each

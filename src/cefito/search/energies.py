@@ -1,8 +1,7 @@
 """Protocols of the fields that a search walks, and of the components that a field may consist of.
 
-A composite field adds up the weighted energies of its components. A component may read sequences
-from their end: its prefixes are then suffixes of the sequences, and its initial observation is the
-goal.
+A component may read sequences from their end: its prefixes are then suffixes of the sequences, and
+its initial observation is the goal.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Exact search: a walk of the tree of prefixes to all allowed sequences, within a memory bound.
 
-A prefix's keys and values are computed once for all its continuations, which costs two tokens a
-node instead of 2T + 1 a candidate. Levels that fit the bound are expanded whole, others in chunks,
-depth first. Queries that allow the same actions are walked together as far as the bound permits. If
-constraints or infinite costs forbid sequences, only the children that lead to an allowed one are
-computed.
+A prefix's keys and values are computed once for all its continuations: two tokens a node instead of
+2T + 1 a candidate. Levels that fit the bound are expanded whole, others in chunks, depth first.
 """
 
 from __future__ import annotations
@@ -26,19 +23,11 @@ from cefito.search.energies import (
     to_device,
     working_bytes,
 )
-from cefito.search.problem import Plans, Problem, SearchCost, places
+from cefito.search.problem import Plans, SearchCost, places
 from cefito.search.result_heap import ResultHeap
-from cefito.search.screening import (
-    KEPT,
-    LEAST,
-    Screened,
-    coarse_of,
-    rescore,
-    sample_size,
-    screens,
-)
+from cefito.search.screening import KEPT, LEAST, Screened, coarse_of, rescore, sample_size, screens
 from cefito.search.sequences import SequenceEnergies, batch_size
-from cefito.search.space import Space, compiled, observations
+from cefito.search.space import Problems, Space, compiled, observations
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,10 +38,9 @@ __all__ = ["ExhaustiveSearch"]
 class ExhaustiveSearch(ScreeningSettings, Search):
     """Enumeration of all allowed sequences by prefixes; returns what `NaiveSearch` returns.
 
-    With `screening` all leaves are first evaluated in the field's lower precision. Leaves whose
-    coarse score is within a margin of the best are evaluated again in full precision, which
-    decides; see `screening`. If too many leaves are within the margin, the query is searched again
-    without screening.
+    With `screening`, leaves whose score in lower precision is within a margin of the best are
+    evaluated again in full precision, which decides; if these are too many, the query is searched
+    again without screening.
     """
 
     screening: Screening = "off"
@@ -92,11 +80,7 @@ class ExhaustiveSearch(ScreeningSettings, Search):
         return max(1, int(self.memory_mib * 2**20 / 2 / 4))
 
     def search(
-        self,
-        field: Searchable,
-        problems: Sequence[Problem | Space],
-        top_k: int,
-        watch: Watch = Watch(),
+        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Return the `top_k` sequences of lowest score of each problem.
 
@@ -160,11 +144,7 @@ class ExhaustiveSearch(ScreeningSettings, Search):
         return answers
 
     def _walk(
-        self,
-        field: Searchable,
-        spaces: Sequence[Space],
-        leaves: ResultHeap,
-        watch: Watch,
+        self, field: Searchable, spaces: Sequence[Space], leaves: ResultHeap, watch: Watch
     ) -> tuple[NDArray[np.int64], bool]:
         """Visit all leaves; return the token forwards of each query [Q], and if it was stopped."""
         walk: CompositeWalk | _Walk

@@ -22,11 +22,11 @@ from pydantic import Field
 
 from cefito.search.base import Screening, ScreeningSettings, Search, SpaceSize, Watch
 from cefito.search.energies import Searchable, components_of
-from cefito.search.problem import Best, Plans, Problem, SearchCost, places
+from cefito.search.problem import Best, Plans, SearchCost, places
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.screening import LEAST, Screened, coarse_of, rescore, screens
 from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Space, compiled
+from cefito.search.space import Problems, Space, compiled
 from cefito.search.step_costs import StepCosts
 
 __all__ = ["GuidedSearch", "GuidedSettings"]
@@ -87,11 +87,7 @@ class GuidedSearch(GuidedSettings, Search):
         return SearchCost(len(components_of(field)) * tokens, leaves)
 
     def search(
-        self,
-        field: Searchable,
-        problems: Sequence[Problem | Space],
-        top_k: int,
-        watch: Watch = Watch(),
+        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Return good sequences of each problem, at most `top_k`.
 

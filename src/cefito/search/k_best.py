@@ -8,9 +8,9 @@ import numpy as np
 
 from cefito.search.base import MemorySettings, Search, SpaceSize, Watch
 from cefito.search.energies import Searchable, components_of
-from cefito.search.problem import Best, Plans, Problem, SearchCost, ranks
+from cefito.search.problem import Best, Plans, SearchCost, ranks
 from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Space, compiled
+from cefito.search.space import Problems, Space, compiled
 from cefito.search.step_costs import StepCosts
 
 __all__ = ["KBestSearch"]
@@ -30,11 +30,7 @@ class KBestSearch(MemorySettings, Search):
         return SearchCost(len(components_of(field)) * size.tokens_apart(leaves), leaves)
 
     def search(
-        self,
-        field: Searchable,
-        problems: Sequence[Problem | Space],
-        top_k: int,
-        watch: Watch = Watch(),
+        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Return the `top_k` sequences of least cost of each problem."""
         spaces = compiled(problems, field.horizon, top_k)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from cefito.search.base import Search, SpaceSize, Watch
 from cefito.search.energies import Searchable, components_of, to_device
-from cefito.search.problem import Best, Plans, Problem, SearchCost, places
-from cefito.search.space import Space, compiled
+from cefito.search.problem import Best, Plans, SearchCost, places
+from cefito.search.space import Problems, Space, compiled
 
 __all__ = ["NaiveSearch"]
 
@@ -28,11 +26,7 @@ class NaiveSearch(Search):
         return _cost(field, size.leaves)
 
     def search(
-        self,
-        field: Searchable,
-        problems: Sequence[Problem | Space],
-        top_k: int,
-        watch: Watch = Watch(),
+        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Return the `top_k` sequences of lowest score of each problem."""
         return [

@@ -98,7 +98,7 @@ class Levels:
     sizes: Ids  # A of each task [C]
     repeats: Reals  # ρ of each task [C]
     returns: Reals  # λ of each task [C]
-    order: int  # level at which they stop
+    order: int
     strengths: Strengths  # s₁, s₂, s₃
 
     @classmethod
@@ -108,8 +108,8 @@ class Levels:
         counts: Ids,  # number of occurrences of each [M]
         *,
         sizes: Sequence[int],  # A of each task [C]
-        action_count: int,  # K, the number of actions of all tasks
-        order: int,  # level at which the formulas stop
+        action_count: int,
+        order: int,
         strengths: Strengths,  # s₁, s₂, s₃
     ) -> Levels:
         """Make the levels from the steps of training windows."""

@@ -14,12 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.search.ngrams import START, Ids, Levels, Reals, Strengths, Tally
-from cefito.search.smoothing import (
-    DEFAULT_ORDER,
-    DEFAULT_STRENGTHS,
-    GRID,
-    chosen_smoothing,
-)
+from cefito.search.smoothing import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID, chosen_smoothing
 from cefito.search.step_costs import StepCosts
 
 __all__ = ["NGramPrior"]
@@ -35,7 +30,6 @@ class NGramPrior:
         order: Actions that an n-gram spans, 1 to 3.
         strengths: s₁, s₂, s₃ of the formulas in `ngrams`; levels beyond the order are not used.
         actions: Allowed action ids, position = task id.
-        action_count: K, the number of actions of all tasks.
     """
 
     def __init__(
@@ -78,17 +72,9 @@ class NGramPrior:
         order: int = DEFAULT_ORDER,
         strengths: Sequence[float] = DEFAULT_STRENGTHS,
     ) -> NGramPrior:
-        """Count training windows.
+        """Count training windows [N, T] of tasks [N]; steps of overlapping windows count in each.
 
-        Args:
-            sequences: Actions of training windows [N, T]; steps of overlapping windows count in
-                each.
-            tasks: Their tasks [N].
-            action_count: K, the number of actions of all tasks.
-            actions: Allowed action ids of each task, position = task id. Steps to others are not
-                counted.
-            order: Actions that an n-gram spans, 1 to 3.
-            strengths: s₁, s₂, s₃.
+        Steps to actions that a task does not allow are not counted.
         """
         horizon = sequences.shape[1]
         # events (task, a_t−2, a_t−1, a_t) of all steps, [N · T, 4]
@@ -122,20 +108,10 @@ class NGramPrior:
     ) -> NGramPrior:
         """Count training windows, and choose order and strengths by validation windows.
 
-        Validation windows have the highest likelihood under the chosen values
+        Validation windows [M, T'] have the highest likelihood under the chosen values
         (`chosen_smoothing`). Windows with an action that their task does not allow are ignored,
-        since no setting gives them a probability; without any others the defaults stay.
-
-        Args:
-            sequences: Actions of training windows [N, T].
-            tasks: Their tasks [N].
-            action_count: K, the number of actions of all tasks.
-            actions: Allowed action ids of each task, position = task id.
-            val_sequences: Actions of validation windows [M, T'].
-            val_tasks: Their tasks [M].
-            orders: Orders to choose from.
-            grid: Strengths to choose from.
-            known: A prior over the first of these tasks and actions, whose counts are added.
+        since no setting gives them a probability; without any others the defaults stay. The counts
+        of `known`, a prior over the first of these tasks and actions, are added.
         """
         fitted = cls.fit(
             sequences, tasks, action_count=action_count, actions=actions, order=max(orders)
@@ -186,20 +162,11 @@ class NGramPrior:
         return result
 
     def costs(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> StepCosts:
-        """Return −log p of sequences of one task.
+        """Return −log p of sequences of one task, over the places of `actions`, in any order.
 
-        The tables of the latest tasks are cached, within `TABLES_KEPT_MIB`; steps from the third on
-        share one table, of A³ numbers for order 3.
-
-        Args:
-            task: Task id.
-            horizon: T ≥ 1.
-            actions: Action ids to plan with, in any order; None for the task's allowed ones. They
-                replace the allowed ones in the formulas: steps to other actions are not counted,
-                and unseen actions get the smoothed probability.
-
-        Returns:
-            The costs, their axes in the order of `actions`.
+        They replace the allowed ones in the formulas: steps to other actions are not counted, and
+        unseen actions get the smoothed probability. Tables are cached within `TABLES_KEPT_MIB`;
+        steps from the third on share one table, of A³ numbers for order 3.
         """
         ids = self.actions[task] if actions is None else tuple(actions)
         tables = self._tables.get((task, ids))
@@ -224,14 +191,8 @@ class NGramPrior:
 
         The likely successors of an action are the actions that followed it in a training window of
         the task, and the `extra` others of highest p₂ after it (p₁ for order 1), ties in the order
-        of actions; likewise for starts of windows. If no step of the task was counted, every
+        of `actions`; likewise for starts of windows. If no step of the task was counted, every
         transition is free.
-
-        Args:
-            task: Task id.
-            horizon: T ≥ 1.
-            extra: Transitions that were never seen to allow after each action, and at the start.
-            actions: As in `costs`.
         """
         row = self.actions[task] if actions is None else tuple(actions)
         ids, levels = np.array(row, dtype=np.int64), self._levels_of(task, row)

@@ -23,17 +23,13 @@ class Objective:
     """The score to minimise: energy / temperature + costs + offset.
 
     The default is the paper's, the energy alone.
-
-    Attributes:
-        temperature: Divides the energy.
-        costs: Costs of sequences besides their energy, over the places of the allowed actions;
-            infinite if a sequence is forbidden. None for no costs.
-        offset: Added to every score, so that scores of different problems compare.
     """
 
-    temperature: float = 1.0
+    temperature: float = 1.0  # divides the energy
+    # costs of sequences besides their energy, over the places of the allowed actions; infinite if a
+    # sequence is forbidden. None for no costs
     costs: StepCosts | None = None
-    offset: float = 0.0
+    offset: float = 0.0  # added to every score, so that scores of different problems compare
 
     @property
     def pure(self) -> bool:
@@ -73,16 +69,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """Cost of a search.
+    """Cost of a search."""
 
-    Attributes:
-        token_forwards: Tokens that went through the network, over all components of the field; each
-            counted once, however many layers it crossed.
-        leaves: Full sequences whose energy was computed.
-    """
-
+    # tokens that went through the network, over all components of the field; each counted once,
+    # however many layers it crossed
     token_forwards: int
-    leaves: int
+    leaves: int  # full sequences whose energy was computed
 
     def __add__(self, other: SearchCost) -> SearchCost:
         return SearchCost(self.token_forwards + other.token_forwards, self.leaves + other.leaves)

@@ -1,10 +1,8 @@
 """Screening: evaluate all sequences in lower precision, and the possible best again in full.
 
-The order of the result is the order in full precision. Lower precision only decides which sequences
-cannot be among the best, by a margin that is estimated while sequences are evaluated in both
-precisions: `SAFETY` times the largest error seen, on the sequences that look best and on a sample
-of all others. The margin is widened, and more sequences are evaluated again, until no error exceeds
-it.
+Lower precision only decides which sequences cannot be among the best, by a margin: `SAFETY` times
+the largest error seen, on the sequences that look best and on a sample of all others. The margin is
+widened, and more sequences are evaluated again, until no error exceeds it.
 """
 
 from __future__ import annotations
@@ -17,12 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.search.base import Screening
-from cefito.search.energies import (
-    Component,
-    Searchable,
-    SingleComponent,
-    components_of,
-)
+from cefito.search.energies import Component, Searchable, SingleComponent, components_of
 from cefito.search.problem import Best, places
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space

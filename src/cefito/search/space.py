@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["Space", "compiled", "observations"]
+__all__ = ["Problems", "Space", "compiled", "observations"]
 
 
 class Space:
     """The sequences of a problem, by the places of their actions among the allowed ones.
 
-    A search accepts it instead of the problem, which is then not compiled again.
+    A search accepts it instead of the problem, which is then not compiled again. Problems of the
+    same actions may share `feasible`, the compiled constraints.
+
+    Raises:
+        ConfigError: No allowed action, unsorted or repeated ones, more than 2⁶³ sequences, costs
+            of another size, or no sequence that satisfies all.
     """
 
     # free: whether all sequences of the allowed actions are allowed
@@ -112,7 +117,11 @@ def observations(spaces: Sequence[Space], device: torch.device) -> tuple[Tensor,
     return to_device(initial, device), to_device(goal, device)
 
 
-def compiled(problems: Sequence[Problem | Space], horizon: int, top_k: int) -> list[Space]:
+Problems = Sequence[Problem | Space]
+"""Problems, compiled or not."""
+
+
+def compiled(problems: Problems, horizon: int, top_k: int) -> list[Space]:
     """Compile all problems before any is searched; spaces are kept."""
     if top_k < 1:
         raise ConfigError(f"top_k is {top_k}; expected at least 1.")

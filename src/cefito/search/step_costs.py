@@ -37,10 +37,9 @@ class Cheapest:
 class StepCosts:
     """Costs of sequences of T of A allowed actions: c(a) = Σ_t c_t(a_t−2, a_t−1, a_t).
 
-    Args:
-        costs: For each step the table of the cost of its action given the actions before it. The
-            last axis is the step's own action: [A], then [A, A], then at most [A, A, A]. An
-            infinite cost forbids.
+    For each step, `costs` has the table of its action's cost given the actions before it; the last
+    axis is the step's own action: [A], then [A, A], then at most [A, A, A]. An infinite cost
+    forbids.
 
     Raises:
         ConfigError: A table of another shape.
@@ -132,14 +131,9 @@ class StepCosts:
         return remaining
 
     def completions(self, prefixes: Ids, children: Children | None = None) -> Ids:
-        """Complete each prefix greedily; to the cheapest sequence, unless `children` forbids it.
+        """Complete prefixes [n, t] greedily to full sequences [n, T].
 
-        Args:
-            prefixes: Prefixes [n, t].
-            children: Which actions may follow prefixes [n, t], as [n, A]; at least one after each.
-
-        Returns:
-            Full sequences [n, T].
+        They are the cheapest, unless `children`, which must leave one action each, forbids these.
         """
         remaining = self.to_go()
         while prefixes.shape[1] < self.horizon:
@@ -152,17 +146,13 @@ class StepCosts:
     def cheapest(
         self, count: int, children: Children | None = None, *, most: int = 1 << 17
     ) -> Cheapest:
-        """Return the `count` cheapest sequences (k-best Viterbi with an exact look-ahead).
+        """Return the `count` cheapest sequences (k-best Viterbi with an exact look-ahead), or all.
 
         Prefixes are ranked by their cost plus the least cost of what can follow. Without `children`
-        some sequence attains that sum, so that at most `count` prefixes of a length can belong to
-        the cheapest sequences, and keeping `count` is exact. With `children` the sum is a lower
-        bound only; more are kept, up to `most`, until none that was dropped can matter.
-
-        Args:
-            count: Number of sequences; fewer are returned if there are fewer.
-            children: Which actions may follow prefixes [n, t], as [n, A].
-            most: Most prefixes kept.
+        (the actions that may follow prefixes) some sequence attains that sum, so that at most
+        `count` prefixes of a length can belong to the cheapest sequences, and keeping `count` is
+        exact. With `children` the sum is a lower bound only; more are kept, up to `most`, until
+        none that was dropped can matter.
         """
         remaining = self.to_go()
         width = count
@@ -173,11 +163,7 @@ class StepCosts:
             width = min(4 * width, most)
 
     def _kept(
-        self,
-        count: int,
-        width: int,
-        remaining: Sequence[Reals],
-        children: Children | None,
+        self, count: int, width: int, remaining: Sequence[Reals], children: Children | None
     ) -> Cheapest:
         prefixes, costs = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
         bound = np.inf

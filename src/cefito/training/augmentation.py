@@ -77,7 +77,7 @@ class ActionMeans:
 
     def __init__(
         self,
-        windows: Windows,  # training windows
+        windows: Windows,
         mean: Tensor,  # subtracted before normalisation [E]
         normalise: Callable[[Tensor], Tensor],  # normalises observations […, E]
         known: Tensor | None = None,

@@ -1,8 +1,7 @@
 """A checkpoint holds everything needed to resume, in one safetensors file that is replaced whole.
 
-Tensors are named `model.…`, `average.…`, `best.…` and `optimiser.<parameter>.<slot>`; the metadata
-hold the progress and a digest of everything. No generator state is stored: every epoch draws from
-generators seeded by (seed, epoch).
+Tensors are `model.…`, `average.…`, `best.…` and `optimiser.<parameter>.<slot>`. No generator state
+is stored: every epoch draws from generators seeded by (seed, epoch).
 """
 
 from __future__ import annotations
@@ -22,13 +21,7 @@ from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.settings import Record
 
-__all__ = [
-    "TrainingState",
-    "check_weights",
-    "load_checkpoint",
-    "load_weights",
-    "save_checkpoint",
-]
+__all__ = ["TrainingState", "check_weights", "load_checkpoint", "load_weights", "save_checkpoint"]
 
 _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
@@ -39,11 +32,11 @@ class TrainingState:
 
     # digest of the network, data, settings and seed; a checkpoint with another key is refused
     key: str
-    epoch: int = 0  # finished epochs
-    step: int = 0  # optimisation steps
+    epoch: int = 0
+    step: int = 0
     # best validation scores so far, compared from the left
     best: list[float] = field(default_factory=list)
-    metrics: list[str] = field(default_factory=list)  # their names
+    metrics: list[str] = field(default_factory=list)
     best_epoch: int = 0  # epoch that had them
     waited: int = 0  # validations since then
     finished: bool = False  # whether training has ended

@@ -25,9 +25,9 @@ class ClassifierLoss:
     def __init__(
         self,
         *,
-        classifier: TaskNetwork,  # the classifier to train
-        train: Windows,  # training windows
-        val: Windows,  # validation windows
+        classifier: TaskNetwork,
+        train: Windows,
+        val: Windows,
         config: ClassifierTrainingConfig,
     ) -> None:
         self.module, self.config = classifier, config

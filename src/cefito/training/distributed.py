@@ -18,8 +18,8 @@ __all__ = ["Processes", "processes"]
 class Processes:
     """The processes that train together."""
 
-    rank: int = 0  # number of this one
-    world: int = 1  # how many there are
+    rank: int = 0
+    world: int = 1
 
     @property
     def first(self) -> bool:

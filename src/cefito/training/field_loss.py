@@ -31,11 +31,11 @@ class FieldLoss:
     def __init__(
         self,
         *,
-        field: EnergyField,  # the field to train
-        train: Windows,  # training windows
+        field: EnergyField,
+        train: Windows,
         actions: Mapping[int, tuple[int, ...]],
-        config: FieldTrainingConfig,  # losses, negatives, changes of the observations
-        score: FieldScore,  # plans validation windows with a field and gives its scores
+        config: FieldTrainingConfig,
+        score: FieldScore,
         known: Tensor | None = None,
     ) -> None:
         self.module, self.config, self.score = field, config, score

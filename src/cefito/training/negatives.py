@@ -18,13 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
 from cefito.errors import SamplingError
-from cefito.settings import Settings
+from cefito.training.settings import NegativesConfig
 
-__all__ = ["ActionSets", "NegativeSampler", "NegativesConfig", "check_negatives"]
+__all__ = ["ActionSets", "NegativeSampler", "check_negatives"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,37 +34,6 @@ _DENSE = 4  # spaces of fewer than so many times the wanted number are listed, n
 FEW = 256
 """Most sequences of all tasks of which all are taken if more negatives are wanted."""
 _LISTED = 1 << 20  # most sequences that are listed
-
-
-class NegativesConfig(Settings):
-    """How many negatives of which kind."""
-
-    # N, negatives a positive; all other sequences if these are fewer and at most 256
-    count: int = Field(50, ge=1)
-    # r, the share of hard ones among those neither permuted nor edited (paper: 0.8)
-    hard: float = Field(0.8, ge=0, le=1)
-    # share of N that reorders the positive (paper: none; released CrossTask T = 3: 0.08)
-    permuted: float = Field(0.0, ge=0, le=1)
-    # share of N that changes the positive at one position (paper: none)
-    edited: float = Field(0.0, ge=0, le=1)
-    # draw the shares above as exact numbers; otherwise draw the kind of each negative with the
-    # shares as probabilities, until there are N (released code)
-    exact: bool = True
-
-    @model_validator(mode="after")
-    def _shares_fit(self) -> NegativesConfig:
-        if self.permuted + self.edited > 1:
-            raise ValueError(f"permuted {self.permuted} and edited {self.edited} together exceed 1")
-        if self.edited and not self.exact:
-            raise ValueError("edited negatives are drawn in exact shares alone; set exact = true")
-        return self
-
-    def shares(self) -> tuple[int, int, int, int]:
-        """Return the numbers of permuted, edited, hard and easy negatives; their sum is N."""
-        permuted = round(self.permuted * self.count)
-        edited = min(round(self.edited * self.count), self.count - permuted)
-        hard = round(self.hard * (self.count - permuted - edited))
-        return permuted, edited, hard, self.count - permuted - edited - hard
 
 
 @dataclass(frozen=True)
@@ -375,18 +343,15 @@ class NegativeSampler:
 
 
 def check_negatives(
-    config: NegativesConfig,  # number and kinds
-    actions: Mapping[int, Sequence[int]],  # the actions of each task
+    config: NegativesConfig,
+    actions: Mapping[int, Sequence[int]],
     *,
-    action_count: int,  # K
-    horizon: int,  # T
+    action_count: int,
+    horizon: int,
 ) -> None:
     """Refuse a number of negatives that cannot be drawn; warn if a small world has fewer."""
     sampler = NegativeSampler(
-        config=config,
-        actions=ActionSets.build(actions),
-        action_count=action_count,
-        horizon=horizon,
+        config=config, actions=ActionSets.build(actions), action_count=action_count, horizon=horizon
     )
     if sampler.config.count < config.count:
         logger.warning(
@@ -403,7 +368,7 @@ def _given(count: int, sequences: int, horizon: int) -> int:
     if sequences < 2:
         raise SamplingError(
             f"all tasks together have a single sequence of {horizon} actions: there is nothing to "
-            "learn. Annotate more actions.",
+            "learn. Annotate more actions."
         )
     if count >= sequences > FEW:
         raise SamplingError(

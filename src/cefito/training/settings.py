@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from cefito.precision import Precision
 from cefito.settings import Settings
-from cefito.training.negatives import NegativesConfig
 
 __all__ = [
     "AugmentationConfig",
@@ -29,7 +28,7 @@ class OptimiserConfig(Settings):
 
     epochs: int = Field(200, ge=1)  # most passes over the training windows
     batch_size: int = Field(128, ge=1)  # windows a step, over all processes
-    learning_rate: float = Field(5e-4, gt=0)  # step size
+    learning_rate: float = Field(5e-4, gt=0)
     weight_decay: float = Field(1e-3, ge=0)  # decoupled weight decay
     # "constant", "cosine" to zero over all epochs, or "step": times `factor` whenever `interval`
     # has passed
@@ -109,6 +108,37 @@ class LossConfig(Settings):
     reduction: Literal["mean", "violating"] = "mean"
     temperature: float = Field(1.0, gt=0)  # softmax only
     margin: MarginConfig = MarginConfig()  # triplet only
+
+
+class NegativesConfig(Settings):
+    """How many negatives of which kind."""
+
+    # N, negatives a positive; all other sequences if these are fewer and at most 256
+    count: int = Field(50, ge=1)
+    # r, the share of hard ones among those neither permuted nor edited (paper: 0.8)
+    hard: float = Field(0.8, ge=0, le=1)
+    # share of N that reorders the positive (paper: none; released CrossTask T = 3: 0.08)
+    permuted: float = Field(0.0, ge=0, le=1)
+    # share of N that changes the positive at one position (paper: none)
+    edited: float = Field(0.0, ge=0, le=1)
+    # draw the shares above as exact numbers; otherwise draw the kind of each negative with the
+    # shares as probabilities, until there are N (released code)
+    exact: bool = True
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> NegativesConfig:
+        if self.permuted + self.edited > 1:
+            raise ValueError(f"permuted {self.permuted} and edited {self.edited} together exceed 1")
+        if self.edited and not self.exact:
+            raise ValueError("edited negatives are drawn in exact shares alone; set exact = true")
+        return self
+
+    def shares(self) -> tuple[int, int, int, int]:
+        """Return the numbers of permuted, edited, hard and easy negatives; their sum is N."""
+        permuted = round(self.permuted * self.count)
+        edited = min(round(self.edited * self.count), self.count - permuted)
+        hard = round(self.hard * (self.count - permuted - edited))
+        return permuted, edited, hard, self.count - permuted - edited - hard
 
 
 class AuxiliaryConfig(Settings):

@@ -1,8 +1,6 @@
-"""The training loop of every network.
+"""The training loop of every network: optimises, averages weights, keeps the best epoch, stops.
 
-A loss consists of sums and counts, and scores itself on the validation split; the trainer
-optimises, averages weights, keeps the best epoch and stops early. A killed training can be resumed;
-on a CPU, with bit-identical weights.
+A killed training can be resumed; on a CPU, with bit-identical weights.
 """
 
 from __future__ import annotations
@@ -93,20 +91,8 @@ def train(
 ) -> TrainingResult:
     """Train the module of a loss in place; it ends with the weights of the best validated epoch.
 
-    Args:
-        loss: What to train; its module's weights are already drawn.
-        optimiser: AdamW settings.
-        ema: Weight averaging.
-        stopping: Validation and early stopping.
-        seed: Seed of batches, negatives, noise.
-        key: Everything that determines the result; a checkpoint with another key is refused.
-        precision: Precision of matrix products; weights, optimiser and losses are float32.
-        folder: Folder of checkpoint and metrics; an existing checkpoint is resumed. None to keep
-            nothing.
-        label: Label of the progress bar.
-        progress: Shows progress.
-        group: The processes that train together.
-        tracker: Name of the tracker that shows the metrics, as in `TRACKERS`.
+    An existing checkpoint in the folder is resumed; one with another `key`, which holds everything
+    that determines the result, is refused.
 
     Raises:
         ConfigError: No such tracker, or it is not installed.

@@ -9,13 +9,7 @@ import torch
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners.cefito.hypotheses import (
-    Hypotheses,
-    Hypothesis,
-    TaskSpaces,
-    merged,
-    no_plans,
-)
+from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis, TaskSpaces, merged, no_plans
 from cefito.planners.cefito.weights import NOTHING_FITTED, PAPER, ObjectiveFit, Weights
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.network import ChainNetwork
@@ -215,10 +209,7 @@ def test_no_weight_at_all():
     """An energy that says nothing is still divided by something; a guide of no terms is flat."""
     hypotheses = make(fitted=ObjectiveFit(guide=Weights(0.0)))
     (problem,) = problems_of(
-        hypotheses,
-        queries(),
-        hypotheses.of(queries(1), 1),
-        weights=Weights(energy=0.0, chain=1.0),
+        hypotheses, queries(), hypotheses.of(queries(1), 1), weights=Weights(energy=0.0, chain=1.0)
     )
     assert 0 < problem.objective.temperature < math.inf
     assert problem.objective.score(np.array([1000.0]), 1.0) == pytest.approx(1.0, abs=1e-4)
@@ -263,11 +254,7 @@ def test_constraints_go_into_every_problem():
     constraints = Constraints(forbidden=(2,))
     hypotheses = make()
     problems = problems_of(
-        hypotheses,
-        queries(),
-        hypotheses.of(queries(), 2),
-        weights=PAPER,
-        constraints=constraints,
+        hypotheses, queries(), hypotheses.of(queries(), 2), weights=PAPER, constraints=constraints
     )
     assert [problem.constraints for problem in problems] == [constraints] * 4
 

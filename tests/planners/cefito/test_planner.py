@@ -16,8 +16,8 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.field import IncrementalField
-from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis
-from cefito.planners.cefito.planner import _TOGETHER, CefitoPlanner
+from cefito.planners.cefito.hypotheses import _TOGETHER, Hypotheses, Hypothesis, searched_together
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.posterior import COMPARED
 from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.cefito.weights import Weights
@@ -555,11 +555,7 @@ def test_the_likelihood_leaves_the_energy_out(weighted, splits):
     queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(0, 40, 10))
     evidence = chosen.chain.evidence(queries)
     problems = chosen.hypotheses.problems(
-        queries,
-        chosen.hypotheses.of(queries, 1),
-        evidence,
-        horizon=3,
-        weights=chosen.weights,
+        queries, chosen.hypotheses.of(queries, 1), evidence, horizon=3, weights=chosen.weights
     )
     for plans, one in zip(chosen.plan(queries, 3), problems, strict=True):
         np.testing.assert_allclose(
@@ -806,7 +802,7 @@ def test_stopping_before_anything(planner, splits, monkeypatch):
 
 def test_stopping_on_the_way(weighted, splits, monkeypatch):
     """Queries whose tasks were not all searched have plans that are not exact, or none."""
-    monkeypatch.setattr("cefito.planners.cefito.planner._TOGETHER", 1)
+    monkeypatch.setattr("cefito.planners.cefito.hypotheses._TOGETHER", 1)
     queries, _ = ambiguous(weighted, splits)
     several = using(weighted, objective="fitted", tasks=2)
     whole = several.plan(queries, 3)
@@ -845,7 +841,7 @@ def test_problems_are_made_when_they_are_searched_without_any_difference(
 ):
     """To the bit what plans come of problems that are all made before the first is searched."""
     queries = Queries.from_windows(splits["test"]).subset(range(40))
-    monkeypatch.setattr("cefito.planners.cefito.planner._TOGETHER", 16)
+    monkeypatch.setattr("cefito.planners.cefito.hypotheses._TOGETHER", 16)
     made, problems = [], Hypotheses.problems
 
     def counted(self, queries, batch, *more, **settings):
@@ -919,11 +915,11 @@ def test_tasks_with_large_tables_share_no_batch(planner, monkeypatch):
         Hypothesis(query=row, task=task, log_probability=0.0)
         for row, task in enumerate([0, 0, 0, 1, 1, 2])
     ]
-    assert planner._together(hypotheses) == 64
+    assert searched_together(hypotheses, planner.space, planner.prior, planner.horizon) == 64
     size = len(planner.space.actions[1])
     monkeypatch.setattr(
-        "cefito.planners.cefito.planner._TABLES_MIB", planner.prior.table_bytes(size) / 2**20
+        "cefito.planners.cefito.hypotheses._TABLES_MIB", planner.prior.table_bytes(size) / 2**20
     )
-    assert planner._together(hypotheses) == 5
-    monkeypatch.setattr("cefito.planners.cefito.planner._TABLES_MIB", 0)
-    assert planner._together(hypotheses) == 3
+    assert searched_together(hypotheses, planner.space, planner.prior, planner.horizon) == 5
+    monkeypatch.setattr("cefito.planners.cefito.hypotheses._TABLES_MIB", 0)
+    assert searched_together(hypotheses, planner.space, planner.prior, planner.horizon) == 3

@@ -79,12 +79,7 @@ def test_long_horizons_stay_within_the_bound(horizon, distinct, monkeypatch, cap
     if guided:
         assert caplog.messages[0].startswith("validation: 4 of 4 windows have more than 10,000")
     scores = plan_scores(
-        field,
-        Processes(),
-        problems=problems,
-        actual=actual,
-        memory_mib=64,
-        candidates=candidates,
+        field, Processes(), problems=problems, actual=actual, memory_mib=64, candidates=candidates
     )
     assert len(searched) == (0 if guided else 4)
     assert all(len(problem.actions) ** horizon <= candidates for problem in searched)

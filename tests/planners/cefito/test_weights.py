@@ -1,10 +1,4 @@
-from cefito.planners.cefito.weights import (
-    NOTHING_FITTED,
-    OBJECTIVES,
-    PAPER,
-    TERMS,
-    Weights,
-)
+from cefito.planners.cefito.weights import NOTHING_FITTED, OBJECTIVES, PAPER, TERMS, Weights
 
 
 def test_the_paper_is_the_energy_alone():

@@ -11,12 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.planners.crf.inference import (
-    SequenceScores,
-    average,
-    fit_confidence,
-    fit_temperature,
-)
+from cefito.planners.crf.inference import SequenceScores, average, fit_confidence, fit_temperature
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates, smoothed_transitions

@@ -1,10 +1,8 @@
 """Conversion between planners and the checkpoints of the paper's authors.
 
-A checkpoint is a dictionary that `torch.save` wrote. The entry `ema` of an energy field (averaged
-weights, which the authors evaluate) and the entry `model` of a task classifier hold the tensors by
-their names. Names and shapes must be exactly those of the paper's networks: D = 384, four blocks of
-six heads. Observation size, horizon, number of actions and width of the action text follow from the
-shapes. Text embeddings of the actions are not in a checkpoint.
+A checkpoint is a dictionary that `torch.save` wrote; `ema` of an energy field (averaged weights,
+which the authors evaluate) and `model` of a task classifier hold the tensors. Names and shapes must
+be exactly those of the paper's networks: D = 384, four blocks of six heads.
 """
 
 from __future__ import annotations

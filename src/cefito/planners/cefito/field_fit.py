@@ -39,12 +39,12 @@ _STREAM, _COMPONENTS = 3, 10  # streams of the seed: weights, and seeds of furth
 
 
 def fit_field(
-    train: Windows,  # training windows
-    val: Windows,  # validation windows
+    train: Windows,
+    val: Windows,
     *,
-    space: ActionSpace,  # actions of each task
-    settings: CefitoSettings,  # all settings
-    seed: int,  # seed of the first component; the seeds of others are derived from it
+    space: ActionSpace,
+    settings: CefitoSettings,
+    seed: int,
     context: TrainingContext,
     start: EnergyField | CompositeField | None = None,
 ) -> tuple[EnergyField | CompositeField, dict[str, TrainingResult]]:
@@ -92,11 +92,7 @@ def fit_field(
 
 def field_size(config: FieldConfig, shape: Shape) -> int:
     """Return the number of parameters of a field for data of a shape."""
-    widths = {
-        "observed": shape.observation_dim,
-        "text": shape.text_dim,
-        "auto": shape.text_dim,
-    }
+    widths = {"observed": shape.observation_dim, "text": shape.text_dim, "auto": shape.text_dim}
     width = widths.get(config.action_encoding, 0)
     field = make_field(
         config=config,

@@ -1,8 +1,7 @@
 """Fitting the weights of the objective on validation windows.
 
-The calibrated chain always has weight 1. The prior, and then the energy, are added only if they
-improve plans of held-out videos; their weights are shrunk towards zero. If a term is added, the
-score is divided by a temperature that calibrates the probabilities of plans.
+The calibrated chain has weight 1. The prior, and then the energy, are added only if they improve
+plans of held-out videos; the score is then divided by a temperature that calibrates probabilities.
 """
 
 from __future__ import annotations
@@ -88,13 +87,13 @@ class _Candidates:
 
 
 def fit_objective(
-    chain: ChainModel,  # the trained chain
-    field: Field,  # the trained field
-    prior: NGramPrior,  # prior over sequences
-    val: Windows,  # validation windows
+    chain: ChainModel,
+    field: Field,
+    prior: NGramPrior,
+    val: Windows,
     *,
     windows: int,  # size of the sample of validation windows; 0 for all
-    progress: Progress = silent,  # shows progress, window by window
+    progress: Progress = silent,
 ) -> ObjectiveFit:
     """Fit the weights of all objectives, and choose the number of tasks.
 
@@ -166,9 +165,7 @@ def _temperature(candidates: _Candidates, columns: Sequence[int]) -> float:
         return np.asarray(np.exp(log_mass + top - np.logaddexp.reduce(heated, axis=1)))
 
     return confident_temperature(
-        sure,
-        candidates.correct_at(best[:, 0]) == 1,
-        videos=len(np.unique(candidates.videos)),
+        sure, candidates.correct_at(best[:, 0]) == 1, videos=len(np.unique(candidates.videos))
     )
 
 

@@ -31,19 +31,23 @@ __all__ = [
     "TaskSpaces",
     "merged",
     "no_plans",
+    "searched_together",
 ]
 
 _PLAUSIBLE = np.log(1e-3)
 """Least log-probability of a task that is searched besides the likeliest."""
 _PRIOR = Weights(energy=0.0, prior=1.0)
+# most problems searched at once; fewer if they have more candidates, so that progress is visible,
+# or if the prior's tables of their tasks take more MiB
+_TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """A task that a query may belong to."""
 
-    query: int  # number of the query
-    task: int  # the task
+    query: int
+    task: int
     log_probability: float  # of the task given the observations; 0 if the task is given
 
 
@@ -75,8 +79,8 @@ class TaskProbabilities(Protocol):
 class Hypotheses:
     """Makes the problems of queries."""
 
-    space: ActionSpace  # actions of each task
-    prior: NGramPrior  # prior over sequences
+    space: ActionSpace
+    prior: NGramPrior
     sequences: SequenceModel  # model of the probabilities of sequences
     # model of the probabilities of tasks; None for the model of sequences
     task_model: TaskProbabilities | None
@@ -114,13 +118,13 @@ class Hypotheses:
 
     def problems(
         self,
-        queries: Queries,  # observations
-        hypotheses: Sequence[Hypothesis],  # tasks of these queries
-        evidence: SequenceEvidence,  # evidence of the sequences' model for the queries
+        queries: Queries,
+        hypotheses: Sequence[Hypothesis],
+        evidence: SequenceEvidence,
         *,
-        horizon: int,  # T
-        weights: Weights,  # weights of the objective
-        constraints: Constraints = UNCONSTRAINED,  # constraints that every plan must satisfy
+        horizon: int,
+        weights: Weights,
+        constraints: Constraints = UNCONSTRAINED,
         pruning: int | None = None,
     ) -> list[Problem]:
         """Return the problem of each hypothesis.
@@ -220,11 +224,11 @@ class TaskSpaces:
     def __init__(
         self,
         *,
-        space: ActionSpace,  # actions of each task
-        prior: NGramPrior,  # prior over sequences
-        taxonomy: Taxonomy,  # names of the tasks, for messages
-        horizon: int,  # T
-        constraints: Constraints = UNCONSTRAINED,  # constraints that every plan must satisfy
+        space: ActionSpace,
+        prior: NGramPrior,
+        taxonomy: Taxonomy,
+        horizon: int,
+        constraints: Constraints = UNCONSTRAINED,
         pruning: int | None = None,  # number of unseen transitions allowed; None allows all
     ) -> None:
         self.space, self.prior, self.taxonomy = space, prior, taxonomy
@@ -284,3 +288,17 @@ def _others(count: int) -> str:
     if count == 1:
         return " The next likely task cannot satisfy it either."
     return f" The next {count} likely tasks cannot satisfy it either."
+
+
+def searched_together(
+    hypotheses: Sequence[Hypothesis], space: ActionSpace, prior: NGramPrior, horizon: int
+) -> int:
+    """Return how many of these, ordered by task, are searched together."""
+    sizes = {one.task: len(space.actions[one.task]) for one in hypotheses[:_TOGETHER]}
+    most: int = max(1, min(_TOGETHER, _CANDIDATES // sizes[hypotheses[0].task] ** horizon))
+    room = _TABLES_MIB * 2**20
+    for task, size in list(sizes.items())[1:]:
+        room -= prior.table_bytes(size)
+        if room < 0:
+            return min(most, [one.task for one in hypotheses].index(task))
+    return most

@@ -1,9 +1,7 @@
 """A conditional logistic model of the truth among candidates, with selection of terms.
 
 p(i) = exp(o_i + w · x_i) / Σ_j exp(o_j + w · x_j) over the candidates of a query, with offsets o
-and features x for which higher is better (minus an energy, a log-probability). An optional term
-keeps weight zero unless the held-out log-likelihood, cross-fitted by video, improves by more than
-one standard error.
+and features x for which higher is better (minus an energy, a log-probability).
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class Comparison:
     # held-out log-likelihood gained per query by the optional terms, cross-fitted by video
     gain: float
     error: float  # its standard error, with whole videos as units
-    folds: int  # number of folds
+    folds: int
 
 
 @dataclass(frozen=True)
@@ -206,7 +204,7 @@ def fit_weights(
     *,
     videos: Sequence[int] | None = None,
     offsets: Sequence[Reals] | None = None,
-    ridge: float = 1.0,  # strength of the shrinkage
+    ridge: float = 1.0,
 ) -> Fit:
     """Fit non-negative weights by maximum penalised likelihood.
 
@@ -222,15 +220,15 @@ def fit_weights(
 
 
 def choose_terms(
-    features: Sequence[Reals],  # as in `fit_weights`
-    truth: Sequence[int],  # as in `fit_weights`
+    features: Sequence[Reals],
+    truth: Sequence[int],
     *,
     videos: Sequence[int],  # video of each query, the unit of folds and errors
     earn: Sequence[int],
-    offsets: Sequence[Reals] | None = None,  # as in `fit_weights`
+    offsets: Sequence[Reals] | None = None,
     ridge: float = 1.0,  # as in `fit_weights`; in a fold as on the whole
     folds: int = 5,  # most folds; at most one for each video
-    seed: int = 0,  # seed of the folds
+    seed: int = 0,
     errors: float = 1.0,  # standard errors that the gain must exceed
 ) -> Comparison:
     """Fit weights, and keep optional terms only if they improve held-out videos."""

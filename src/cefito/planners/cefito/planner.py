@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,7 @@ from numpy.typing import NDArray
 from cefito.data.action_space import ActionSpace, action_space, extended_space
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
-from cefito.field.composite_field import (
-    CompositeField,
-    IncrementalComposite,
-    incremental_field,
-    parameter_count,
-)
+from cefito.field.composite_field import CompositeField, IncrementalComposite, parameter_count
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.planners.base import (
@@ -34,20 +28,16 @@ from cefito.planners.base import (
     check_queries,
     summary_line,
 )
-from cefito.planners.cefito.field_fit import (
-    FIELD,
-    field_size,
-    fit_field,
-    further_vectors,
-)
+from cefito.planners.cefito.field_fit import FIELD, field_size, further_vectors
 from cefito.planners.cefito.files import read_planner, write_planner
-from cefito.planners.cefito.fitting import fit_objective
+from cefito.planners.cefito.fit import fit_parts, warn_fallback
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
     Hypothesis,
     TaskSpaces,
     merged,
     no_plans,
+    searched_together,
 )
 from cefito.planners.cefito.null_models import NoTaskModel, UniformSequenceModel, check_settings
 from cefito.planners.cefito.posterior import COMPARED, Posterior
@@ -63,33 +53,16 @@ from cefito.search.k_best import KBestSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, make_search
-from cefito.training.negatives import check_negatives
-from cefito.training.trainer import TrainingResult
 
 __all__ = ["CefitoPlanner"]
 
-logger = logging.getLogger(__name__)
-# most problems searched at once; fewer if they have more candidates, so that progress is visible,
-# or if the prior's tables of their tasks take more MiB
-_TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
-_CHEAP = 1e9  # operations below which the tasks of a query need not be predicted
+_CHEAP = 1e9  # operations (a tenth of a second) below which tasks need not be predicted
 _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiples
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CefitoPlanner:
-    """The paper's planner: task classifier, energy field and search, and what goes beyond it.
-
-    Attributes:
-        settings: All of its settings.
-        taxonomy: Tasks and actions.
-        space: Actions of each task.
-        incremental: The trained energy field, as searches walk it.
-        prior: Prior over sequences.
-        fitted: Weights of the objectives, as fitted.
-        chain: Model of sequences and tasks; None for an imported run.
-        task_model: Task classifier, if the settings choose one.
-    """
+    """The paper's planner: task classifier, energy field and search, and what goes beyond it."""
 
     abilities: ClassVar[Abilities] = Abilities(
         constraints=True, search=True, probabilities=True, finetuning=True
@@ -97,12 +70,12 @@ class CefitoPlanner:
     name: ClassVar[str] = "CEFITO"
     settings: CefitoSettings
     taxonomy: Taxonomy
-    space: ActionSpace
-    incremental: IncrementalField | IncrementalComposite
-    prior: NGramPrior
-    fitted: ObjectiveFit = NOTHING_FITTED
-    chain: ChainModel | None = None
-    task_model: TaskModel | None = None
+    space: ActionSpace  # actions of each task
+    incremental: IncrementalField | IncrementalComposite  # the trained field, as searches walk it
+    prior: NGramPrior  # over sequences
+    fitted: ObjectiveFit = NOTHING_FITTED  # weights of the objectives
+    chain: ChainModel | None = None  # None for an imported run
+    task_model: TaskModel | None = None  # task classifier, if the settings choose one
 
     def __repr__(self) -> str:
         return summary_line(self)
@@ -128,15 +101,8 @@ class CefitoPlanner:
         """Train the networks, fit the prior and the weights of the objective.
 
         The networks keep the epoch that does best on the validation windows; the weights are fitted
-        on these.
-
-        Args:
-            train: Training windows.
-            val: Validation windows.
-            settings: All settings.
-            seed: Seed of everything drawn.
-            context: Device and folder; checkpoints and metrics are in `classifier/`, `chain/`,
-                `field/` and, for further components of the field, `field-backward/` etc.
+        on these. Checkpoints and metrics are in the folders `classifier/`, `chain/`, `field/` and,
+        for further components of the field, `field-backward/` etc.
 
         Raises:
             SamplingError: Too few sequences for the configured negatives.
@@ -161,8 +127,6 @@ class CefitoPlanner:
 
         Raises:
             ConfigError: New actions need text embeddings that the windows do not have.
-            SamplingError: Too few sequences for the configured negatives.
-            RunError: A checkpoint in the folder belongs to another training.
         """
         further_vectors(train, self.field)  # refuses before any network is trained
         space = extended_space(
@@ -178,77 +142,12 @@ class CefitoPlanner:
         train: Windows,
         val: Windows,
         space: ActionSpace,
-        *,
-        settings: CefitoSettings,
-        seed: int,
-        context: TrainingContext,
         start: Self | None = None,
+        **given: Any,
     ) -> Fitted[Self]:
-        _warn_fallback(space, train.taxonomy)
-        check_negatives(  # before anything is trained
-            settings.training.negatives,
-            dict(enumerate(space.actions)),
-            action_count=len(train.taxonomy.actions),
-            horizon=train.horizon,
-        )
-        trainings: dict[str, TrainingResult] = {}
-        task_model = None
-        if settings.search.task_model == "classifier":
-            task_model, trainings[TaskModel.title] = TaskModel.fit(
-                train,
-                val,
-                settings=settings,
-                seed=seed,
-                context=context,
-                start=start.task_model if start else None,
-            )
-        chain, chain_results = ChainModel.fit(
-            train,
-            val,
-            space=space,
-            settings=settings,
-            seed=seed,
-            context=context,
-            start=start.chain if start else None,
-        )
-        field, field_results = fit_field(
-            train,
-            val,
-            space=space,
-            settings=settings,
-            seed=seed,
-            context=context,
-            start=start.field if start else None,
-        )
-        prior = NGramPrior.tuned(
-            train.actions,
-            train.tasks,
-            action_count=len(train.taxonomy.actions),
-            actions=space.actions,
-            val_sequences=val.actions,
-            val_tasks=val.tasks,
-            known=start.prior if start else None,
-        )
-        incremental = incremental_field(field)
-        fitted = fit_objective(
-            chain,
-            incremental,
-            prior,
-            val,
-            windows=settings.search.fitting_windows,
-            progress=context.progress,
-        )
-        planner = cls(
-            settings=settings,
-            taxonomy=train.taxonomy,
-            space=space,
-            incremental=incremental,
-            prior=prior,
-            fitted=fitted,
-            chain=chain,
-            task_model=task_model,
-        )
-        return Fitted(planner, {**trainings, **chain_results, **field_results})
+        warn_fallback(space, train.taxonomy)
+        parts, trainings = fit_parts(train, val, space, start=vars(start) if start else {}, **given)
+        return Fitted(cls(**parts), trainings)
 
     @classmethod
     def load(
@@ -260,16 +159,11 @@ class CefitoPlanner:
     ) -> Self:
         """Load the planner that was saved in a folder.
 
-        Args:
-            folder: The folder.
-            settings: Not used: the folder holds the settings.
-            context: Device.
-
         Raises:
             RunError: Missing or damaged files.
         """
         planner = cls(**read_planner(Path(folder), device=context.device))
-        _warn_fallback(planner.space, planner.taxonomy)
+        warn_fallback(planner.space, planner.taxonomy)
         return planner
 
     def save(self, folder: Path | str) -> None:
@@ -368,11 +262,7 @@ class CefitoPlanner:
     def most_operations(
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
     ) -> NDArray[np.float64]:
-        """Return the most floating-point operations that the search of each query may take [N].
-
-        The tasks to search are only predicted if some choice of them could take more than a tenth
-        of a second.
-        """
+        """Return the most floating-point operations that the search of each query may take [N]."""
         search, wanted = self._search(), max(top_k, COMPARED) if self.probable else top_k
         known: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
@@ -404,20 +294,11 @@ class CefitoPlanner:
     ) -> list[Plans]:
         """Return the best sequences among the likeliest tasks of each query.
 
-        Queries are processed in blocks, and their problems made when they are searched, so that
-        only observations and plans take memory for all queries.
-
-        Args:
-            queries: Observations, perhaps with tasks.
-            top_k: Plans of each query; fewer if there are fewer sequences.
-            constraints: Constraints that every plan must satisfy.
-            stop: Polled during the search; once it returns True, the best plans so far are
-                returned.
-            progress: Shows progress.
+        Queries are processed in blocks, so that only observations and plans take memory for all.
+        Once `stop` returns True, the best plans so far are returned.
 
         Raises:
-            RunError: Observations of another dimension, or no task given and no classifier to
-                predict it.
+            RunError: Observations of another dimension, or no task given and none predicted.
             DataError: Unknown tasks.
             ConfigError: No sequence of any likely task satisfies the constraints, or settings that
                 need training windows which an imported run does not have.
@@ -466,7 +347,7 @@ class CefitoPlanner:
         first: int = 0,
     ) -> list[Plans]:
         """Search the likely tasks of a block in batches, and merge the plans of each query."""
-        hypotheses = self.hypotheses
+        hypotheses, search = self.hypotheses, self._search()
         evidence = hypotheses.sequences.evidence(queries)
         tasks = spaces.possible(hypotheses.of(queries, self.tasks, evidence))
         posterior = None
@@ -479,7 +360,6 @@ class CefitoPlanner:
             )
         wanted = top_k if posterior is None or posterior.exact else max(top_k, COMPARED)
         parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
-        search = self._search()
         share = len(queries) / max(1, len(tasks))  # progress of one task, in queries
 
         def advanced(count: float = 1) -> None:
@@ -488,7 +368,7 @@ class CefitoPlanner:
         watch = Watch(advance=advanced, stop=stop) if stop else Watch(advance=advanced)
         left = sorted(tasks, key=lambda one: one.task)  # a task's queries share tables
         while left and not (stop and stop()):
-            together = self._together(left)
+            together = searched_together(left, self.space, self.prior, self.horizon)
             batch, left = left[:together], left[together:]
             problems = hypotheses.problems(
                 queries,
@@ -505,43 +385,16 @@ class CefitoPlanner:
                 check_finite(part, first + one.query)
                 parts[one.query].append((one, part))
         missed = {one.query for one in left}  # stopped before all their tasks were searched
-        best = [merged(part, top_k) if part else no_plans(self.horizon) for part in parts]
-        if posterior is not None:
-            best = [
-                posterior.weighed(query, plans, part)
-                for query, (plans, part) in enumerate(zip(best, parts, strict=True))
-            ]
-        return [
-            replace(plans, exact=plans.exact and query not in missed)
-            for query, plans in enumerate(best)
-        ]
+        answers = []
+        for query, part in enumerate(parts):
+            plans = merged(part, top_k) if part else no_plans(self.horizon)
+            if posterior is not None:
+                plans = posterior.weighed(query, plans, part)
+            answers.append(replace(plans, exact=plans.exact and query not in missed))
+        return answers
 
     def _search(self) -> Search:
         """Return the search; without the energy, the best sequences are listed exactly."""
         if self.weights.energy:
             return make_search(self.settings.search)
         return KBestSearch(memory_mib=self.settings.search.memory_mib)
-
-    def _together(self, hypotheses: Sequence[Hypothesis]) -> int:
-        """Return how many of these, ordered by task, are searched together."""
-        sizes = {one.task: len(self.space.actions[one.task]) for one in hypotheses[:_TOGETHER]}
-        most: int = max(1, min(_TOGETHER, _CANDIDATES // sizes[hypotheses[0].task] ** self.horizon))
-        room = _TABLES_MIB * 2**20
-        for task, size in list(sizes.items())[1:]:
-            room -= self.prior.table_bytes(size)
-            if room < 0:
-                return min(most, [one.task for one in hypotheses].index(task))
-        return most
-
-
-def _warn_fallback(space: ActionSpace, taxonomy: Taxonomy) -> None:
-    if not space.fallback:
-        return
-    names = [f"{task} ('{taxonomy.tasks[task].name}')" for task in space.fallback[:3]]
-    logger.warning(
-        "tasks without training windows, which may use all actions that the taxonomy lists for "
-        "them: %d, %s%s",
-        len(space.fallback),
-        ", ".join(names),
-        ", …" if len(space.fallback) > len(names) else "",
-    )

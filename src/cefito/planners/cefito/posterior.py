@@ -43,16 +43,16 @@ class Posterior:
     # log Σ q(sequence)^power p(task)^task over all sequences and tasks [N]
     log_total: NDArray[np.float64]
     exact: bool  # whether probabilities do not depend on the search
-    constrained: bool  # whether plans must satisfy constraints
+    constrained: bool
 
     @classmethod
     def make(
         cls,
-        evidence: ChainEvidence,  # the chain of the queries
+        evidence: ChainEvidence,
         log_tasks: NDArray[np.float64],  # log-probability of each task [N, C]
         weights: Weights,  # weights of the objective, the task's as if all tasks were searched
         *,
-        constrained: bool,  # whether plans must satisfy constraints
+        constrained: bool,
     ) -> Self:
         """Make the posterior of some queries under an objective."""
         alone = not weights.energy and not weights.prior

@@ -85,13 +85,13 @@ def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -
 
 def plan_scores(
     field: EnergyField,
-    group: Processes,  # the processes that share the problems
+    group: Processes,
     *,
-    problems: Sequence[Problem],  # validation problems
+    problems: Sequence[Problem],
     actual: NDArray[np.int64],  # their true sequences [N, T]
-    memory_mib: float,  # memory bound of the search
-    candidates: int,  # most candidates of a problem
-    screening: Screening = "off",  # whether to screen in lower precision
+    memory_mib: float,
+    candidates: int,
+    screening: Screening = "off",
 ) -> Mapping[str, float]:
     """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
     rows = group.share(torch.arange(len(problems))).tolist()

@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 
 from cefito.planners.base import Evidence
 
-__all__ = [
-    "NOTHING_FITTED",
-    "OBJECTIVES",
-    "PAPER",
-    "TERMS",
-    "Evidence",
-    "ObjectiveFit",
-    "Weights",
-]
+__all__ = ["NOTHING_FITTED", "OBJECTIVES", "PAPER", "TERMS", "Evidence", "ObjectiveFit", "Weights"]
 
 TERMS = ("energy", "prior", "chain", "task")
 OBJECTIVES = {"energy": ("energy", "task"), "prior": ("energy", "prior", "task"), "fitted": TERMS}

@@ -27,7 +27,7 @@ _CHUNK = 2**22  # size of the largest intermediate array of decoding
 class SequenceScores:
     """Scores of all sequences of B queries, with exact inference."""
 
-    states: TaskStates  # the states
+    states: TaskStates
     emissions: Tensor  # e, the score of each state at each step [B, T, S]; −∞ forbids
     # w, the score of each transition within a task, from axis 1 to axis 2, [C, A, A]; −∞ forbids.
     # Places without a state are ignored
@@ -259,13 +259,13 @@ def fit_temperature(
 
 
 def fit_confidence(
-    chain: SequenceScores,  # scores of validation queries
+    chain: SequenceScores,
     states: Tensor,  # true states [B, T]
     actions: Tensor,  # true actions [B, T]
     *,
-    videos: int,  # number of videos of the queries
-    lowest: float = 0.25,  # lower bound
-    highest: float = 8.0,  # upper bound
+    videos: int,
+    lowest: float = 0.25,
+    highest: float = 8.0,
 ) -> float:
     """Return the temperature that calibrates the probability of the best sequence.
 

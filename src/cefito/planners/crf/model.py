@@ -43,19 +43,19 @@ class ChainModel:
 
     title: ClassVar[str] = "chain"
     file: ClassVar[str] = "chain.safetensors"
-    networks: tuple[ChainNetwork, ...]  # the members
+    networks: tuple[ChainNetwork, ...]
     # divides their mean scores; calibrates the best sequence's probability on validation windows
     temperature: float
 
     @classmethod
     def fit(
         cls,
-        train: Windows,  # training windows
-        val: Windows,  # validation windows
+        train: Windows,
+        val: Windows,
         *,
-        space: ActionSpace,  # actions of each task
-        settings: ChainSettings,  # the network and how it is trained
-        seed: int,  # seed of the first member; the seeds of others are derived from it
+        space: ActionSpace,
+        settings: ChainSettings,
+        seed: int,
         context: TrainingContext,
         start: Self | None = None,
     ) -> tuple[Self, dict[str, TrainingResult]]:
@@ -226,7 +226,7 @@ def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:
 class ChainEvidence:
     """Scores of some queries under a chain."""
 
-    scores: SequenceScores  # scores of all sequences
+    scores: SequenceScores
     sums: NDArray[np.float64]  # log Σ exp(score) over the sequences of each task [N, C]
 
     def log_tasks(self) -> NDArray[np.float64]:

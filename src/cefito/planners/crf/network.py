@@ -20,7 +20,7 @@ __all__ = ["ChainNetwork", "Outputs"]
 class Outputs:
     """Outputs of the network for B queries."""
 
-    scores: SequenceScores  # scores of all sequences
+    scores: SequenceScores
     first: Tensor  # logits of the first state, read from the initial observation alone, [B, S]
     last: Tensor  # logits of the last state, read from the goal alone, [B, S]
 
@@ -39,10 +39,10 @@ class ChainNetwork(nn.Module):
     def __init__(
         self,
         *,
-        config: ChainConfig,  # settings
-        states: TaskStates,  # the states
-        observation_dim: int,  # E
-        horizon: int,  # T
+        config: ChainConfig,
+        states: TaskStates,
+        observation_dim: int,
+        horizon: int,
         transitions: Tensor | None = None,
     ) -> None:
         # transitions: logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`

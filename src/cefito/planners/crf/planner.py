@@ -53,7 +53,7 @@ class ChainPlanner(BasePlanner):
         constraints=True, probabilities=True, finetuning=True
     )
     name = "chain"
-    model: ChainModel  # the trained chain
+    model: ChainModel
 
     @classmethod
     def fit(
@@ -199,13 +199,13 @@ class ChainPlanner(BasePlanner):
 
     def _constrained(
         self,
-        scores: SequenceScores,  # scores of all queries
+        scores: SequenceScores,
         sums: Tensor,  # log Σ exp(score) over the sequences of each task [C]
         total: float,  # the same over all sequences that probabilities are shares of
-        queries: Queries,  # all queries
-        row: int,  # number of the query
-        top_k: int,  # plans wanted
-        constraints: Constraints,  # constraints that every plan must satisfy
+        queries: Queries,
+        row: int,
+        top_k: int,
+        constraints: Constraints,
     ) -> Plans:
         """Return the likeliest allowed sequences of one query, searched task by task."""
         states, refusals = scores.states, []

@@ -82,10 +82,10 @@ class TaskStates:
 
 
 def smoothed_transitions(
-    states: TaskStates,  # the states
+    states: TaskStates,
     sequences: NDArray[np.integer[Any]] | Tensor,  # actions of training windows [N, T]
     tasks: NDArray[np.integer[Any]] | Tensor,  # their tasks [N]
-    smoothing: float = 0.2,  # added to each count
+    smoothing: float = 0.2,
 ) -> Tensor:
     """Return log p(b | a, task) of smoothed counts of training windows."""
     # returns float32 [C, A, A]: log((n(a, b) + s) / (n(a) + s·|A|)); 0 at places without a state
