@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
-from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.field.distances import DISTANCES
-from cefito.search import Problem, make_search
-from cefito.search.settings import SearchConfig
-from cefito.settings import validated
 
 SMALL = {"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, "init": "fan_in"}
 TOY = "toy"
@@ -71,29 +66,3 @@ def test_all_evaluations_agree_and_the_distance_is_in_the_energy(distance):
         prefixes = incremental.extend(prefixes, actions)
     walked = incremental.leaf_energy(prefixes, actions).view(2, 125)
     torch.testing.assert_close(walked, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_it_can_be_searched(distance):
-    """The order of sequences is that of the squared distance, whatever the distance."""
-    generator = np.random.default_rng(0)
-    problems = [
-        Problem(initial=initial, goal=goal, actions=(0, 1, 3, 4))
-        for initial, goal in generator.normal(size=(3, 2, 24)).astype(np.float32)
-    ]
-    found, plain = (
-        make_search(SearchConfig(method="exhaustive")).search(
-            IncrementalField(make(name)), problems, 5
-        )
-        for name in (distance, "mean_square")
-    )
-    for plans, others in zip(found, plain, strict=True):
-        assert plans.exact
-        assert np.array_equal(plans.actions, others.actions)
-
-
-def test_an_unknown_distance():
-    with pytest.raises(
-        ConfigError, match="unknown distance 'cosine'; expected one of l2, mean_square"
-    ) as caught:
-        validated(FieldConfig, {"distance": "cosine"}, place="field")
-    assert caught.value.setting == "distance"

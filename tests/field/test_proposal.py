@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from cefito.field.predictor import Dropout
 from cefito.field.proposal import ProposalNetwork
@@ -88,11 +87,3 @@ def test_dropout_is_repeated_by_its_generator():
     )
     assert torch.equal(one, other)
     assert not torch.allclose(one, plain)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"hidden": (0, 4)}, {"hidden": (4,)}, {"action_dim": 0}, {"dropout": 1.0}]
-)
-def test_settings_that_cannot_be(settings):
-    with pytest.raises(ValidationError):
-        ProposalConfig(**settings)

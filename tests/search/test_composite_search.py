@@ -156,15 +156,6 @@ def test_stopping(patience, screening, sparse):
         assert listed(plans) == sorted(listed(plans))
 
 
-def test_a_part_that_diverged():
-    for value in (float("inf"), float("nan")):
-        dummy = DummyComposite(2, "b", "f")
-        dummy.components()[1].energies.function = lambda *_, own=value: own
-        (plans,) = ExhaustiveSearch().search(dummy, [problem(0, range(4))], 3)
-        assert plans.energies.tolist() == [np.inf] * 3
-        assert plans.actions.tolist() == [[0, 0], [0, 1], [0, 2]]
-
-
 def test_screening_rescores_by_all_components(monkeypatch):
     monkeypatch.setattr(module, "KEPT", 200)
     monkeypatch.setattr(module, "sample_size", lambda _: 40)

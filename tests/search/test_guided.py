@@ -246,19 +246,6 @@ def test_a_guide_that_forbids_everything_allowed_ends(others):
     assert len(found[0]) == 1
 
 
-@pytest.mark.parametrize("diverged", [float("nan"), float("inf")])
-def test_energies_that_are_no_numbers(diverged):
-    (plans,) = GuidedSearch(proposals=2).search(
-        DummyField(3, lambda *_: diverged), [problem(0, [0, 1, 2])], 2
-    )
-    assert plans.energies.tolist() == [np.inf, np.inf]
-    half = DummyField(3, lambda _, __, row: diverged if row[0] else float(sum(row)))
-    (plans,) = GuidedSearch(proposals=1).search(
-        half, [problem(0, [0, 1, 2], guide=costly([[1, 1, 0]] * 3))], 1
-    )
-    assert plans.actions.tolist() == [[0, 0, 0]]
-
-
 def test_rounds_bound_the_walk():
     """Five steps away, a round of neighbours takes one step."""
     dummy = DummyField(5, lambda _, __, row: sum(row))

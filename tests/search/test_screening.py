@@ -283,25 +283,6 @@ def test_stopping(patience):
     ] == listed(found[0])
 
 
-def test_progress_adds_up():
-    impatient = Impatient()
-    problems = [problem(goal, range(5)) for goal in range(3)]
-    ExhaustiveSearch(screening="on").search(
-        DummyField(3, spread, error=off_by(0.5)), problems, 4, impatient.watch
-    )
-    assert impatient.advanced == pytest.approx(3)
-
-
-def test_a_field_that_diverged():
-    """All energies are infinite or not numbers, in either precision."""
-    for value in (float("inf"), float("nan")):
-        (plans,) = ExhaustiveSearch(screening="on").search(
-            DummyField(2, lambda *_, own=value: own), [problem(0, range(4))], 3
-        )
-        assert plans.energies.tolist() == [np.inf] * 3
-        assert plans.actions.tolist() == [[0, 0], [0, 1], [0, 2]]
-
-
 @given(data=st.data())
 @settings(deadline=None, max_examples=5)
 def test_a_chain_that_outweighs_the_energies(data):

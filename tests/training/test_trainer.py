@@ -18,7 +18,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.files import load_tensors
-from cefito.runtime import generator_for
 from cefito.training import trainer as trainer_module
 from cefito.training.distributed import Processes
 from cefito.training.log import MetricsLog, read_metrics
@@ -219,16 +218,6 @@ def test_the_seed_decides():
     run(third, seed=6)
     assert same(copy(one.module), copy(other.module))
     assert not same(copy(one.module), copy(third.module))
-
-
-def test_generators_differ_by_every_part():
-    draws = {
-        tuple(torch.rand(3, generator=generator_for("cpu", *parts)).tolist())
-        for parts in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2**40, 0, 0)]
-    }
-    assert len(draws) == 6
-    one, other = (torch.rand(3, generator=generator_for("cpu", 2, 3)) for _ in range(2))
-    assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize(("every", "warmup"), [(1, 0), (1, 4), (3, 2), (2, 5)])

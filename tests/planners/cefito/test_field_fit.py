@@ -1,7 +1,5 @@
 """Planners whose field has both directions, or several members."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -17,8 +15,6 @@ from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.context import TrainingContext
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
-from cefito.search import Constraints
-from cefito.search.settings import search_settings
 from tiny_runs import TINY_RUN
 
 TINY = TINY_RUN | {
@@ -169,47 +165,9 @@ def test_a_file_that_lacks_a_part(fitted, tmp_path):
         load(tmp_path)
 
 
-def test_a_folder_from_before_there_were_parts(alone, splits, tmp_path):
-    """Neither setting was known; the file's tensors had the same names."""
-    alone.save(tmp_path)
-    value = json.loads((tmp_path / "planner.json").read_text())
-    for name in ("directions", "members"):
-        del value["config"]["field"][name]
-    (tmp_path / "planner.json").write_text(json.dumps(value))
-    queries = Queries.from_windows(splits["test"]).subset(range(6))
-    assert same_plans(load(tmp_path).plan(queries, 3), alone.plan(queries, 3))
-
-
-@pytest.mark.parametrize("constraints", [Constraints(), Constraints(no_repeats=True)])
-@pytest.mark.parametrize("objective", ["energy", "fitted"])
-def test_every_search_finds_the_naive_plan(fitted, splits, objective, constraints):
-    planner: CefitoPlanner = fitted.planner
-    queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(8))
-    plans = {}
-    for method in ("naive", "exhaustive", "auto", "guided", "beam"):
-        other = {"beam": {"width": 4000}, "guided": {"proposals": 4000}}.get(method, {})
-        settings = search_settings(
-            planner.settings.search, method=method, objective=objective, **other
-        )
-        plans[method] = planner.with_search(settings).plan(queries, 3, constraints=constraints)
-    for method in plans:
-        for ours, theirs in zip(plans[method], plans["naive"], strict=True):
-            np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-5)
-            np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-4, atol=1e-5)
-            assert ours.exact
-
-
 def test_what_it_says_of_itself(fitted, alone):
     own, other = (planner.describe().parameters for planner in (fitted.planner, alone))
     assert own[FIELD] == 4 * other[FIELD]
     assert {**own, FIELD: 0} == {**other, FIELD: 0}
     assert fitted.planner.horizon == 3
     assert fitted.planner.observation_dim == alone.observation_dim
-
-
-def test_stopping_early_gives_plans(fitted, splits):
-    asked = iter([False, False, True])
-    queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(3))
-    plans = fitted.planner.plan(queries, 2, stop=lambda: next(asked, True))
-    assert len(plans) == 3
-    assert not any(one.exact for one in plans)

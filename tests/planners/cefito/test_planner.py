@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.data.action_space import ActionSpace
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
@@ -155,23 +154,6 @@ def test_plans_are_the_best_of_all_sequences_by_the_field_itself(planner, splits
         np.testing.assert_allclose(plans[row].energies, own, rtol=1e-4, atol=1e-6)
 
 
-@settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 1000), count=st.integers(1, 12))
-def test_answers_do_not_depend_on_the_other_queries(planner, splits, seed, count):
-    rows = np.random.default_rng(seed).choice(len(splits["test"]), size=count, replace=False)
-    queries = Queries.from_windows(splits["test"])
-    together, alone = (
-        planner.plan(queries.subset(rows), 2),
-        [planner.plan(queries.subset([row]), 2)[0] for row in rows],
-    )
-    for ours, theirs in zip(together, alone, strict=True):
-        np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-4, atol=1e-6)
-
-
-def test_no_queries_no_plans(planner, splits):
-    assert planner.plan(Queries.from_windows(splits["test"]).subset([]), 3) == []
-
-
 def test_top_k(planner, splits):
     queries = Queries.from_windows(splits["test"]).subset([0, 1])
     size = [len(planner.space.actions[task]) ** 3 for task in planner.predict_tasks(queries)]
@@ -197,17 +179,6 @@ def test_another_search_and_progress(splits, planner):
     for ours, theirs in zip(planner.plan(queries, 3), naive, strict=True):
         np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-4, atol=1e-6)
     assert shown == [("planning", 2)]
-
-
-@pytest.mark.parametrize("width", [7, 9])
-def test_observations_of_another_size(planner, splits, width):
-    test = splits["test"].subset([0])
-    wrong = np.zeros((1, width), np.float32)
-    for tasks in (None, test.tasks):
-        with pytest.raises(
-            RunError, match=f"observations have {width} features; this run was trained on 8"
-        ):
-            planner.plan(Queries(initial=wrong, goal=wrong, tasks=tasks), 1)
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -267,19 +238,6 @@ def test_action_text_comes_back_from_the_saved_planner(
     if encoding == "auto":
         vectors = loaded.field.state_dict()["predictor.action_vectors"]
         np.testing.assert_array_equal(vectors.numpy(), text)
-
-
-def test_same_seed_same_weights_other_seed_others(planner, splits):
-    again, other = (fit(splits, seed=seed).planner for seed in (0, 1))
-    assert same_weights(planner, again)
-    ours, theirs = weights(planner), weights(other)
-    for name in (
-        "field.predictor.blocks.0.attn.qkv.weight",
-        "task.fc1.weight",
-        "chain.encoder.weight",
-    ):
-        assert not torch.equal(ours[name], theirs[name])
-    assert sum(torch.equal(ours[name], theirs[name]) for name in ours) < len(ours) / 2
 
 
 def test_key_and_folder_change_no_weight(planner, splits, tmp_path):
@@ -401,11 +359,6 @@ def test_weights_that_do_not_fit_the_planner_file(planner, tmp_path):
     (tmp_path / "planner.json").write_text(json.dumps({**value, "observation_dim": 9}))
     with pytest.raises(RunError, match=r"field\.safetensors"):
         load(tmp_path)
-
-
-def test_action_space_survives_json():
-    space = ActionSpace(actions=((0, 2), (1,)), source="taxonomy", fallback=(1,))
-    assert ActionSpace.from_dict(json.loads(json.dumps(space.to_dict()))) == space
 
 
 def damaged(name, content, folder):
@@ -607,19 +560,6 @@ def test_a_run_whose_tasks_the_chain_says(splits, tmp_path):
         using(planner, task_model="classifier").plan(queries, 1)
 
 
-def test_members_of_the_chain_are_saved_together(splits, tmp_path):
-    settings = tiny_settings(**{"chain.members": 2})
-    fitted = fit(splits, settings=settings)
-    assert {"chain", "chain-1"} <= set(fitted.trainings)
-    assert len(fitted.planner.chain.networks) == 2
-    fitted.planner.save(tmp_path)
-    again, queries = load(tmp_path), Queries.from_windows(splits["test"])
-    chosen = {"objective": "likelihood", "tasks": 3}
-    assert same_plans(
-        using(fitted.planner, **chosen).plan(queries, 3), using(again, **chosen).plan(queries, 3)
-    )
-
-
 def test_an_objective_without_the_prior_may_be_given_one(planner):
     alone = using(planner, objective="energy", tasks=2)
     assert alone.weights == planner.fitted.weights["energy"]
@@ -753,12 +693,6 @@ def test_constraints_that_one_of_several_tasks_can_satisfy(weighted, splits):
             using(weighted, tasks=1).plan(queries.subset([row]), 3, constraints=constraints)
         met += 1
     assert met
-
-
-def test_constraints_hold_for_every_plan(planner, splits):
-    queries = Queries.from_windows(splits["test"]).subset(range(5))
-    for plans in planner.plan(queries, 5, constraints=Constraints(no_repeats=True)):
-        assert all(len(set(row)) == 3 for row in plans.actions.tolist())
 
 
 def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(

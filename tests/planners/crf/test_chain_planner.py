@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import ConfigError, DataError
 from cefito.planners.base import UNCONSTRAINED
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.network import ChainNetwork
@@ -175,24 +175,6 @@ def test_predicted_tasks_sum_over_all_sequences(planner, queries):
                 states = scores.states.find(torch.tensor(number), torch.tensor(sequence))
                 sums[number] += math.exp(float(scores.rows([row]).scores(states[None])[0]))
         assert task == sums.argmax()
-
-
-def test_answers_do_not_depend_on_the_other_queries(planner, queries):
-    for constraints in (Constraints(), CONSTRAINTS[0]):
-        together = planner.plan(queries, 30, constraints=constraints)
-        for row, plans in enumerate(together):
-            (alone,) = planner.plan(queries.subset([row]), 30, constraints=constraints)
-            assert alone.actions.tolist() == plans.actions.tolist()
-            np.testing.assert_allclose(alone.scores, plans.scores, rtol=1e-4)
-    assert planner.plan(queries.subset([]), 3) == []
-
-
-def test_refusals(planner, queries):
-    with pytest.raises(ConfigError, match="top_k 0: expected at least 1"):
-        planner.plan(queries, 0)
-    wrong = np.zeros((1, 4), np.float32)
-    with pytest.raises(RunError, match="observations have 4 features; this run was trained on 3"):
-        planner.plan(Queries(initial=wrong, goal=wrong), 1)
 
 
 def test_probabilities_are_those_of_all_pairs(planner, queries):

@@ -155,17 +155,6 @@ def test_files_of_something_else(model, tmp_path):
     refused("'change' is missing")
 
 
-def test_a_query_alone_has_the_scores_that_it_has_among_others(model, queries, monkeypatch):
-    together = model.scores(queries)
-    for row in (0, 3, len(queries) - 1):
-        alone = model.scores(queries.subset([row]))
-        torch.testing.assert_close(alone.emissions[0], together.emissions[row])
-        assert torch.equal(alone.transitions, together.transitions)
-    monkeypatch.setattr("cefito.planners.crf.model._BLOCK", 5)
-    torch.testing.assert_close(model.scores(queries).emissions, together.emissions)
-    assert len(model.scores(queries.subset([]))) == 0
-
-
 def test_costs_are_shares_of_a_task(model, queries):
     """Normalised over the task's sequences; unnormalised they are minus the scores."""
     few = queries.subset([0, 5])
