@@ -183,7 +183,6 @@ def test_candidates_have_the_energies_and_gradients_of_the_plain_evaluation(
 
 
 def test_a_query_does_not_feel_its_neighbours():
-    """In a batch a narrow tree is padded to the widest; the padding must not be seen."""
     field = make(actions=5)
     one_path = [[0, 0, index] for index in range(5)]
     five_paths = [[index, (index + 1) % 5, 0] for index in range(5)]
@@ -238,7 +237,6 @@ def gradients(field, *given, **options):
 
 
 def test_queries_of_about_one_size_are_packed_together(monkeypatch):
-    """Each energy stays at its place, whatever it was computed with."""
     field, actions = make(), candidates(3, 7, 9, 3, 4)
     whole, slopes = gradients(field, *observations(7), actions)
     packed = []
@@ -267,7 +265,6 @@ def tree_actions(tree):
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("skip", [False, True])
 def test_recomputing_changes_nothing(monkeypatch, skip, rate):
-    """Other vectors in force, draws of dropout and those that follow them are the same again."""
     monkeypatch.setattr(energy_module, "_TOGETHER", 2)
     field, actions = make(skip=skip), candidates(3, 5, 6, 3, 4)
     vectors = torch.randn(4, E, generator=torch.Generator().manual_seed(9)) if skip else None

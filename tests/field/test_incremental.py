@@ -227,7 +227,6 @@ def test_energy_is_that_of_the_field():
 
 
 def test_weights_are_as_when_built():
-    """A field that is trained on needs a new one."""
     field = make()
     initial, goal = observations(field, 1)
     with torch.no_grad():

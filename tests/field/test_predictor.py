@@ -39,10 +39,7 @@ def draw(seed: int = 1, batch: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def slow_forward(predictor: Predictor, tokens: np.ndarray) -> np.ndarray:
-    """The transformer over the tokens [L, D] of one sequence, up to the final norm.
-
-    Computed token by token and head by head.
-    """
+    """The transformer over the tokens [L, D] of one sequence, up to the final norm."""
     weights = {name: tensor.double().numpy() for name, tensor in predictor.state_dict().items()}
     heads, width = predictor.config.heads, predictor.config.width
 

@@ -32,10 +32,7 @@ class Node:
 
 @dataclass
 class DummyField:
-    """Any function of (initial, goal, sequence), which records what is asked of it.
-
-    Its coarse field adds `error`; what that computes is recorded here.
-    """
+    """Any function of (initial, goal, sequence), which records what is asked of it."""
 
     horizon: int
     function: Callable[[float, float, Ids], float]
@@ -302,10 +299,7 @@ def assert_consistent(plans: Plans, all_of_them: Sequence[tuple[float, Ids, floa
 
 @st.composite
 def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int = 4) -> StepCosts:
-    """Chains of all orders with whole numbers as costs, a fifth of them infinite if wanted.
-
-    Sums of whole numbers are exact.
-    """
+    """Chains of all orders with whole numbers as costs, a fifth of them infinite if wanted."""
     generator = np.random.default_rng(draw(st.integers(0, 10**6)))
     costs = []
     for step in range(horizon):

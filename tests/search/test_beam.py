@@ -24,7 +24,6 @@ from .conftest import (
     width=st.sampled_from([1, 2]),
 )
 def test_additive_energies_need_no_width(horizon, size, seed, width):
-    """What a prefix is completed with costs the same for all prefixes."""
     costs = np.random.default_rng(seed).permuted(np.tile(np.arange(size), (horizon, 1)), axis=1)
     dummy = DummyField(
         horizon, lambda _, __, row: sum(int(costs[step, action]) for step, action in enumerate(row))
@@ -90,7 +89,6 @@ def test_diversity_keeps_families_apart(diversity, kept, best):
 
 
 def test_diversity_grows_with_the_place_among_siblings():
-    """The third sibling rises twice as much as the second."""
     energies = {(0, 0): 0.0, (0, 1): 1.0, (0, 2): 2.0, (1, 0): 3.0, (1, 1): 3.5, (1, 2): 4.5}
     dummy = DummyField(3, lambda _, __, row: energies.get(row[:2], 20.0) + row[2])
     BeamSearch(width=4, diversity=2.0).search(dummy, [problem(0, [0, 1, 2])], 1)
@@ -121,7 +119,6 @@ def test_prefixes_are_completed_by_the_guide():
 
 
 def test_constraints_are_respected_by_completions():
-    """The guide would go elsewhere."""
     one = problem(
         0,
         [1, 2, 3],
@@ -134,7 +131,6 @@ def test_constraints_are_respected_by_completions():
 
 
 def test_a_prefix_that_the_guide_cannot_complete_stays_behind():
-    """Both first actions are allowed, but the cheap one leads the guide astray."""
     chain = StepCosts(costs=(np.zeros(2), np.array([[np.inf, 3.0], [0.0, 0.0]])))
     one = problem(
         0,

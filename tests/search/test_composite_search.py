@@ -63,7 +63,6 @@ SEARCHES = {
     composition=st.sampled_from(COMPOSITIONS),
 )
 def test_all_searches_agree(name, data, horizon, top_k, count, composition):
-    """With constraints, finite and infinite costs and guides: one answer, from a full list."""
     sets = st.sampled_from([(4,), (2, 9), (0, 3, 7), (0, 3, 7)])
     problems = [
         data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
@@ -141,7 +140,6 @@ def test_blocks_make_up_the_whole(widths, most):
 @pytest.mark.parametrize("screening", ["off", "on"])
 @pytest.mark.parametrize("patience", [0, 1, 2, 5, 9, 14])
 def test_stopping(patience, screening, sparse):
-    """What is returned bears its true energies and is not called exact."""
     dummy, impatient = DummyComposite(3, "b", "f", child_bytes=10), Impatient(patience)
     constraints = Constraints(forbidden=(0,)) if sparse else Constraints()
     problems = [problem(goal, range(6), constraints=constraints) for goal in range(2)]
@@ -322,7 +320,6 @@ def test_both_directions_cost_twice_one(horizon):
 
 
 def test_one_part_is_walked_as_ever():
-    """The composite of one member and one direction is the field itself."""
     made = random_field(1, horizon=3, directions="forward")
     assert isinstance(incremental_field(made), IncrementalField)
     both = random_field(1, horizon=3, members=2, directions="forward")

@@ -133,7 +133,6 @@ SEVERAL = solvable(3, [(0, 1, 3), (2, 5), (1, 2, 3, 4), (7,)])
     top_k=st.integers(1, 9),
 )
 def test_answers_are_those_of_a_list_of_everything(name, search, data, horizon, actions, top_k):
-    """They are allowed, sorted, ties by ids, with their true energies; exact ones are the best."""
     one = data.draw(problems_of(horizon, actions))
     expected = everything(one, horizon, scrambled)
     field = DummyField(horizon, scrambled)
@@ -159,7 +158,6 @@ def test_the_same_again(search):
 
 
 def test_a_problem_alone_has_the_answer_that_it_has_among_others(search):
-    """And answers stand in the order of the problems."""
     together = search.search(DummyField(3, scrambled), SEVERAL, 4)
     assert len(together) == len(SEVERAL) > 10
     for one, plans in zip(SEVERAL, together, strict=True):
@@ -205,7 +203,6 @@ FIELDS = {
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("top_k", [1, 20])
 def test_it_costs_at_most_what_its_bound_says(search, field, top_k):
-    """With and without constraints, forbidden transitions and priors."""
     free = [problem(0, range(size)) for size in (1, 2, 5)]
     for one in (*SEVERAL, *free):
         costs = one.objective.costs
@@ -270,7 +267,6 @@ def test_no_plans_at_all_cannot_be_asked_for(search):
 
 
 def test_a_field_that_gives_no_numbers_has_plans_all_the_same(search):
-    """So that the validation scores of a training that diverged are bad, not an exception."""
     (plans,) = search.search(DummyField(2, lambda *_: float("nan")), [problem(0, [1, 2])], 2)
     assert len(plans) == 2
     assert np.isinf(plans.energies).all()
@@ -280,7 +276,6 @@ def test_a_field_that_gives_no_numbers_has_plans_all_the_same(search):
 
 @pytest.mark.parametrize("none", [np.nan, np.inf, -np.inf])
 def test_one_energy_that_is_no_number_is_told(search, none):
-    """Though others are numbers: what that one would be, nobody knows."""
     actions = [1, 2, 3]
 
     def energy(*given):
@@ -322,7 +317,6 @@ def test_threads_may_share_a_search_and_a_field(search):
 
 
 def test_on_a_network(search):
-    """Energies are those of full evaluations to rounding, and exact searches find the argmin."""
     incremental, problems = network(4)
     best = make_search(SearchConfig(method="naive")).search(incremental, problems, 3)
     found = search.search(incremental, problems, 3)
@@ -339,7 +333,6 @@ def test_on_a_network(search):
 
 
 def test_only_settings_that_it_reads_are_accepted(name):
-    """Others are refused with it, so that none is given in vain."""
     reads = set(SEARCHES[name].reads)
     for setting in reads:
         value = getattr(SearchConfig(), setting)

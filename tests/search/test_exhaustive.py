@@ -61,7 +61,6 @@ def test_a_hidden_sequence_is_found(search):
     batch=st.sampled_from([1, 7, 4096]),
 )
 def test_all_searches_agree(data, horizon, top_k, count, equal, memory, batch):
-    """One answer, known from a list of everything, under constraints, costs and guides."""
     sets = st.sampled_from([(3, 8)] if equal else [(4,), (2, 9), (0, 3, 7), (1, 2, 5)])
     problems = [
         data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
@@ -342,7 +341,6 @@ def test_exhaustive_equals_naive(horizon, distance, observation_dim, projection,
 def test_exhaustive_equals_naive_for_any_bound(
     seed, horizon, observation_dim, distance, parents, top_k, sets
 ):
-    """Bounds for a number of prefixes put the ends of chunks anywhere, inside queries too."""
     made = make_field(
         seed, horizon=horizon, observation_dim=observation_dim, distance=distance, projection=0
     )

@@ -155,7 +155,6 @@ def test_combinations_reach_what_single_changes_and_swaps_do_not():
 
 
 def test_combinations_are_estimated_under_the_whole_objective():
-    """Ones are better all together; twos have the lowest energy, a quarter of which counts."""
     chain = StepCosts(
         costs=(
             np.array([0.0, 3.0, 10.0]),
@@ -209,7 +208,6 @@ def test_neighbours_of_the_best_are_single_changes_and_swaps(start, starts):
 
 
 def test_a_guide_proposes_and_nothing_more():
-    """Only the objective's chain is in the scores; what the guide finds unlikely may be best."""
     chain, guide = costly([[0, 5], [0, 5]]), costly([[100, 0], [100, 0]])
     one = problem(0, [3, 8], objective=Objective(costs=chain), guide=guide)
     dummy = DummyField(2, lambda *_: 1.0)
@@ -224,7 +222,6 @@ def test_a_guide_proposes_and_nothing_more():
 
 
 def test_a_guide_that_forbids_does_not_make_a_search_exact():
-    """Only what the objective forbids is not allowed."""
     one = problem(0, [0, 1], guide=costly([[0, np.inf], [0, np.inf]]))
     dummy = DummyField(2, lambda _, __, row: -sum(row))
     (plans,) = GuidedSearch(proposals=10, refinements=0).search(dummy, [one], 4)
@@ -260,7 +257,6 @@ def test_rounds_bound_the_walk():
 
 
 def test_many_queries():
-    """More than advance together."""
     problems = [problem(goal, [0, 1, 2]) for goal in range(70)]
     dummy, watch = DummyField(2, scrambled), Impatient()
     found = GuidedSearch(proposals=9).search(dummy, problems, 1, watch.watch)

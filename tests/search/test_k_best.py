@@ -86,7 +86,6 @@ def test_the_cheapest_of_a_list_of_everything(data, horizon, actions, top_k):
     ],
 )
 def test_as_a_naive_search_of_an_energy_that_weighs_nothing(constraints):
-    """On a network, several problems at once."""
     field = EnergyField(
         config=FieldConfig(width=16, depth=1, heads=2, mlp_ratio=2, action_dim=6, init="fan_in"),
         observation_dim=1,

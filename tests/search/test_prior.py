@@ -192,7 +192,6 @@ def test_a_sequence_with_an_action_not_allowed_has_no_probability():
 
 
 def test_threads_may_share_a_prior(monkeypatch):
-    """Even where so few tables are kept that each asks for what another has just dropped."""
     monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 1)
     prior, subsets = SMALL.fit(), list(itertools.combinations(range(ACTION_COUNT), 3))
     expected = [SMALL.fit().costs(0, 3, actions).costs[2] for actions in subsets]
@@ -379,7 +378,6 @@ def tune(train: Corpus, val: Corpus, **settings) -> NGramPrior:
 
 @pytest.mark.parametrize("span", [0, 1, 2])
 def test_tuned_finds_the_order_of_a_markov_chain(span):
-    """Few windows where the order is low, so that needless contexts cost something."""
     size = 300 if span == 2 else 30
     assert tune(walks(1, size, 6, span), walks(2, 400, 6, span)).order == span + 1
 
@@ -435,7 +433,6 @@ def test_tuned_without_windows_to_tune_on_keeps_the_defaults(val):
 
 
 def test_tuned_goes_on_counting():
-    """Counts of a prior over the first tasks and actions, and those of further windows."""
     first, second, val = (walks(seed, 20, 3, 1) for seed in range(3))
     known = NGramPrior.fit(
         first.sequences, first.tasks, action_count=3, actions=[(0, 1, 2)], order=2

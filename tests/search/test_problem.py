@@ -42,7 +42,6 @@ def test_best_is_a_stable_sort_however_it_is_fed(energies, scores, top_k, cuts, 
 
 
 def test_energies_that_are_no_numbers_come_last():
-    """A field that diverged in training has plans all the same, and bad validation scores."""
     best = Best(2)
     best.add(np.array([np.nan, 3.0, np.nan, 1.0]), np.arange(4))
     assert best.plans(problem(0, (0, 1)), 2, SearchCost(0, 4), exact=True).actions.tolist() == [

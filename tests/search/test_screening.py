@@ -127,7 +127,6 @@ def test_screening_changes_nothing_of_a_real_field(seed, horizon, size, top_k, s
 
 
 def test_the_lower_precision_of_a_real_field_is_lower():
-    """Or the test above would show nothing: errors far beyond rounding, and an order of its own."""
     field = IncrementalField(make_field(0, horizon=3, actions=8))
     (one,) = random_problems(0, [range(8)])
     (fine,) = ExhaustiveSearch().search(field, [one], 512)
@@ -161,7 +160,6 @@ def test_screening_of_other_objectives(kind):
 
 
 def test_the_exact_order_comes_back_from_a_wrong_one(monkeypatch):
-    """Others are best by coarse energy, yet plans are exact and few leaves evaluated twice."""
     limits(monkeypatch, 200)
     monkeypatch.setattr(module, "sample_size", lambda _: 40)
     error = off_by(0.5)
@@ -179,7 +177,6 @@ def test_the_exact_order_comes_back_from_a_wrong_one(monkeypatch):
 
 
 def test_an_error_twice_as_large_as_any_that_was_sampled_is_within_the_margin(monkeypatch):
-    """The best leaf looks worse than it is by more than is seen of any other."""
     limits(monkeypatch, 300)
     one = problem(0, range(10))
     every = everything(one, 3, spread)
@@ -204,7 +201,6 @@ def test_an_error_twice_as_large_as_any_that_was_sampled_is_within_the_margin(mo
     memory=st.sampled_from([60, 10**6]),
 )
 def test_screening_is_exact_for_whatever_problems(data, horizon, top_k, count, most, kept, memory):
-    """Whether errors are small or hide everything, and however few leaves are kept."""
     sets = st.sampled_from([(4,), (0, 3, 7), (0, 1, 2, 5, 6)])
     problems = [
         data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
@@ -227,7 +223,6 @@ def test_screening_is_exact_for_whatever_problems(data, horizon, top_k, count, m
 
 
 def test_too_many_within_the_margin(monkeypatch):
-    """Eight leaves are kept and errors are as large as energies: all is searched again."""
     limits(monkeypatch, 8)
     one = problem(0, range(5))
     dummy = DummyField(3, spread, error=off_by(30.0))
@@ -264,7 +259,6 @@ def test_effort_counts_both_passes():
 
 @pytest.mark.parametrize("patience", [0, 1, 3, 6])
 def test_stopping(patience):
-    """What was met is returned, with its true energies, and is not called exact."""
     dummy, impatient = DummyField(3, spread, child_bytes=10, error=off_by(0.5)), Impatient(patience)
     problems = [problem(goal, range(6)) for goal in range(2)]
     found = ExhaustiveSearch(memory_mib=3 * 500 / 2**20, screening="on").search(
@@ -303,7 +297,6 @@ def test_a_chain_that_outweighs_the_energies(data):
     count=st.integers(1, 3),
 )
 def test_of_what_a_guided_search_met_full_precision_decides(data, horizon, most, top_k, count):
-    """The best of all that it evaluated, in the order of their true scores, however it was led."""
     actions = data.draw(st.sampled_from([(0, 3, 7), (0, 1, 2, 5, 6)]))
     problems = [data.draw(problems_of(horizon, actions, goal=goal)) for goal in range(count)]
     every = [everything(one, horizon, spread) for one in problems]

@@ -142,7 +142,6 @@ def test_energies_of_a_real_field(seed, case, memory):
 @pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize("skip", [False, True])
 def test_all_at_once_or_level_by_level(coarse, skip, monkeypatch):
-    """The same energies of three queries, in whichever way the tree is computed."""
     generator = torch.Generator().manual_seed(3)
     made = EnergyField(
         config=FieldConfig(

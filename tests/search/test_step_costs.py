@@ -218,7 +218,6 @@ def test_chains_of_different_shapes_do_not_add(horizon, size):
 
 @pytest.mark.parametrize("forbidding", [False, True])
 def test_sums_and_multiples_say_what_their_tables_say(forbidding):
-    """Worked out step by step they are, to the bit, what summing all tables first gives."""
     generator = np.random.default_rng(1)
     one, two = (
         StepCosts(costs=tuple(generator.random((4,) * axes) for axes in (1, 2, 3)))

@@ -15,13 +15,7 @@ __all__ = ["SlowNegativeSampler", "SlowStreamSampler", "margin"]
 
 
 class SlowNegativeSampler:
-    """Draws the negatives of one positive at a time, one by one, in Python.
-
-    Args:
-        config: Number and kinds.
-        actions: Action ids of each task.
-        horizon: T.
-    """
+    """Draws the negatives of one positive at a time, one by one, in Python."""
 
     def __init__(
         self, *, config: NegativesConfig, actions: Mapping[int, Sequence[int]], horizon: int
@@ -129,10 +123,7 @@ class SlowStreamSampler(SlowNegativeSampler):
 def margin(
     positive: Sequence[int], negative: Sequence[int], *, low: float, high: float, order: float = 0.0
 ) -> float:
-    """Adaptive margin of one triplet (paper, Eq. 3), by sets.
-
-    `order` weighs the fraction of differing positions.
-    """
+    """Adaptive margin of one triplet (paper, Eq. 3), by sets."""
     ours, theirs = set(positive), set(negative)
     differing = sum(a != b for a, b in zip(positive, negative, strict=True)) / len(positive)
     severity = (1 - order) * len(theirs - ours) / len(theirs) + order * differing

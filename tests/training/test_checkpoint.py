@@ -115,7 +115,6 @@ def test_files_that_are_no_checkpoint(tmp_path, metadata):
 
 
 def test_a_bound_on_the_size_of_files_leaves_the_previous_checkpoint(saved):
-    """A real refusal in the middle of a write."""
     path, module, optimiser = saved
     before = path.read_bytes()
     step(module, optimiser)

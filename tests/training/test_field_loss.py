@@ -133,7 +133,6 @@ def test_no_auxiliary_loss():
 
 
 def test_shares_of_processes_add_up():
-    """What two processes compute of a batch is what one does, noise and swaps included."""
     made = field_loss(
         auxiliary=AuxiliaryConfig(weight=1, negatives=True),
         loss=LOSSES[1],
@@ -203,7 +202,6 @@ def test_regression_is_the_distance_of_the_annotated_sequence(field, weight):
 
 
 def test_regression_does_not_look_at_negatives():
-    """Whichever are drawn, loss and gradient stay the same."""
     results = []
     for hard in (0.0, 1.0):
         made = field_loss(

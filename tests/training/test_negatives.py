@@ -63,10 +63,7 @@ def check_row(
 
 @st.composite
 def cases(draw):
-    """Action sets of a few tasks, positives within them.
-
-    And a number of negatives that they can give.
-    """
+    """Action sets, positives within them, and a number of negatives that they can give."""
     actions = {
         task: sorted(draw(st.sets(st.integers(0, K - 1), min_size=1, max_size=5)))
         for task in range(draw(st.integers(2, 4)))
@@ -155,58 +152,38 @@ def distance_from(observed: Counter, expected: Mapping[tuple[int, ...], float]) 
 SETS = {0: (0, 1, 2), 1: (3, 4), 2: (5, 6, 7)}
 # (settings, positive, which negatives are looked at, how likely each is to be there)
 HARD = [pair for pair in itertools.product(SETS[0], repeat=2) if pair != (0, 1)]
+EASY = [pair for task in (1, 2) for pair in itertools.product(SETS[task], repeat=2)]
+ORDERS = [order for order in itertools.permutations((0, 1, 2)) if order != (0, 1, 2)]
+EDITS = [(1, 1), (2, 1), (0, 0), (0, 2)]
+REST = [pair for pair in HARD if pair != (1, 0)]
 UNIFORM = {
-    "hard, listed": (
-        NegativesConfig(count=3, hard=1),
-        (0, 1),
-        slice(0, 3),
-        dict.fromkeys(HARD, 3 / 8),
-    ),
-    "hard, drawn": (
-        NegativesConfig(count=2, hard=1),
-        (0, 1),
-        slice(0, 2),
-        dict.fromkeys(HARD, 2 / 8),
-    ),
-    "hard, the second": (
-        NegativesConfig(count=2, hard=1),
-        (0, 1),
-        slice(1, 2),
-        dict.fromkeys(HARD, 1 / 8),
-    ),
+    "hard, listed": ({"count": 3, "hard": 1}, (0, 1), (0, 3), dict.fromkeys(HARD, 3 / 8)),
+    "hard, drawn": ({"count": 2, "hard": 1}, (0, 1), (0, 2), dict.fromkeys(HARD, 2 / 8)),
+    "hard, the second": ({"count": 2, "hard": 1}, (0, 1), (1, 2), dict.fromkeys(HARD, 1 / 8)),
     "easy": (
-        NegativesConfig(count=1, hard=0),
+        {"count": 1, "hard": 0},
         (0, 1),
-        slice(0, 1),
-        {
-            pair: 0.5 / len(SETS[task]) ** 2
-            for task in (1, 2)
-            for pair in itertools.product(SETS[task], repeat=2)
-        },
+        (0, 1),
+        {p: 0.5 / len(SETS[1 + (p[0] > 4)]) ** 2 for p in EASY},
     ),
     "permuted": (
-        NegativesConfig(count=2, hard=1, permuted=1),
+        {"count": 2, "hard": 1, "permuted": 1},
         (0, 1, 2),
-        slice(0, 2),
-        {order: 2 / 5 for order in itertools.permutations((0, 1, 2)) if order != (0, 1, 2)},
+        (0, 2),
+        dict.fromkeys(ORDERS, 2 / 5),
     ),
     "permuted, with a repeat": (
-        NegativesConfig(count=1, permuted=1),
+        {"count": 1, "permuted": 1},
         (0, 1, 1),
-        slice(0, 1),
-        {(1, 0, 1): 0.5, (1, 1, 0): 0.5},
-    ),
-    "edited": (
-        NegativesConfig(count=2, hard=1, edited=0.5),
         (0, 1),
-        slice(0, 1),
-        dict.fromkeys([(1, 1), (2, 1), (0, 0), (0, 2)], 1 / 4),
+        dict.fromkeys([(1, 0, 1), (1, 1, 0)], 0.5),
     ),
+    "edited": ({"count": 2, "hard": 1, "edited": 0.5}, (0, 1), (0, 1), dict.fromkeys(EDITS, 1 / 4)),
     "hard beside permuted": (
-        NegativesConfig(count=2, hard=1, permuted=0.5),
+        {"count": 2, "hard": 1, "permuted": 0.5},
         (0, 1),
-        slice(1, 2),
-        {pair: 1 / 7 for pair in HARD if pair != (1, 0)},
+        (1, 2),
+        dict.fromkeys(REST, 1 / 7),
     ),
 }
 
@@ -216,11 +193,12 @@ UNIFORM = {
 def test_draws_are_uniform(kind, slow):
     config, positive, part, likely = UNIFORM[kind]
     rows = 600 if slow else 4000
-    drawn = sampler(config, SETS, len(positive), slow=slow).sample(
+    one = sampler(NegativesConfig(**config), SETS, len(positive), slow=slow)
+    positives, tasks = (
         torch.tensor([positive]).expand(rows, -1),
         torch.zeros(rows, dtype=torch.int64),
-        generator(1),
-    )[:, part]
+    )
+    drawn = one.sample(positives, tasks, generator(1))[:, slice(*part)]
     observed = Counter(tuple(sequence) for sequence in drawn.flatten(0, 1).tolist())
     assert distance_from(observed, {key: share * rows for key, share in likely.items()}) < 5
 
@@ -263,7 +241,6 @@ LARGE = {0: tuple(range(7)), 1: tuple(range(5, 10))}  # 468 - 8 sequences of thr
 
 
 def test_more_than_there_are_is_refused():
-    """Both by the sampler and before anything is trained."""
     for count in (460, 10_000):
         message = f"{count} negatives are configured, but all tasks together have only 460 seq"
         for attempt in (
@@ -374,7 +351,6 @@ def test_the_generator_decides():
 
 
 def test_rows_are_drawn_apart():
-    """Equal positives of one batch get different negatives."""
     fast = sampler(NegativesConfig(count=4), {0: tuple(range(6)), 1: tuple(range(4, 10))}, 3)
     drawn = fast.sample(
         torch.tensor([[0, 1, 2]]).expand(6, -1), torch.zeros(6, dtype=torch.int64), generator()
@@ -415,7 +391,6 @@ def test_action_sets_are_padded():
     ],
 )
 def test_kinds_drawn_one_by_one_as_by_a_slow_loop(actions, positive, count, permuted):
-    """The same sequences as often at each place, over many draws."""
     config = NegativesConfig(count=count, hard=0.7, permuted=permuted, exact=False)
     fast = sampler(config, actions, len(positive))
     slow = SlowStreamSampler(config=config, actions=actions, horizon=len(positive))
@@ -436,7 +411,6 @@ def test_kinds_drawn_one_by_one_as_by_a_slow_loop(actions, positive, count, perm
 
 
 def test_no_more_permutations_after_many_vain_draws():
-    """Where all but permutations are exhausted, other draws still find what is left."""
     config = NegativesConfig(count=3, hard=1.0, permuted=1.0, exact=False)
     actions = {0: (0, 1), 1: (2, 3)}
     # the one permutation of (0, 1) is soon found, and nothing else is drawn until it is given up

@@ -28,16 +28,7 @@ Weights = dict[str, Tensor]
 
 
 class Regression:
-    """Least squares on ten points, with noise from the given generator.
-
-    Scores are scripted, else minus the loss.
-
-    Attributes:
-        seen: Weights at the beginning of each step.
-        validated: Weights at each validation.
-        batches: The rows of each step.
-        noises: The noise of each step.
-    """
+    """Least squares on ten points, with noise from the given generator."""
 
     def __init__(
         self, scores: list[tuple[float, ...]] | None = None, examples: int = 10, seed: int = 0
@@ -249,7 +240,6 @@ def test_without_an_average_the_weights_themselves_are_validated():
 
 
 def test_training_goes_on_from_the_trained_weights():
-    """Validation of the average leaves no trace in training."""
     plain, averaged = Regression(), Regression()
     run(plain)
     run(averaged, ema=EmaConfig(decay=0.9, every=1, warmup=0))
@@ -319,7 +309,6 @@ def test_clipping():
 
 
 def test_weight_decay_is_decoupled():
-    """Weights shrink by the rate times the decay, whatever their gradient."""
     plain, decayed = Regression(), Regression()
     run(plain, epochs=1, batch_size=10)
     run(decayed, epochs=1, batch_size=10, weight_decay=0.5)
@@ -356,8 +345,6 @@ def test_a_count_of_zero_is_no_division():
 
 
 def test_diverged_training_is_refused(tmp_path):
-    """The epochs before stay, so that nothing is lost but the bad step."""
-
     class Diverging(Regression):
         def terms(self, rows, generator, group):
             terms = super().terms(rows, generator, group)
@@ -406,7 +393,6 @@ def epochs_logged(folder: Path) -> list[int]:
 )
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, place, after):
-    """Killed before or after each call of what reads weights or writes files, and resumed."""
     for folder in ("whole", "killed"):
         (tmp_path / folder).mkdir()
     whole = Regression()
@@ -465,7 +451,6 @@ def test_another_training_is_refused(tmp_path):
 
 
 def test_a_full_disk_keeps_what_was_saved(tmp_path, monkeypatch):
-    """Training ends with an error, and goes on from the last good epoch once there is room."""
     whole = Regression()
     run(whole)
     fsync, calls = os.fsync, []
@@ -576,7 +561,6 @@ def logged(path: Path) -> int:
 
 @pytest.mark.slow
 def test_real_kills_change_nothing(tmp_path):
-    """Killed with SIGKILL at random moments of its trainings, a run ends with the same weights."""
     pytest.importorskip("tensorboard")
     write_world(tmp_path / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=12))
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -130,7 +130,6 @@ def test_a_direction_can_be_added_to_a_training(fitted, splits, tmp_path):
 
 
 def test_the_backward_part_reads_windows_from_their_end(splits, fitted):
-    """Its means of observations are those of the forward part."""
     state = fit(
         splits,
         settings=tiny_settings(

@@ -116,7 +116,6 @@ def test_fitting_again_gives_the_same_and_depends_on_the_windows(trained):
 
 
 def test_progress_goes_window_by_window(trained, monkeypatch):
-    """And the size of a batch changes nothing."""
     planner, val = trained
     works, shown = [], []
 
@@ -223,13 +222,7 @@ WINDOWS, COUNT = 240, 12
 
 
 def made(seed, logits, energy):
-    """Candidates, likeliest first, whose truths are drawn from logits.
-
-    Args:
-        seed: Of everything drawn.
-        logits: Function of the log-probabilities under the chain and a hidden feature.
-        energy: Function of these two.
-    """
+    """Candidates, likeliest first, whose truths are drawn from logits."""
     rng = np.random.default_rng(seed)
     joint = -np.sort(rng.exponential(3, size=(WINDOWS, COUNT)), axis=1)
     joint -= np.log(np.exp(joint).sum(axis=1, keepdims=True))
@@ -280,7 +273,6 @@ def test_an_energy_that_tells_the_truth_is_kept():
 
 
 def test_an_energy_that_only_flattens_is_not_kept():
-    """Though the truth is likelier by far with it: no plan changes."""
     for seed in range(5):
         comparison, kept = judged(
             made(seed, lambda joint, _: 0.4 * joint, lambda joint, _: 0.5 * joint)
@@ -291,7 +283,6 @@ def test_an_energy_that_only_flattens_is_not_kept():
 
 
 def test_an_energy_that_costs_plans_is_not_kept():
-    """Though the truth is likelier by far with it, the likeliest under the chain is right."""
     candidates = made(0, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
     assert judged(candidates)[1]
     correct = np.zeros_like(candidates.correct)
@@ -309,7 +300,6 @@ def test_terms_that_an_overall_gain_does_not_carry_are_refused_at_once():
 
 
 def test_the_best_is_as_sure_as_it_is_right():
-    """Half of the plans that the likelihood takes for right are wrong."""
     candidates = made(0, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
     candidates = replace(candidates, videos=np.arange(WINDOWS))
     correct = candidates.correct.copy()

@@ -141,10 +141,7 @@ def test_the_chain_says_the_tasks_where_no_classifier_does():
 
 
 def by_hand(hypotheses, one, sequence, *, prior, chain):
-    """Costs of a sequence of ids.
-
-    −log p by the prior, and −log of the chain's share of it among the sequences of its task.
-    """
+    """Costs of a sequence of ids."""
     first = -float(hypotheses.prior.log_probability(np.array([sequence]), np.array([one.task]))[0])
     scores = every_score(hypotheses.sequences, queries(), one.query)
     total = math.fsum(math.exp(score) for (task, _), score in scores.items() if task == one.task)

@@ -128,7 +128,6 @@ def test_plans_use_the_actions_of_the_task_planned_for(planner, splits, oracle):
 
 
 def test_plans_are_the_best_of_all_sequences_by_the_field_itself(planner, splits):
-    """In the order of the queries, although the search takes those of one task together."""
     assert len(splits["test"]) > _TOGETHER
     test = splits["test"].subset(np.random.default_rng(0).permutation(len(splits["test"])))
     queries = Queries.from_windows(test, oracle_task=True)
@@ -391,10 +390,7 @@ def sequences_of(planner, task):
 
 
 def by_hand(planner, queries, row, task, energies, weights):
-    """Scores of all sequences of a task, in the order of ids.
-
-    From what the parts say by themselves.
-    """
+    """Scores of all sequences of a task, in the order of ids."""
     sequences = sequences_of(planner, task)
     chain = planner.chain.scores(queries).rows([row])
     states = chain.states.find(torch.tensor(task), torch.from_numpy(sequences))
@@ -517,7 +513,6 @@ def test_the_likelihood_leaves_the_energy_out(weighted, splits):
 
 
 def test_what_weighs_nothing_is_not_searched(weighted, splits, monkeypatch):
-    """Without the energy the best are listed, whatever the method: as many, and exactly."""
     monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(Untouched))
     chosen = using(weighted, objective="likelihood", tasks=2, method="untouched")
     weights = replace(weighted.fitted.guide, energy=0.0)
@@ -546,7 +541,6 @@ def test_what_weighs_nothing_is_not_searched(weighted, splits, monkeypatch):
 
 
 def test_a_run_whose_tasks_the_chain_says(splits, tmp_path):
-    """It trains no classifier, and says so where one is asked for."""
     settings = tiny_settings(**{"search.task_model": "chain"})
     fitted = fit(splits, settings=settings, context=TrainingContext(folder=tmp_path, key="run"))
     planner = fitted.planner
@@ -571,10 +565,6 @@ def test_an_objective_without_the_prior_may_be_given_one(planner):
 
 @pytest.mark.parametrize("task_model", ["classifier", "chain"])
 def test_several_tasks_are_searched(weighted, splits, task_model):
-    """All sequences of all of them, at the cost of all of them.
-
-    And sometimes a less likely task is planned for.
-    """
     several = using(weighted, objective="fitted", tasks=3, task_model=task_model)
     weighted = several
     queries, ranked = ambiguous(weighted, splits)
@@ -698,7 +688,6 @@ def test_constraints_that_one_of_several_tasks_can_satisfy(weighted, splits):
 def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
     planner, splits, monkeypatch
 ):
-    """Even where only the last of the queries cannot."""
     queries = Queries.from_windows(splits["test"], oracle_task=True)
     action = planner.space.actions[queries.tasks[0]][0]
     fine = [row for row, task in enumerate(queries.tasks) if action in planner.space.actions[task]]
@@ -735,7 +724,6 @@ def test_stopping_before_anything(planner, splits, monkeypatch):
 
 
 def test_stopping_on_the_way(weighted, splits, monkeypatch):
-    """Queries whose tasks were not all searched have plans that are not exact, or none."""
     monkeypatch.setattr("cefito.planners.cefito.hypotheses._TOGETHER", 1)
     queries, _ = ambiguous(weighted, splits)
     several = using(weighted, objective="fitted", tasks=2)
@@ -773,7 +761,6 @@ def several(planner):
 def test_problems_are_made_when_they_are_searched_without_any_difference(
     several, splits, monkeypatch
 ):
-    """To the bit what plans come of problems that are all made before the first is searched."""
     queries = Queries.from_windows(splits["test"]).subset(range(40))
     monkeypatch.setattr("cefito.planners.cefito.hypotheses._TOGETHER", 16)
     made, problems = [], Hypotheses.problems
@@ -805,7 +792,6 @@ def test_problems_are_made_when_they_are_searched_without_any_difference(
 
 @pytest.mark.parametrize("which", ["one task", "three tasks"])
 def test_queries_may_be_taken_in_a_few_at_a_time(which, planner, several, splits, monkeypatch):
-    """Which queries share a product of matrices changes no more than its rounding."""
     one = planner if which == "one task" else several
     queries = Queries.from_windows(splits["test"]).subset(range(40))
     whole, tasks = one.plan(queries, 3), one.predict_tasks(queries)

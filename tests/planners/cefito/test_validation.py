@@ -59,7 +59,6 @@ def field_of(horizon):
 
 @pytest.mark.parametrize(("horizon", "distinct"), [(8, 8), (10, 10), (8, 3)])
 def test_long_horizons_stay_within_the_bound(horizon, distinct, monkeypatch, caplog):
-    """No exhaustive search of more than the bound; eight different actions make 16 million."""
     val, field, candidates = windows(horizon, distinct=distinct), field_of(horizon), 10_000
     searched = []
     search = ExhaustiveSearch.search
@@ -98,7 +97,6 @@ def test_guided_search_costs_what_the_bound_allows():
 
 
 def test_windows_of_both_kinds_are_scored_in_their_order():
-    """Windows with few different actions are searched exhaustively beside guided ones."""
     few, many = windows(8, distinct=2, count=3), windows(8, count=2)
     field, candidates = field_of(8), 300
     problems, actual = [], []

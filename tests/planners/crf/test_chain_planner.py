@@ -108,7 +108,6 @@ def check(plans, expected, top_k):
 
 @pytest.mark.parametrize("top_k", [1, 5, 40, 1000])
 def test_the_likeliest_over_all_tasks(planner, queries, top_k):
-    """A sequence of several tasks is listed once, for the likeliest of them."""
     for row, plans in enumerate(planner.plan(queries, top_k)):
         expected = everything(planner, queries, row)
         assert len(expected) < sum(len(actions) ** 3 for actions in ACTIONS)
@@ -134,7 +133,6 @@ def test_given_tasks(planner, queries, top_k):
 @pytest.mark.parametrize("constraints", CONSTRAINTS)
 @pytest.mark.parametrize("top_k", [1, 5, 1000])
 def test_constraints(planner, queries, constraints, top_k):
-    """What is left keeps its probability, with a task and without."""
     for row, plans in enumerate(planner.plan(queries, top_k, constraints=constraints)):
         check(plans, everything(planner, queries, row, None, constraints), top_k)
     if constraints.required != (4,):
@@ -195,7 +193,6 @@ def test_probabilities_are_those_of_all_pairs(planner, queries):
 def test_under_constraints_probabilities_are_shares_of_what_is_allowed(
     planner, queries, constraints
 ):
-    """The few sequences here are all listed, with each task's own."""
     for row, plans in enumerate(planner.plan(queries, 2, constraints=constraints)):
         pairs = sum(
             math.exp(-energy)

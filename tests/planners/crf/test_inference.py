@@ -205,11 +205,7 @@ def test_members_average_their_scores_and_temperature_recovers() -> None:
 
 
 def sure_chain(right: int, wrong: int) -> tuple[SequenceScores, Tensor, Tensor]:
-    """Windows whose best sequence has a probability of 0.9, that is right in some of them alone.
-
-    Returns:
-        The chain, the true states and the true actions.
-    """
+    """Windows whose best sequence has a probability of 0.9, that is right in some of them alone."""
     blocks = TaskStates.make([[0, 1, 2]], 3)
     emissions = torch.zeros(right + wrong, 1, 3)
     emissions[:, 0, 0] = math.log(18)  # 18 / (18 + 1 + 1)

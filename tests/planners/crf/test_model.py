@@ -156,7 +156,6 @@ def test_files_of_something_else(model, tmp_path):
 
 
 def test_costs_are_shares_of_a_task(model, queries):
-    """Normalised over the task's sequences; unnormalised they are minus the scores."""
     few = queries.subset([0, 5])
     evidence, scores = model.evidence(few), model.scores(few)
     np.testing.assert_allclose(np.exp(evidence.log_tasks()).sum(axis=1), 1, rtol=1e-6)
@@ -202,7 +201,6 @@ def network(**more):
 
 
 def test_gradients_of_a_batch_are_the_sum_of_those_of_its_rows():
-    """No row's share of the gradient depends on which others stand beside it."""
     one = network()
     initial, goal = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(1))
     true = torch.tensor([[0, 1, 2], [3, 4, 3], [2, 2, 0], [4, 4, 3]])
