@@ -30,11 +30,6 @@ class TaskClassifier(TaskNetwork):
     """Four linear layers applied to each observation, averaged over the two before the last.
 
     As in the authors' checkpoints there is no activation between the first two layers.
-
-    Args:
-        config: Widths and options.
-        observation_dim: E.
-        task_count: |C|.
     """
 
     def __init__(self, *, config: ClassifierConfig, observation_dim: int, task_count: int) -> None:

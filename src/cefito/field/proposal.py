@@ -37,10 +37,7 @@ class ProposalNetwork(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform layers, normal action vectors, zero biases.
-
-        The action vectors are about of unit length.
-        """
+        """Draw all weights anew: Kaiming-uniform layers, normal action vectors, zero biases."""
         for layer in (self.fc1, self.fc2, self.fc3, self.linear):
             nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
         for bias in (self.fc1.bias, self.fc2.bias, self.bias):

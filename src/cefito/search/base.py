@@ -1,7 +1,4 @@
-"""The base of all searches, and the settings that several of them share.
-
-A search is a settings object with two methods: it bounds what a search costs, and it searches.
-"""
+"""The base of all searches, and the settings that several of them share."""
 
 from __future__ import annotations
 

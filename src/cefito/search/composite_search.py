@@ -221,9 +221,8 @@ class _Listed:
 def split(choices: Sequence[Ids], most: int) -> Iterator[list[Ids]]:
     """Split a product of choices into products of at most `most` sequences.
 
-    The choices of the first and the last step are halved first, the larger ones before the smaller,
-    then the choices of the inner steps. A block of few choices at its last (first) step shares
-    little work between sequences when it is read forward (backward).
+    The choices of the first and the last step are halved first, then those of the inner steps: a
+    block of few choices at its last (first) step shares little work read forward (backward).
     """
     if prod(len(choice) for choice in choices) <= most:
         yield list(choices)

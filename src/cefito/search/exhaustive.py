@@ -82,10 +82,7 @@ class ExhaustiveSearch(ScreeningSettings, Search):
     def search(
         self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
-        """Return the `top_k` sequences of lowest score of each problem.
-
-        A problem that was not begun when the search was stopped has no plan.
-        """
+        """Return the `top_k` sequences of lowest score; none of problems not begun if stopped."""
         spaces = compiled(problems, field.horizon, top_k)
         # Queries that allow the same actions, all of them freely or none, can be walked together.
         groups: dict[tuple[tuple[int, ...], bool], list[int]] = defaultdict(list)

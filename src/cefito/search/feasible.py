@@ -22,10 +22,7 @@ CHUNK = 1 << 16  # states unpacked at a time
 
 
 class Feasible:
-    """The sequences that satisfy constraints, for one set of allowed actions and one horizon.
-
-    Sequences are given by the places of their actions in the set, not by ids.
-    """
+    """Sequences (of places) that satisfy constraints, for one set of actions and one horizon."""
 
     def __init__(self, constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
         check(constraints, actions, horizon)
@@ -50,11 +47,7 @@ class Feasible:
             )
 
     def _compile_kinds(self) -> None:
-        """Group actions into kinds, and define states.
-
-        A state is the number of open actions of each kind, then a flag for each required action
-        that is missing.
-        """
+        """Group actions into kinds; a state: open actions of each, flags of missing ones."""
         # A pinned or required action is a kind of its own, all unusable actions are one kind, and
         # others are of one kind if they close and are closed by the same actions.
         named = {*self._required_places, *self._pinned_places.values()}
@@ -145,12 +138,7 @@ class Feasible:
         return result
 
     def count(self) -> int:
-        """Return the number of valid sequences.
-
-        States are merged after each step but the last two. They are few, unless many actions are
-        ordered and the horizon is long: forty actions in a chain of orders and eight steps make
-        millions.
-        """
+        """Return the number of valid sequences; states are merged but after the last two steps."""
         exact = np.dtype(np.int64 if self.size**self.horizon < 1 << 62 else object)
         states, ways = self._packed(self._start[None]), np.ones(1, dtype=exact)
         if self.horizon == 1:

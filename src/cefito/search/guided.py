@@ -89,10 +89,7 @@ class GuidedSearch(GuidedSettings, Search):
     def search(
         self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
-        """Return good sequences of each problem, at most `top_k`.
-
-        The guide proposes at least `top_k` sequences, whatever `proposals` is.
-        """
+        """Return good sequences of each problem, at most `top_k`; as many are proposed at least."""
         spaces = compiled(problems, field.horizon, top_k)
         answers: list[Plans] = []
         for first in range(0, len(spaces), _TOGETHER):
@@ -284,10 +281,7 @@ class _Climb:
 
 
 def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return as many allowed sequences as given, spread evenly over the enumeration.
-
-    If too few of these are allowed, the given ones fill up.
-    """
+    """Return as many allowed sequences as given, spread evenly; the given ones fill up."""
     # multiples of the golden ratio modulo one are spread evenly (Weyl's sequence)
     golden = (np.sqrt(5) - 1) / 2
     ranks = (np.arange(1, len(first) + 1) * golden % 1 * space.size**space.horizon).astype(np.int64)

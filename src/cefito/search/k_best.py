@@ -19,10 +19,7 @@ _TOGETHER = 32  # queries whose energies are computed together
 
 
 class KBestSearch(MemorySettings, Search):
-    """Lists the `top_k` allowed sequences of least cost besides the energy; looks up energies.
-
-    Exact if the list is complete; under constraints it may not be.
-    """
+    """Lists the `top_k` allowed sequences of least cost, and their energies; exact if complete."""
 
     def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
         """Return the cost of `top_k` sequences that share nothing."""

@@ -13,13 +13,9 @@ __all__ = ["NaiveSearch"]
 
 
 class NaiveSearch(Search):
-    """Enumeration of the allowed part of A^T by full forwards of batches of candidates.
+    """Enumeration of the allowed part of A^T by full forwards of batches of candidates."""
 
-    Attributes:
-        batch: Candidates a forward.
-    """
-
-    batch: int = 4096
+    batch: int = 4096  # candidates a forward
 
     def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:  # noqa: ARG002
         """Return the cost of all sequences, 2T + 1 tokens each."""

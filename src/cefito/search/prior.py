@@ -1,8 +1,4 @@
-"""A prior over sequences given the task: smoothed n-grams of actions of training windows.
-
-`ngrams` has the formulas, `smoothing` the choice of smoothing. This module counts training windows
-and turns the counts into the step costs that a search uses.
-"""
+"""A prior over sequences given the task: smoothed n-grams of actions of training windows."""
 
 from __future__ import annotations
 
@@ -72,10 +68,7 @@ class NGramPrior:
         order: int = DEFAULT_ORDER,
         strengths: Sequence[float] = DEFAULT_STRENGTHS,
     ) -> NGramPrior:
-        """Count training windows [N, T] of tasks [N]; steps of overlapping windows count in each.
-
-        Steps to actions that a task does not allow are not counted.
-        """
+        """Count training windows [N, T] of tasks [N]: all steps to actions that the task allows."""
         horizon = sequences.shape[1]
         # events (task, a_t−2, a_t−1, a_t) of all steps, [N · T, 4]
         padded = np.pad(sequences, ((0, 0), (2, 0)), constant_values=START)

@@ -20,10 +20,7 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Objective:
-    """The score to minimise: energy / temperature + costs + offset.
-
-    The default is the paper's, the energy alone.
-    """
+    """The score to minimise: energy / temperature + costs + offset; by default the energy alone."""
 
     temperature: float = 1.0  # divides the energy
     # costs of sequences besides their energy, over the places of the allowed actions; infinite if a
@@ -153,10 +150,7 @@ class Plans:
 
 
 class Best:
-    """The k best sequences so far, by score and then by rank.
-
-    The rank of a sequence is its place in the enumeration by action ids.
-    """
+    """The k best sequences so far, by score and then by rank, the place in the enumeration."""
 
     def __init__(self, top_k: int) -> None:
         self.top_k, self.finite = top_k, True

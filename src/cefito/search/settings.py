@@ -56,11 +56,7 @@ class SearchConfig(BeamSettings, AutoSettings, _MethodSettings):
 
 
 def make_search(settings: SearchConfig) -> Search:
-    """Return the search that the settings choose.
-
-    Raises:
-        ConfigError: Unknown method.
-    """
+    """Return the search that the settings choose."""
     return find_search(settings.method).make(settings)
 
 

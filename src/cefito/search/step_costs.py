@@ -1,8 +1,7 @@
 """Costs of sequences that add up over steps, and the exact k cheapest sequences under them.
 
-A prior over sequences and the logits of single steps both have this form, so that they can be
-summed, pruned and searched in the same way. Sums and multiples keep references to their operands
-and are evaluated step by step, so that many queries can share the large tables of their task.
+Sums and multiples keep references to their operands and are evaluated step by step, so that many
+queries can share the large tables of their task.
 """
 
 from __future__ import annotations

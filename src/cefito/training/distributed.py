@@ -58,11 +58,7 @@ class Processes:
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
-    """Join the processes that torchrun started; a single process outside torchrun.
-
-    Yields:
-        The processes, and the device of this one.
-    """
+    """Join the processes that torchrun started, if any; yield them and the device of this one."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         yield Processes(), device

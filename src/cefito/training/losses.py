@@ -1,8 +1,4 @@
-"""Contrastive losses: triplets with adaptive margins, or a softmax over the same candidates.
-
-Each loss is a sum and a count, so that processes that see shares of a batch can add and divide
-once.
-"""
+"""Contrastive losses as sums and counts: triplets with adaptive margins, or a softmax."""
 
 from __future__ import annotations
 

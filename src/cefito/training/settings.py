@@ -42,10 +42,7 @@ class OptimiserConfig(Settings):
 
 
 class EmaConfig(Settings):
-    """Exponential moving average of the weights; where it is on, the average is kept.
-
-    Validation then sees the averaged weights, too.
-    """
+    """Exponential moving average of the weights, which validation then sees and training keeps."""
 
     decay: float = Field(0.0, ge=0, lt=1)  # weight of the past at each update; 0 is off
     every: int = Field(10, ge=1)  # steps between updates

@@ -1,7 +1,4 @@
-"""Trackers that show the metrics of trainings: TensorBoard, Weights & Biases, trackio.
-
-A tracker only receives copies, so that metrics.jsonl stays whole if it fails.
-"""
+"""Trackers of trainings: TensorBoard, Weights & Biases, trackio; they receive copies only."""
 
 from __future__ import annotations
 

@@ -124,11 +124,7 @@ def from_checkpoint(
 
 
 def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, dict[str, Any]]:
-    """Replace the task classifier of a planner by one of a checkpoint.
-
-    Weights of the objective that were fitted with another classifier stay; they matter only if
-    several tasks are searched.
-    """
+    """Replace the task classifier of a planner by one of a checkpoint; weights stay."""
     observation_dim, task_count = planner.observation_dim, len(planner.taxonomy.tasks)
     tensors, record = _read(path, "model", CLASSIFIER)
     config = ClassifierConfig()  # the released widths, and raw observations

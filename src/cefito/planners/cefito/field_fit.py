@@ -50,9 +50,7 @@ def fit_field(
 ) -> tuple[EnergyField | CompositeField, dict[str, TrainingResult]]:
     """Train all components of the field, one after the other.
 
-    Each keeps the epoch whose plans for validation windows are best by its own energy. The training
-    of a component does not depend on the other components: the forward component of a field of both
-    directions is the field of one direction.
+    Each keeps the epoch whose plans for validation windows are best by its own energy.
     """
     observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
     vectors = (
@@ -169,11 +167,7 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
 
 
 def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Tensor | None:
-    """Return frozen vectors of a field's actions, followed by new actions, [K, W].
-
-    None if the field learned them. Mean observations are updated by further windows of known
-    actions; text vectors are kept.
-    """
+    """Return frozen vectors of a field's actions and of new ones, [K, W]; None if learned."""
     first = next(component for _, component in named_components(start))
     known = first.predictor.action_vectors.detach().to("cpu")
     if first.predictor.learned_actions:

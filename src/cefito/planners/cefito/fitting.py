@@ -149,10 +149,7 @@ def _fitted(candidates: _Candidates, columns: Sequence[int]) -> Weights:
 
 
 def _temperature(candidates: _Candidates, columns: Sequence[int]) -> float:
-    """Return the temperature that calibrates the probabilities of the best candidates.
-
-    The candidates share the probability that the chain assigns to all of them.
-    """
+    """Return the temperature that calibrates the probabilities of the best candidates."""
     candidates = candidates.subset(np.asarray(candidates.possible.any(axis=1)))
     scores = candidates.held_out(columns)
     best = scores.argmax(axis=1)[:, None]

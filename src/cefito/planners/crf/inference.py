@@ -269,9 +269,7 @@ def fit_confidence(
 ) -> float:
     """Return the temperature that calibrates the probability of the best sequence.
 
-    `fit_temperature` also raises the likelihood of true sequences far from the best one, which
-    makes the best one underconfident. Here `confident_temperature` calibrates the best sequence,
-    with `fit_temperature` as the centre of its prior.
+    `fit_temperature`, the centre of its prior, alone makes the best one underconfident.
     """
     best, scores = chain.best(1)
     right = (chain.states.actions[best[:, 0]] == actions).all(dim=1)

@@ -234,10 +234,7 @@ class ChainEvidence:
         return np.asarray(self.sums - np.logaddexp.reduce(self.sums, axis=1, keepdims=True))
 
     def log_power_sums(self, power: float) -> NDArray[np.float64]:
-        """Return log Σ q(sequence | task, observations)^power for each task [N, C].
-
-        −∞ for tasks without sequences.
-        """
+        """Return log Σ q(sequence | task, observations)^power [N, C]; −∞ without sequences."""
         sums = self.scores.heated(1 / power).log_task_sums().double().cpu().numpy()
         known = np.isfinite(self.sums)
         return np.where(known, sums - power * np.where(known, self.sums, 0.0), -np.inf)

@@ -82,10 +82,7 @@ class ChainNetwork(nn.Module):
 
     @torch.no_grad()
     def take_over(self, learned: ChainNetwork) -> None:
-        """Copy a trained network over a subset of these states.
-
-        Parameters of further states stay as drawn, their transitions as counted.
-        """
+        """Copy a trained network over a subset of these states; further ones stay as drawn."""
         old, target = learned.states.to("cpu"), self.state_dict()
         given = {name: tensor.to("cpu") for name, tensor in learned.state_dict().items()}
         ids = self.states.lookup[old.tasks, old.actions]

@@ -17,10 +17,7 @@ __all__ = ["ChainConfig", "ChainSettings", "ChainTrainingConfig"]
 
 
 class ChainConfig(Settings):
-    """The network that scores a chain (not in the paper).
-
-    Chosen on the validation windows of captaincook4d and of five draws of 8 of its recipes.
-    """
+    """The network that scores a chain (not in the paper)."""
 
     hidden: PositiveInt = 3072  # width of the encoder's first linear layer
     width: PositiveInt = 128  # width of encoded observations

@@ -1,7 +1,6 @@
 """The states of a chain over actions: pairs of a task and one of its actions.
 
-An action of several tasks has a state in each, and there are no transitions between tasks. Arrays
-over states are padded to the largest task ([C, A], [C, A, A]): C · A² transitions instead of K².
+There are no transitions between tasks: arrays are padded to the largest task, [C, A, A].
 """
 
 from __future__ import annotations
