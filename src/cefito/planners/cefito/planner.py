@@ -386,10 +386,10 @@ class CefitoPlanner:
                 parts[one.query].append((one, part))
         missed = {one.query for one in left}  # stopped before all their tasks were searched
         answers = []
-        for query, part in enumerate(parts):
-            plans = merged(part, top_k) if part else no_plans(self.horizon)
+        for query, own in enumerate(parts):
+            plans = merged(own, top_k) if own else no_plans(self.horizon)
             if posterior is not None:
-                plans = posterior.weighed(query, plans, part)
+                plans = posterior.weighed(query, plans, own)
             answers.append(replace(plans, exact=plans.exact and query not in missed))
         return answers
 
