@@ -1,4 +1,5 @@
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -6,47 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import EnergyField, FieldConfig
 from cefito.field import energy as energy_module
 from cefito.field.distances import DISTANCES
 from cefito.field.predictor import Dropout
 from cefito.field.prefixes import PrefixTree, prefix_counts
+from random_fields import random_field
 
 E = 10
 
 
-def make(
-    seed: int = 0, *, horizon: int = 3, actions: int = 4, skip: bool = False, **settings: object
-) -> EnergyField:
-    """A field whose every parameter is random and matters."""
-    config = FieldConfig(
-        **{
-            "width": 16,
-            "depth": 2,
-            "heads": 2,
-            "mlp_ratio": 2,
-            "action_dim": 6,
-            "goal_skip": skip,
-            "action_encoding": "observed" if skip else "auto",
-            **settings,
-        }
-    )
-    generator = torch.Generator().manual_seed(seed)
-    field = EnergyField(
-        config=config,
-        observation_dim=E,
-        action_count=actions,
-        horizon=horizon,
-        action_vectors=torch.randn(actions, E, generator=generator) if skip else None,
-    )
-    field.reset(generator, mean=torch.randn(E, generator=generator))
-    with torch.no_grad():
-        for parameter in field.parameters():
-            parameter.copy_(
-                torch.randn(parameter.shape, generator=generator)
-                * max(parameter.shape, default=1) ** -0.5
-            )
-    return field
+make = partial(random_field, observation_dim=E, actions=4)
 
 
 def observations(batch: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:

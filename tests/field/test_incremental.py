@@ -5,47 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field import EnergyField, IncrementalField
 from cefito.field.distances import DISTANCES
+from random_fields import random_field
 
-
-def make(
-    seed: int = 0,
-    *,
-    horizon: int = 3,
-    observation_dim: int = 24,
-    skip: bool = False,
-    **settings: object,
-) -> EnergyField:
-    """A field over 6 actions whose every parameter is random and matters."""
-    config = FieldConfig(
-        **{
-            "width": 16,
-            "depth": 2,
-            "heads": 2,
-            "mlp_ratio": 2,
-            "action_dim": 6,
-            "goal_skip": skip,
-            "action_encoding": "observed" if skip else "auto",
-            **settings,
-        }
-    )
-    generator = torch.Generator().manual_seed(seed)
-    field = EnergyField(
-        config=config,
-        observation_dim=observation_dim,
-        action_count=6,
-        horizon=horizon,
-        action_vectors=torch.randn(6, observation_dim, generator=generator) if skip else None,
-    )
-    field.reset(generator, mean=torch.randn(observation_dim, generator=generator))
-    with torch.no_grad():
-        for parameter in field.parameters():
-            parameter.copy_(
-                torch.randn(parameter.shape, generator=generator)
-                * max(parameter.shape, default=1) ** -0.5
-            )
-    return field
+make = random_field
 
 
 def observations(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.field import FieldConfig, Predictor
 from cefito.field.predictor import Dropout, normalise, positions
+from random_fields import randomise
 
 CONFIG = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6)
 E, K, T = 12, 5, 4
@@ -21,13 +22,7 @@ def make(
     predictor = Predictor(
         config=config, observation_dim=E, action_count=K, horizon=T, action_vectors=vectors
     )
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in predictor.parameters():
-            parameter.copy_(
-                torch.randn(parameter.shape, generator=generator)
-                * max(parameter.shape, default=1) ** -0.5
-            )
+    randomise(predictor, torch.Generator().manual_seed(seed))
     return predictor
 
 

@@ -27,6 +27,7 @@ from cefito.search import (
 from cefito.search import exhaustive as module
 from cefito.search.composite_search import split
 from cefito.search.energies import components_of
+from random_fields import SMALL, encoded, randomise
 
 from .conftest import (
     DummyComposite,
@@ -199,27 +200,16 @@ def random_field(seed, *, horizon, directions="both", members=1, skip=False):
     generator = torch.Generator().manual_seed(seed)
     made = make_field(
         config=FieldConfig(
-            width=16,
-            depth=2,
-            heads=2,
-            mlp_ratio=2,
-            action_dim=8,
-            goal_skip=skip,
-            action_encoding="observed" if skip else "auto",
-            directions=directions,
-            members=members,
+            **{**SMALL, **encoded(skip), "action_dim": 8}, directions=directions, members=members
         ),
         observation_dim=20,
         action_count=7,
         horizon=horizon,
         action_vectors=torch.randn(7, 20, generator=generator) if skip else None,
     )
-    with torch.no_grad():
-        for _, part in named_components(made):
-            part.reset(generator)
-            for parameter in part.parameters():
-                spread = max(parameter.shape, default=1) ** -0.5
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
+    for _, part in named_components(made):
+        part.reset(generator)
+        randomise(part, generator)
     return made
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import zlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field import IncrementalField
 from cefito.search import Constraints, ExhaustiveSearch, GuidedSearch, Objective, Problem, StepCosts
 from cefito.search import exhaustive as module
+from random_fields import random_field
 
 from .conftest import DummyField, Impatient, chains, everything, listed, problem, problems_of
 
@@ -35,33 +37,7 @@ def limits(monkeypatch, kept):
     monkeypatch.setattr(module, "KEPT", kept)
 
 
-def make_field(seed, *, horizon, actions, skip=False):
-    """A random and uneven field."""
-    generator = torch.Generator().manual_seed(seed)
-    config = FieldConfig(
-        width=32,
-        depth=2,
-        heads=2,
-        mlp_ratio=2,
-        action_dim=8,
-        goal_skip=skip,
-        action_encoding="observed" if skip else "auto",
-    )
-    made = EnergyField(
-        config=config,
-        observation_dim=20,
-        action_count=actions,
-        horizon=horizon,
-        action_vectors=torch.randn(actions, 20, generator=generator) if skip else None,
-    )
-    made.reset(generator)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.copy_(
-                torch.randn(parameter.shape, generator=generator)
-                * max(parameter.shape, default=1) ** -0.5
-            )
-    return made
+make_field = partial(random_field, observation_dim=20, width=32, action_dim=8, centred=False)
 
 
 def random_problems(seed, sets, **more):
