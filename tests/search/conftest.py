@@ -231,6 +231,17 @@ def problem(goal: float, actions: Iterable[int], initial: float = 0.0, **more: A
     )
 
 
+def random_problems(
+    seed: int, sets: Iterable[Iterable[int]], width: int = 20, **more: Any
+) -> list[Problem]:
+    """Problems of these sets of actions between random observations."""
+    generator = np.random.default_rng(seed)
+    return [
+        Problem(*generator.standard_normal((2, width)).astype(np.float32), tuple(allowed), **more)
+        for allowed in sets
+    ]
+
+
 def scrambled(initial: float, goal: float, sequence: Ids) -> int:
     """An energy without any structure, with many ties."""
     return zlib.crc32(repr((initial, goal, sequence)).encode()) % 17

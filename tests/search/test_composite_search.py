@@ -21,7 +21,6 @@ from cefito.search import (
     GuidedSearch,
     NaiveSearch,
     Objective,
-    Problem,
     StepCosts,
 )
 from cefito.search import exhaustive as module
@@ -37,6 +36,7 @@ from .conftest import (
     listed,
     problem,
     problems_of,
+    random_problems,
     salted,
 )
 
@@ -211,19 +211,6 @@ def random_field(seed, *, horizon, directions="both", members=1, skip=False):
         part.reset(generator)
         randomise(part, generator)
     return made
-
-
-def random_problems(seed, sets, **more):
-    generator = np.random.default_rng(seed)
-    return [
-        Problem(
-            initial=generator.standard_normal(20).astype(np.float32),
-            goal=generator.standard_normal(20).astype(np.float32),
-            actions=tuple(allowed),
-            **more,
-        )
-        for allowed in sets
-    ]
 
 
 def assert_same(fast, slow):

@@ -1,5 +1,4 @@
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -21,7 +20,16 @@ from cefito.search import (
 )
 from cefito.search.energies import CACHE_MIB
 
-from .conftest import DummyField, chains, everything, listed, problem, problems_of, scrambled
+from .conftest import (
+    DummyField,
+    chains,
+    everything,
+    listed,
+    problem,
+    problems_of,
+    random_problems,
+    scrambled,
+)
 
 SEARCHES = {
     "naive": NaiveSearch(),
@@ -265,20 +273,6 @@ def train_briefly(made: EnergyField, generator: torch.Generator) -> None:
         optimiser.step()
 
 
-def random_problems(
-    seed: int, observation_dim: int, sets: Sequence[Sequence[int]]
-) -> list[Problem]:
-    generator = np.random.default_rng(seed)
-    return [
-        Problem(
-            initial=generator.standard_normal(observation_dim).astype(np.float32),
-            goal=generator.standard_normal(observation_dim).astype(np.float32),
-            actions=tuple(allowed),
-        )
-        for allowed in sets
-    ]
-
-
 def assert_same(fast: Plans, slow: Plans, made: EnergyField, one: Problem) -> None:
     """The same energies, and the same sequences but where energies are equal to rounding."""
     np.testing.assert_allclose(fast.energies, slow.energies, rtol=1e-5)
@@ -314,7 +308,7 @@ def test_exhaustive_equals_naive(horizon, distance, observation_dim, projection,
         projection=projection,
         trained=trained,
     )
-    incremental, problems = IncrementalField(made), random_problems(horizon, observation_dim, SETS)
+    incremental, problems = IncrementalField(made), random_problems(horizon, SETS, observation_dim)
     slow = NaiveSearch(batch=100).search(incremental, problems, 10)
     child = incremental.bytes_per_child(1, leaf=False)
     for memory in (
@@ -344,7 +338,7 @@ def test_exhaustive_equals_naive_for_any_bound(
     made = make_field(
         seed, horizon=horizon, observation_dim=observation_dim, distance=distance, projection=0
     )
-    incremental, problems = IncrementalField(made), random_problems(seed, observation_dim, sets)
+    incremental, problems = IncrementalField(made), random_problems(seed, sets, observation_dim)
     memory = parents * 3 * incremental.bytes_per_child(horizon - 1, leaf=True) * horizon / 2**20
     fast = ExhaustiveSearch(memory_mib=memory).search(incremental, problems, top_k)
     slow = NaiveSearch().search(incremental, problems, top_k)

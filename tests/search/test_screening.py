@@ -11,11 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import IncrementalField
-from cefito.search import Constraints, ExhaustiveSearch, GuidedSearch, Objective, Problem, StepCosts
+from cefito.search import Constraints, ExhaustiveSearch, GuidedSearch, Objective, StepCosts
 from cefito.search import exhaustive as module
 from random_fields import random_field
 
-from .conftest import DummyField, Impatient, chains, everything, listed, problem, problems_of
+from .conftest import (
+    DummyField,
+    Impatient,
+    chains,
+    everything,
+    listed,
+    problem,
+    problems_of,
+    random_problems,
+)
 
 
 def spread(initial, goal, sequence):
@@ -38,19 +47,6 @@ def limits(monkeypatch, kept):
 
 
 make_field = partial(random_field, observation_dim=20, width=32, action_dim=8, centred=False)
-
-
-def random_problems(seed, sets, **more):
-    generator = np.random.default_rng(seed)
-    return [
-        Problem(
-            initial=generator.standard_normal(20).astype(np.float32),
-            goal=generator.standard_normal(20).astype(np.float32),
-            actions=tuple(allowed),
-            **more,
-        )
-        for allowed in sets
-    ]
 
 
 def assert_same(ours, theirs):

@@ -5,11 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import EnergyField, FieldConfig, IncrementalField
-from cefito.search import Problem
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import compiled
 
-from .conftest import DummyField, problem, scrambled
+from .conftest import DummyField, problem, random_problems, scrambled
 
 SETS = ((0, 1), (2, 5, 7), (4,), (1, 2, 3, 6))
 
@@ -113,15 +112,7 @@ def test_energies_of_a_real_field(seed, case, memory):
         horizon=horizon,
     )
     made.reset(torch.Generator().manual_seed(seed))
-    generator = np.random.default_rng(seed)
-    problems = [
-        Problem(
-            initial=generator.standard_normal(12).astype(np.float32),
-            goal=generator.standard_normal(12).astype(np.float32),
-            actions=actions,
-        )
-        for actions in sets
-    ]
+    problems = random_problems(seed, sets, 12)
     found = SequenceEnergies(IncrementalField(made), compiled(problems, horizon, 1), memory)(
         *arrays(rows, horizon)
     )
@@ -159,14 +150,7 @@ def test_all_at_once_or_level_by_level(coarse, skip, monkeypatch):
     )
     made.reset(generator)
     rng = np.random.default_rng(0)
-    problems = [
-        Problem(
-            initial=rng.standard_normal(20).astype(np.float32),
-            goal=rng.standard_normal(20).astype(np.float32),
-            actions=actions,
-        )
-        for actions in ((0, 1, 2, 5), (1, 3, 4, 7), (2, 3, 5, 6))
-    ]
+    problems = random_problems(0, [(0, 1, 2, 5), (1, 3, 4, 7), (2, 3, 5, 6)])
     query, sequences = rng.integers(3, size=60), rng.integers(4, size=(60, 4))
     field = IncrementalField(made)
     field = field.coarse() if coarse else field

@@ -18,8 +18,8 @@ ROWS = torch.tensor([5, 0, 3])
 ONE = Processes()
 
 
-def windows(videos: tuple[int, ...] = (0, 0, 0, 1, 2, 2)) -> Windows:
-    generator = np.random.default_rng(0)
+def windows(videos: tuple[int, ...] = (0, 0, 0, 1, 2, 2), seed: int = 0) -> Windows:
+    generator = np.random.default_rng(seed)
     tasks = np.array([video % 2 for video in videos])
     return Windows(
         initial=generator.standard_normal((len(videos), E), np.float32),

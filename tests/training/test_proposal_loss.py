@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.proposal import ProposalNetwork
 from cefito.field.settings import ProposalConfig
@@ -10,36 +9,12 @@ from cefito.training.distributed import Processes
 from cefito.training.proposal_loss import ProposalLoss
 from cefito.training.settings import AugmentationConfig, TrainingConfig
 
-E, T, K = 8, 3, 7
-ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
-TAXONOMY = Taxonomy(
-    dataset="made",
-    tasks=tuple(Task(task, f"task {task}", actions) for task, actions in ACTIONS.items()),
-    actions=tuple(Action(index, f"action {index}") for index in range(K)),
-)
-ROWS = torch.tensor([5, 0, 3])
-ONE = Processes()
+from .made import ONE, ROWS, E, K, T, generator
+from .made import windows as made_windows
 
 
 def windows(count: int = 6, seed: int = 0) -> Windows:
-    generator = np.random.default_rng(seed)
-    tasks = np.arange(count) % 2
-    return Windows(
-        initial=generator.standard_normal((count, E), np.float32),
-        goal=generator.standard_normal((count, E), np.float32),
-        actions=np.stack([generator.choice(ACTIONS[int(task)], size=T) for task in tasks]),
-        tasks=tasks,
-        video=np.arange(count),
-        start=np.zeros(count, np.int64),
-        taxonomy=TAXONOMY,
-        action_text=None,
-        dataset="made",
-        split="train",
-    )
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    return made_windows(tuple(range(count)), seed)
 
 
 def proposal_loss(*, dropout: float = 0.0, noise: float = 0.0, swap: float = 0.0) -> ProposalLoss:

@@ -20,6 +20,7 @@ from cefito.planners.queries import Queries
 from cefito.search import Constraints
 from cefito.search.space import Space
 from cefito.search.step_costs import Cheapest
+from search.conftest import satisfies
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 5), (0, 2), (4,))
 CONSTRAINTS = [
@@ -55,23 +56,6 @@ def planner():
 def queries():
     initial, goal = np.random.default_rng(0).standard_normal((2, 6, 3)).astype(np.float32)
     return Queries(initial=initial, goal=goal)
-
-
-def satisfies(sequence, constraints):
-    """The meaning of constraints, word for word."""
-    places = range(len(sequence))
-    return (
-        all(sequence[step - 1] == action for step, action in constraints.pinned)
-        and set(constraints.required) <= set(sequence)
-        and not set(constraints.forbidden) & set(sequence)
-        and not any(
-            sequence[one] == first and sequence[other] == second and one > other
-            for first, second in constraints.before
-            for one in places
-            for other in places
-        )
-        and (not constraints.no_repeats or len(set(sequence)) == len(sequence))
-    )
 
 
 def everything(planner, queries, row, task=None, constraints=UNCONSTRAINED):
