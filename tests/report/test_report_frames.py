@@ -21,7 +21,7 @@ from cefito.planners.settings import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.frames import EACH, TOTAL, find_video_files, with_frames
 from cefito.runs.train import train_run
-from drawn import draw_greys, grey_of, read_grey
+from grey_videos import draw_greys, grey_of, read_grey
 
 pytest.importorskip("av")
 

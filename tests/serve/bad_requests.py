@@ -15,28 +15,16 @@ from typing import Any
 
 JSON = {"content-type": "application/json"}
 BATCH = "/v1/plan/batch"
-
-
 GOOD = [0.5] * 8
 
 
 @dataclass(frozen=True)
 class Bad:
-    """A bad request.
-
-    Attributes:
-        title: Its fault.
-        body: Changes of a good request's fields, or the bytes of the body.
-        says: Words of the problem's detail.
-        status: Status of the answer.
-        path: Path of the request.
-        headers: Further headers.
-        method: Method of the request.
-    """
+    """A bad request."""
 
     title: str
-    body: dict[str, Any] | bytes | None
-    says: str
+    body: dict[str, Any] | bytes | None  # changes of a good request's fields, or all bytes
+    says: str  # words of the problem's detail
     status: int = 422
     path: str = "/v1/plan"
     headers: dict[str, str] = field(default_factory=dict)

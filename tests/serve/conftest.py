@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,17 +39,11 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A data set and runs for a service.
-
-    Attributes:
-        world: The data set.
-        run: A run of horizon 3.
-        short: A run of horizon 2, of a method without a search.
-    """
+    """A data set and runs for a service."""
 
     world: PreparedDataset
-    run: Path
-    short: Path
+    run: Path  # of horizon 3
+    short: Path  # of horizon 2, of a method without a search
 
     def observations(self, row: int = 0) -> dict[str, list[float]]:
         """Observations of a test window, for JSON."""
@@ -97,19 +92,33 @@ def client(serving) -> TestClient:
     return serving()
 
 
-@pytest.fixture(scope="module")
-def address(place) -> Iterator[str]:
-    """Address of a service of one run."""
-    app = create_app(place.settings(runs=(place.run,)))
+@contextmanager
+def _listening(settings: ServiceSettings) -> Iterator[str]:
     import uvicorn
 
-    config = uvicorn.Config(app, log_config=None, lifespan="on")
+    config = uvicorn.Config(create_app(settings), log_config=None, lifespan="on", access_log=False)
     server = uvicorn.Server(config)
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
-        while not server.started:
+        until = time.monotonic() + 30
+        while not server.started and thread.is_alive() and time.monotonic() < until:
             time.sleep(0.01)
+        assert server.started
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
         thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def listening() -> Callable[[ServiceSettings], AbstractContextManager[str]]:
+    """Run a service in a thread; its address."""
+    return _listening
+
+
+@pytest.fixture(scope="module")
+def address(place) -> Iterator[str]:
+    """Address of a service of one run."""
+    with _listening(place.settings(runs=(place.run,))) as address:
+        yield address

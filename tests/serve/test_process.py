@@ -40,13 +40,7 @@ sys.exit(main())
 
 
 class Server:
-    """A service in a process of its own.
-
-    Attributes:
-        process: The process.
-        port: Where it listens.
-        lines: What it has written to stderr.
-    """
+    """A service in a process of its own."""
 
     def __init__(self, place, *options: str) -> None:
         self.process = subprocess.Popen(
@@ -55,7 +49,7 @@ class Server:
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        self.lines: list[str] = []
+        self.lines: list[str] = []  # of stderr
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         first = self.wait_for("serving 'tea' (horizon 3) on http://127.0.0.1:")
@@ -243,7 +237,4 @@ def test_help_and_a_remedy_without_the_extra(tmp_path):
     assert "cefito[serve]" in " ".join(shown.stdout.split())
     refused = called("serve", str(tmp_path))
     assert refused.returncode == 2
-    assert refused.stderr == (
-        "error: cefito serve needs the package fastapi, which is not installed. Run: pip install "
-        "'cefito[serve]'\n"
-    )
+    assert "needs the package fastapi, which is not installed. Run: pip install" in refused.stderr

@@ -86,12 +86,7 @@ def test_waiting_jobs_of_one_kind_go_together(started, works):
 def test_expensive_jobs_and_those_without_a_kind_are_alone(started, works):
     scheduler = started()
     first = held(scheduler, works)
-    jobs = [
-        job("x", kind=None),
-        job("y", kind=None),
-        job("d", expensive=True),
-        job("e", expensive=True),
-    ]
+    jobs = [job(name, kind=None) for name in "xy"] + [job(name, expensive=True) for name in "de"]
     scheduler.submit(jobs)
     works.gate.set()
     results([first, *jobs])

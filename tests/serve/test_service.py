@@ -61,12 +61,9 @@ def test_an_answer_is_the_library_s(client, place, run, windows):
     reply = ask(client, run="tea", observations=place.observations())
     known = expected(run, windows)
     assert plans_of(reply) == [plan.actions for plan in known.plans]
-    assert [plan["energy"] for plan in reply["plans"]] == pytest.approx(
-        [plan.energy for plan in known.plans], rel=1e-4
-    )
-    assert [plan["probability"] for plan in reply["plans"]] == pytest.approx(
-        [plan.probability for plan in known.plans], rel=1e-4
-    )
+    for name in ("energy", "probability"):
+        wanted = [getattr(plan, name) for plan in known.plans]
+        assert [plan[name] for plan in reply["plans"]] == pytest.approx(wanted, rel=1e-4)
     assert (reply["run"], reply["horizon"], reply["exact"]) == ("tea", 3, known.exact)
     assert reply["task"]["id"] == known.task.id
     assert reply["task"]["name"] == known.task.name
@@ -118,12 +115,8 @@ def test_constraints_by_id_and_by_name(client, place, run, windows):
     task = int(windows.tasks[0])
     first, second, third = run.planner.space.actions[task][:3]
     name = run.taxonomy.actions[second].name
-    asked = {
-        "pin": {"1": second},
-        "forbid": [first],
-        "before": [[second, third]],
-        "no_repeats": True,
-    }
+    asked = {"pin": {"1": second}, "forbid": [first], "no_repeats": True}
+    asked |= {"before": [[second, third]]}
     reply = ask(client, run="tea", observations=place.observations(), task=task, constraints=asked)
     named = NamedConstraints(
         pinned=((1, name),), forbidden=(first,), before=((second, third),), no_repeats=True
@@ -131,14 +124,9 @@ def test_constraints_by_id_and_by_name(client, place, run, windows):
     known = expected(run, windows, task=task, constraints=named)
     assert plans_of(reply) == [plan.actions for plan in known.plans]
     assert reply["task"]["source"] == "given"
-    by_name = ask(
-        client,
-        run="tea",
-        observations=place.observations(),
-        task=run.taxonomy.tasks[task].name,
-        constraints={**asked, "pin": {"1": name}},
-    )
-    assert plans_of(by_name) == plans_of(reply)
+    asked |= {"pin": {"1": name}}
+    query = {"observations": place.observations(), "task": run.taxonomy.tasks[task].name}
+    assert plans_of(ask(client, run="tea", constraints=asked, **query)) == plans_of(reply)
 
 
 def test_a_least_probability(client, place):
@@ -231,9 +219,7 @@ def test_a_batch_in_order_with_problems_in_their_places(client, place, run, wind
 
 def test_queries_of_one_kind_run_as_one_batch(serving, place):
     alone = serving(limits={"workers": 1})
-    queries = [
-        {"run": "tea", "observations": place.observations(row)} for row in (0, 1, 2, 3, 4, 5)
-    ]
+    queries = [{"run": "tea", "observations": place.observations(row)} for row in range(6)]
     answers = alone.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
     assert max(reply["effort"]["walked_with"] for reply in answers) > 1
     for query, reply in zip(queries, answers, strict=True):

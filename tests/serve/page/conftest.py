@@ -19,7 +19,7 @@ from cefito.planners.settings import load_config
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.serve.settings import ServiceSettings
-from drawn import draw_greys
+from grey_videos import draw_greys
 from tiny_models import tiny_dinov2
 
 TASKS = {
@@ -43,21 +43,13 @@ TINY = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """Drawn videos and runs trained on them.
+    """Drawn videos and runs trained on them."""
 
-    Attributes:
-        folder: The folder of all; the videos are in `films`.
-        dataset: The data set.
-        run: A run of CEFITO, T = 3.
-        nearest: A run of the nearest window, T = 2, which takes no constraints.
-        encoder: Folder of the encoder of its features.
-    """
-
-    folder: Path
+    folder: Path  # the videos are in `films`
     dataset: PreparedDataset
-    run: Run
-    nearest: Run
-    encoder: Path
+    run: Run  # of CEFITO, T = 3
+    nearest: Run  # of the nearest window, T = 2, which takes no constraints
+    encoder: Path  # of its features
 
     def settings(self, **changes) -> ServiceSettings:
         """Settings of a service of it."""
@@ -81,20 +73,10 @@ def drawn(tmp_path_factory) -> Drawn:
             lines.append(f"film-{number},{task},{actions[action]},{start},{start + STEP},{split}")
     (folder / "steps.csv").write_text("\n".join(lines) + "\n")
     extract_videos(folder / "films", folder / "features", open_encoder(str(encoder)))
-    dataset = prepare(
-        read_table(folder / "steps.csv"),
-        folder / "features",
-        folder / "data",
-        seconds=1,
-        videos=folder / "films",
-    )
+    table, films = read_table(folder / "steps.csv"), folder / "films"
+    dataset = prepare(table, folder / "features", folder / "data", seconds=1, videos=films)
     config = load_config("small", overrides=TINY)
     run = train_run(dataset, folder / "tea-and-toast", config=config, horizon=3, seed=0)
-    nearest = train_run(
-        dataset,
-        folder / "nearest",
-        config=load_config("small", method="nearest"),
-        horizon=2,
-        seed=0,
-    )
+    config = load_config("small", method="nearest")
+    nearest = train_run(dataset, folder / "nearest", config=config, horizon=2, seed=0)
     return Drawn(folder, dataset, run, nearest, encoder)

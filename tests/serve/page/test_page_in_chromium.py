@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -16,9 +12,7 @@ from cefito.inference.answer import answer
 from cefito.inference.named_constraints import NamedConstraints
 from cefito.inference.query import query_from_video
 from cefito.report.mistakes import missing_steps, step_kinds
-from cefito.serve.app import create_app
 
-uvicorn = pytest.importorskip("uvicorn")
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
 WAIT = 20_000  # milliseconds
 WANTED = (
@@ -33,27 +27,9 @@ def browser():
         yield browser
 
 
-@contextmanager
-def serving(settings):
-    """A service in a thread; its address."""
-    app = create_app(settings)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        until = time.monotonic() + 30
-        while not server.started and thread.is_alive() and time.monotonic() < until:
-            time.sleep(0.02)
-        assert server.started
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(30)
-    assert not thread.is_alive()
-
-
 @pytest.fixture(scope="module")
-def address(browser, drawn):
-    with serving(drawn.settings(encoder=str(drawn.encoder))) as address:
+def address(browser, drawn, listening):
+    with listening(drawn.settings(encoder=str(drawn.encoder))) as address:
         yield address
 
 
@@ -90,6 +66,11 @@ def planned(page, *, again=False):
     return strips(page)
 
 
+def plan_now(page):
+    page.get_by_role("button", name="Plan", exact=True).click()
+    return planned(page)
+
+
 def strips(page):
     return [names(strip) for strip in page.locator("#plans ol").all()]
 
@@ -122,10 +103,8 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     ]
     for frame in ("#start", "#end"):
         page.locator(f"{frame}[src^='blob:']").wait_for()
-        assert (
-            page.locator(frame).evaluate("image => image.decode().then(() => image.naturalWidth)")
-            == 64
-        )
+        width = "image => image.decode().then(() => image.naturalWidth)"
+        assert page.locator(frame).evaluate(width) == 64
     assert page.locator("#start-said").inner_text() == "before: second 3.0"
     page.get_by_role("button", name="Plan", exact=True).click()
     plans, found = wanted(drawn)
@@ -155,8 +134,7 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
 
 def test_forbid_require_and_order_by_name(page, drawn):
     choose(page)
-    page.get_by_role("button", name="Plan", exact=True).click()
-    plans = planned(page)
+    plans = plan_now(page)
     page.get_by_text("Add by name").click()
     form = page.locator("#add-forbid")
     form.get_by_label("never").select_option(label=plans[0][0])
@@ -182,8 +160,7 @@ def test_forbid_require_and_order_by_name(page, drawn):
 
 def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
     choose(page)
-    page.get_by_role("button", name="Plan", exact=True).click()
-    plans = planned(page)
+    plans = plan_now(page)
     name = plans[0][1]
     for button in ("Pin it to step 2", "Forbid it"):
         page.locator("#plans ol").first.locator("button").nth(1).click()
@@ -210,8 +187,7 @@ def test_plans_against_the_annotated_steps(page, drawn):
         page.get_by_label("video", exact=True).select_option(label=video)
         for step in range(3):
             page.get_by_label("steps", exact=True).select_option(str(step))
-            page.get_by_role("button", name="Plan", exact=True).click()
-            planned(page)
+            plan_now(page)
             page.get_by_label("compare with the annotated steps").check()
             _, found = wanted(drawn, video, step)
             for plan, strip in zip(found.plans, page.locator("#plans ol").all(), strict=True):
@@ -273,8 +249,7 @@ def test_two_pictures(page, drawn, tmp_path):
     assert page.locator("#plan").is_disabled()
     page.get_by_label("picture before the first step").set_input_files(pictures[0])
     page.get_by_label("picture after the last step").set_input_files(pictures[1])
-    page.get_by_role("button", name="Plan", exact=True).click()
-    assert len(planned(page)) == 5
+    assert len(plan_now(page)) == 5
     assert page.locator("#truth-row").is_hidden()
     assert page.locator("#start-said").inner_text() == "before.png"
 
@@ -297,8 +272,7 @@ def _picture(path, level):
 @pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
 def test_nothing_serious_for_axe(page):
     assert faults(page) == []
-    page.get_by_role("button", name="Plan", exact=True).click()
-    planned(page)
+    plan_now(page)
     page.get_by_label("compare with the annotated steps").check()
     page.get_by_text("Add by name").click()
     page.locator("#plans ol button").first.click()
@@ -325,14 +299,13 @@ def test_a_service_that_is_gone(page):
         "The service does not answer. See that it still runs, and try again."
     )
     page.context.set_offline(False)
-    page.get_by_role("button", name="Plan", exact=True).click()
-    assert len(planned(page)) == 5
+    assert len(plan_now(page)) == 5
     assert page.get_by_role("alert").inner_text() == ""
 
 
-def test_a_method_that_takes_no_constraints(browser, drawn):
+def test_a_method_that_takes_no_constraints(browser, drawn, listening):
     settings = drawn.settings(runs=(drawn.run.folder, drawn.nearest.folder))
-    with serving(settings) as address:
+    with listening(settings) as address:
         page = browser.new_page()
         page.goto(address)
         page.locator("#plan:enabled").wait_for()
@@ -348,9 +321,9 @@ def test_a_method_that_takes_no_constraints(browser, drawn):
         page.close()
 
 
-def test_behind_a_token_and_with_nothing_to_choose(browser, drawn):
+def test_behind_a_token_and_with_nothing_to_choose(browser, drawn, listening):
     token = "a token of enough letters"
-    with serving(drawn.settings(datasets=(), token=token)) as address:
+    with listening(drawn.settings(datasets=(), token=token)) as address:
         context = browser.new_context(http_credentials={"username": "", "password": token})
         page = context.new_page()
         page.goto(address)
@@ -361,7 +334,6 @@ def test_behind_a_token_and_with_nothing_to_choose(browser, drawn):
 
 def test_it_fits_a_phone(page):
     page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_role("button", name="Plan", exact=True).click()
-    planned(page)
+    plan_now(page)
     page.get_by_text("Add by name").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

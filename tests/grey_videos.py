@@ -1,0 +1,45 @@
+"""Videos that are drawn: every second has a grey of its own."""
+
+from __future__ import annotations
+
+import io
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+RATE = 4  # frames a second
+LEVELS = tuple(range(30, 250, 20))
+"""Grey of each second; longer videos repeat them."""
+
+
+def draw_greys(path: Path, seconds: int, *, side: tuple[int, int] = (64, 48), first: int = 0):
+    """Write an MP4 of width and height `side`, whose second s has the grey of `grey_of(s)`."""
+    import av
+
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=RATE)
+        stream.width, stream.height = side
+        stream.pix_fmt, stream.options = "yuv420p", {"preset": "ultrafast"}
+        for number in range(RATE * seconds):
+            level = grey_of(number // RATE, first)
+            frame = av.VideoFrame.from_ndarray(
+                np.full((side[1], side[0], 3), level, np.uint8), "rgb24"
+            )
+            frame.pts, frame.time_base = number, Fraction(1, RATE)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+def grey_of(second: int, first: int = 0) -> int:
+    """The grey of a second of a video whose second 0 has the grey number `first`."""
+    return LEVELS[(first + second) % len(LEVELS)]
+
+
+def read_grey(data: bytes) -> tuple[tuple[int, int], float]:
+    """Size and mean grey of a JPEG."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as opened:
+        assert opened.format == "JPEG"
+        return opened.size, float(np.asarray(opened.convert("L")).mean())
