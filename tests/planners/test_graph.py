@@ -1,5 +1,3 @@
-from collections import Counter
-from fractions import Fraction
 from itertools import pairwise, product
 
 import numpy as np
@@ -7,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.data import cut_windows
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.planners.shared.graph import (
@@ -84,13 +81,6 @@ def test_counts_by_hand():
     assert transition_counts(windows_of([[0], [1]], 2), 2).tolist() == [[0, 0], [0, 0]]
 
 
-def test_counts_of_a_data_set(tiny_dataset):
-    windows = cut_windows(tiny_dataset, horizon=3, split="train")
-    counter = Counter(pair for row in windows.actions.tolist() for pair in pairwise(row))
-    counts = transition_counts(windows, 8)
-    assert {pair: counts[pair] for pair in product(range(8), repeat=2) if counts[pair]} == counter
-
-
 def test_probabilities_by_hand():
     counts = np.array([[1, 3], [0, 0]])
     assert transition_probabilities(counts).tolist() == [[0.25, 0.75], [0, 0]]
@@ -133,16 +123,6 @@ def test_paths_against_all_paths(counts, horizon, smoothing, count, ends):
         assert (np.diff(spent) >= 0).all()
 
 
-@settings(deadline=None)
-@given(counts=graphs(), horizon=st.integers(2, 5))
-def test_fewer_unseen_transitions_always_come_first(counts, horizon):
-    costs = transition_costs(counts, horizon=horizon)
-    paths, _ = cheapest_paths(costs, first=0, last=len(counts) - 1, horizon=horizon, count=1000)
-    unseen = [sum(counts[pair] == 0 for pair in pairwise(path)) for path in paths.tolist()]
-    assert unseen == sorted(unseen)
-    assert len(paths) == len(counts) ** (horizon - 2)
-
-
 def slow_beam(costs, first, last, horizon, count, width):
     beam = [((first,), 0.0)]
     for _ in range(horizon - 2):
@@ -169,18 +149,6 @@ def test_beam_against_a_loop(counts, horizon, width, count):
     np.testing.assert_allclose(spent, [cost for _, cost in expected], atol=1e-8)
 
 
-def test_a_narrow_beam_can_miss_the_likeliest_path():
-    # 0 → 1 is likelier than 0 → 2, but only 2 leads to 3
-    counts = np.array([[0, 9, 1, 0], [5, 5, 0, 0], [0, 0, 0, 4], [0, 0, 0, 0]])
-    costs = transition_costs(counts, horizon=3)
-    exact, _ = cheapest_paths(costs, first=0, last=3, horizon=3, count=1)
-    narrow, _ = cheapest_paths(costs, first=0, last=3, horizon=3, count=1, width=1)
-    assert (exact.tolist(), narrow.tolist()) == ([[0, 2, 3]], [[0, 1, 3]])
-    assert cheapest_paths(costs, first=0, last=3, horizon=3, count=1, width=2)[0].tolist() == [
-        [0, 2, 3]
-    ]
-
-
 def test_ties_are_ordered_by_ids():
     costs = transition_costs(np.ones((3, 3), np.int64), horizon=4)
     every = [[2, *between, 1] for between in product(range(3), repeat=2)]
@@ -200,27 +168,6 @@ def test_ties_are_ordered_by_ids():
         assert spent.tolist() == [0.6, 0.6]
 
 
-def test_a_graph_without_any_path():
-    # nothing leads to 3, nothing leaves it: two unseen transitions, by way of what is entered most
-    # often
-    counts = np.array([[0, 1, 0, 0], [2, 0, 3, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
-    costs = transition_costs(counts, horizon=3)
-    paths, spent = cheapest_paths(costs, first=3, last=3, horizon=3, count=2)
-    # each action is entered 2, 2, 3 and 0 times; with one added, of 11 in all
-    penalty = 1 + 2 * np.log(11)
-    assert paths.tolist() == [[3, 2, 3], [3, 0, 3]]
-    np.testing.assert_allclose(
-        spent, [2 * penalty - np.log(entered / 11 * 1 / 11) for entered in (4, 3)]
-    )
-    # only the last transition is unseen
-    assert cheapest_paths(costs, first=0, last=3, horizon=3, count=1)[0].tolist() == [[0, 1, 3]]
-    empty = transition_costs(np.zeros((2, 2), np.int64), horizon=3)
-    assert cheapest_paths(empty, first=1, last=0, horizon=3, count=5)[0].tolist() == [
-        [1, 0, 0],
-        [1, 1, 0],
-    ]
-
-
 def test_many_actions():
     counts = np.random.default_rng(0).integers(0, 3, (778, 778)) * (
         np.random.default_rng(1).random((778, 778)) < 0.01
@@ -235,35 +182,6 @@ def test_many_actions():
     for _ in range(4):
         best = (costs + best).min(axis=1)
     assert spent[0] == pytest.approx(best[3], abs=1e-8)
-
-
-def slow_walks(counts, first, last, horizon):
-    """All walks with a positive product of exact probabilities, likeliest first, ties by ids."""
-    walks = []
-    for between in product(range(len(counts)), repeat=horizon - 2):
-        chance = Fraction(1)
-        for one, other in pairwise((first, *between, last)):
-            chance *= Fraction(int(counts[one][other]), int(sum(counts[one])) or 1)
-        if chance:
-            walks.append((-chance, [first, *between, last]))
-    return [walk for _, walk in sorted(walks)]
-
-
-@settings(deadline=None)
-@given(
-    counts=graphs(),
-    horizon=st.integers(2, 5),
-    count=st.integers(1, 12),
-    ends=st.tuples(st.integers(0, 3), st.integers(0, 3)),
-)
-def test_walks_against_all_walks(counts, horizon, count, ends):
-    first, last = (end % len(counts) for end in ends)
-    walks = likeliest_walks(
-        transition_probabilities(counts), first=first, last=last, horizon=horizon, count=count
-    )
-    assert walks.dtype == np.int64
-    assert walks.shape[1] == horizon
-    assert walks.tolist() == slow_walks(counts, first, last, horizon)[:count]
 
 
 def test_walks_by_hand():

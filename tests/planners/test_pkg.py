@@ -1,4 +1,3 @@
-import json
 from itertools import pairwise, product
 
 import numpy as np
@@ -14,6 +13,7 @@ from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.planners.settings import load_config
 from cefito.training.settings import OptimiserConfig, TrainingConfig
+from learned import metrics
 
 HORIZON = 4
 KNOBS = {"train": 72, "val": 24, "test": 12}
@@ -135,10 +135,7 @@ def test_training_lowers_the_loss_and_beats_chance(world, tmp_path):
     settings = load_config("small", method="pkg").settings
     context = TrainingContext(folder=tmp_path)
     planner = PkgPlanner.fit(train, val, settings=settings, seed=0, context=context).planner
-    lines = [
-        json.loads(line)
-        for line in (tmp_path / "step_model" / "metrics.jsonl").read_text().splitlines()
-    ]
+    lines = metrics(tmp_path / "step_model")
     assert lines[-1]["cross_entropy"] < 0.6 * lines[0]["cross_entropy"]
     ends = planner.predict_ends(Queries.from_windows(val))
     frequent = [np.bincount(train.actions[:, place]).argmax() for place in (0, -1)]

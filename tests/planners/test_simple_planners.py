@@ -10,8 +10,8 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.evaluation import evaluate_planner
 from cefito.field.settings import ClassifierConfig
+from cefito.planners.base import Queries, Shape
 from cefito.planners.context import TrainingContext
-from cefito.planners.queries import Queries
 from cefito.planners.shared.task_model import ClassifierSettings, TaskModel
 from cefito.planners.simple.frequent import FrequentPlanner
 from cefito.planners.simple.nearest import _BLOCK, NearestPlanner
@@ -71,7 +71,7 @@ class KnowsTask:
 
     def __init__(self, tasks=(), width=3, horizon=2):
         self.tasks = np.array(tasks, np.int64)
-        self.observation_dim, self.horizon = width, horizon
+        self.shape = Shape(observation_dim=width, tasks=TASKS, actions=ACTIONS, horizon=horizon)
 
     def predict(self, queries):
         return self.tasks if queries.tasks is None else queries.tasks
@@ -174,14 +174,6 @@ def test_nearest_by_hand():
     assert planner.plan(known, 3)[0].actions.tolist() == [[1, 1], [2, 2]]
     assert planner.plan(known, 3)[0].energies.tolist() == [1, 1]
     assert planner.predict_tasks(known).tolist() == [1]
-
-
-def test_nearest_does_not_list_a_sequence_twice():
-    train = make_windows([[0], [1], [2]], [[0], [1], [2]], [[0, 1], [0, 1], [2, 2]], [0, 0, 0])
-    planner = fit_nearest(train)
-    plan = planner.plan(Queries.from_windows(train.subset([0])), 5)[0]
-    assert plan.actions.tolist() == [[0, 1], [2, 2]]
-    assert plan.energies[0] == 0
 
 
 def test_nearest_of_more_queries_than_a_block():

@@ -160,8 +160,7 @@ class _OfNetwork(Sized, Generic[Network]):
 
     title: ClassVar[str]  # name in messages, progress and records
     part: ClassVar[str]  # name of its file and of its training's folder
-    # of the seed, for its weights; None: follows from the title
-    stream: ClassVar[int | None] = None
+    stream: ClassVar[int | None] = None  # of the seed; None: by the title
     build: ClassVar[Any]  # (settings, shape) → untrained network
     loss: ClassVar[Any]  # (network on the device, train, val, *given arrays) → loss
     own_mean: ClassVar[bool] = False  # whether `observe` sets the mean observation

@@ -78,26 +78,6 @@ def test_sampling_with_an_oracle_gives_the_clean_matrix():
         torch.testing.assert_close(result, clean, rtol=0, atol=0)
 
 
-def test_sampling_between_stays_on_the_line_of_noise():
-    """With an oracle the noise that is left is always the one it began with.
-
-    So each step shows √ᾱ · clean + √(1 − ᾱ) · it.
-    """
-    diffusion = Diffusion(steps=20, sampling=5)
-    clean, noise, seen = drawn(1, 3, 4).double(), drawn(1, 3, 4, seed=1).double(), []
-
-    def oracle(x: torch.Tensor, now: int) -> torch.Tensor:
-        seen.append((now, x))
-        return clean
-
-    first = diffusion.signal[20]
-    noise_left = (noise - first.sqrt() * clean) / (1 - first).sqrt()
-    diffusion.sample(oracle, noise, lambda x: x)
-    assert [now for now, _ in seen] == [20, 16, 12, 8, 4]
-    for now, x in seen:
-        torch.testing.assert_close(x, diffusion.noised(clean, noise_left, torch.tensor([now])))
-
-
 def test_sampling_against_a_slow_reference():
     diffusion, network_like = Diffusion(steps=20, sampling=5), drawn(4, 4, seed=3).double() / 4
     start = drawn(1, 3, 4, seed=1).double()

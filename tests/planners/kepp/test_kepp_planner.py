@@ -40,14 +40,8 @@ def tiny(**overrides: object) -> KeppSettings:
     return load_config("small", method="kepp", overrides={**TINY, **overrides}).settings
 
 
-def fit(
-    world: tuple[Windows, Windows],
-    *,
-    seed: int = 0,
-    context: TrainingContext = TrainingContext(),
-    **overrides: object,
-) -> Fitted[KeppPlanner]:
-    return KeppPlanner.fit(*world, settings=tiny(**overrides), seed=seed, context=context)
+def fit(world, *, seed=0, context=TrainingContext(), **settings):
+    return KeppPlanner.fit(*world, settings=tiny(**settings), seed=seed, context=context)
 
 
 @pytest.fixture(scope="module")

@@ -46,19 +46,6 @@ def test_walks_against_all_walks(size, horizon, count, number, seed):
         assert found == slow_walks(counts, first, last, horizon, count)
 
 
-@pytest.mark.parametrize(
-    ("horizon", "expected"), [(2, [4, 7]), (3, [4, 4, 7]), (4, [4, 4, 7, 7]), (5, [4, 4, 4, 7, 7])]
-)
-def test_where_no_walk_is_found_halves_stand_for_it(horizon, expected):
-    graph = WalkGraph(np.zeros((8, 8), np.int64), horizon, 2)
-    assert graph.between(np.array([[4, 7]])).tolist() == [[expected, expected]]
-
-
-def test_a_single_walk_is_repeated():
-    counts = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]])
-    assert WalkGraph(counts, 3, 2).between(np.array([[0, 2]])).tolist() == [[[0, 1, 2], [0, 1, 2]]]
-
-
 def test_published_weights():
     walks = torch.tensor([[[0, 1, 2], [0, 3, 2]]])
     third = pytest.approx(1 / 3)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
@@ -39,13 +38,8 @@ def tiny(**overrides: object) -> MtidSettings:
     return load_config("small", method="mtid", overrides={**TINY, **overrides}).settings
 
 
-def fit(
-    world: tuple[Windows, Windows],
-    *,
-    context: TrainingContext = TrainingContext(),
-    **overrides: object,
-) -> Fitted[MtidPlanner]:
-    return MtidPlanner.fit(*world, settings=tiny(**overrides), seed=0, context=context)
+def fit(world, *, seed=0, context=TrainingContext(), **settings):
+    return MtidPlanner.fit(*world, settings=tiny(**settings), seed=seed, context=context)
 
 
 @pytest.fixture(scope="module")

@@ -128,14 +128,6 @@ def test_greedy_decoding_misses_the_best_plan():
     assert greedy(emissions, counts, 1).sequences[0, 0].tolist() == [0, 1]
 
 
-def test_a_greedy_planner(world, queries):
-    planner = fit(world, decoding="greedy").planner
-    for plans in planner.plan(queries, 3):
-        assert len(plans) == 3
-        assert not plans.exact
-        assert (np.diff(plans.scores) >= 0).all()
-
-
 # what it is called, what is kept
 
 

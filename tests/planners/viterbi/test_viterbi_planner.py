@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
-from cefito.planners.base import Fitted, Queries, Shape
+from cefito.planners.base import Queries, Shape
 from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.planners.shared.graph import transition_counts
@@ -22,6 +21,7 @@ from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
+from learned import check_best_epoch, metrics
 
 KNOBS = {"train": 72, "val": 24, "test": 12}
 SMALL = {
@@ -62,13 +62,7 @@ def small(**settings: object) -> ViterbiSettings:
     return config.settings
 
 
-def fit(
-    world: tuple[Windows, Windows],
-    *,
-    seed: int = 0,
-    context: TrainingContext = TrainingContext(),
-    **settings: object,
-) -> Fitted[ViterbiPlanner]:
+def fit(world, *, seed=0, context=TrainingContext(), **settings):
     return ViterbiPlanner.fit(*world, settings=small(**settings), seed=seed, context=context)
 
 
@@ -78,12 +72,6 @@ def fitted(world: tuple[Windows, Windows], **options: object) -> ViterbiPlanner:
 
 def load(folder: Path, **settings: object) -> ViterbiPlanner:
     return ViterbiPlanner.load(folder, settings=small(**settings))
-
-
-def lines(folder: Path) -> list[dict[str, float]]:
-    return [
-        json.loads(line) for line in (folder / "viterbi" / "metrics.jsonl").read_text().splitlines()
-    ]
 
 
 def write_descriptions(path: Path, world: tuple[Windows, Windows]) -> Path:
@@ -309,26 +297,9 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     settings, context = config.settings, TrainingContext(folder=tmp_path)
     training = ViterbiPlanner.fit(train, val, settings=settings, seed=0, context=context)
     planner, result = training.planner, training.trainings["ViterbiPlanNet"]
-    epochs = lines(tmp_path)
+    epochs = metrics(tmp_path / "viterbi")
     assert epochs[-1]["marginals"] < 0.6 * epochs[0]["marginals"]
-    scores = [
-        (line["val_success_rate"], line["val_mean_accuracy"])
-        for line in epochs
-        if "val_success_rate" in line
-    ]
-    assert result.scores == max(scores)
-    best = np.concatenate([plans.actions for plans in planner.plan(Queries.from_windows(val), 1)])
-    assert result.scores == pytest.approx(
-        (100 * (best == val.actions).all(axis=1).mean(), 100 * (best == val.actions).mean())
-    )
-    frequent = [
-        100 * (np.bincount(train.actions[:, step]).argmax() == val.actions[:, step]).mean()
-        for step in range(3)
-    ]
-    assert result.scores[1] > np.mean(frequent) + 20
-    tasks = planner.predict_tasks(Queries.from_windows(val))
-    assert tasks.dtype == np.int64
-    assert (tasks == val.tasks).mean() > 0.5
+    check_best_epoch(planner, result, epochs, train, val, margin=20)
 
 
 @pytest.mark.parametrize("decoding", ["viterbi", "marginals"])
@@ -413,7 +384,7 @@ def test_kinds_of_descriptions(world, unaligned, descriptions, name, more, tmp_p
         key: tuple(actions if size is None else size for size in shape)
         for key, shape in more.items()
     }
-    epochs = lines(tmp_path)
+    epochs = metrics(tmp_path / "viterbi")
     if more:
         assert epochs[-1]["alignment"] < 0.9 * epochs[0]["alignment"]
     else:

@@ -98,11 +98,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     @override
     @classmethod
     def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: KeppSettings,
-        context: TrainingContext = TrainingContext(),
+        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
     ) -> Self:
         planner = super().load(folder, settings=settings, context=context)
         if planner.config.knowledge == "none":

@@ -6,7 +6,7 @@ Reimplemented from its published description.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,12 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.errors import DataError
-from cefito.planners.base import Abilities, Fitted, Queries, Shape
-from cefito.planners.context import TrainingContext
+from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner, finite_outputs, named_departures
 from cefito.planners.p3iv.decoding import best_sequences
 from cefito.planners.p3iv.loss import P3ivLoss
 from cefito.planners.p3iv.network import P3ivNetwork
-from cefito.planners.p3iv.settings import P3ivConfig, P3ivSettings
+from cefito.planners.p3iv.settings import P3ivConfig
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.search.problem import Plans, SearchCost
 
@@ -79,20 +78,8 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
         if network.config.adversarial:
             network.add_critic()
 
-    @override
-    @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: P3ivSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
-        fitted = super().fit(train, val, settings=settings, seed=seed, context=context)
-        fitted.planner.network.critic = None  # it serves in training only
-        return fitted
+    def __post_init__(self) -> None:
+        self.network.critic = None  # it serves in training only
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -22,8 +22,7 @@ class P3ivConfig(Settings):
     layers: PositiveInt = 2
     heads: PositiveInt = 8
     feedforward: PositiveInt = 128
-    # "slots": attention over all, as in the paper; "released": one vector per layer, as in the code
-    memory: Literal["slots", "released"] = "slots"
+    memory: Literal["slots", "released"] = "slots"  # released: one vector per layer
     slots: PositiveInt = 106  # of memory "slots" only
     token_dropout: float = Field(0.1, ge=0, lt=1)  # of the tokens' features
     dropout: float = Field(0.3, ge=0, lt=1)  # of hidden units and attention weights
@@ -35,16 +34,13 @@ class P3ivConfig(Settings):
     # (published), vectors hashed from the "names", or "auto": text if there is any.
     language: Literal["auto", "text", "names"] = "auto"
     name_width: PositiveInt = 512  # of hashed vectors
-    # weight of the loss that draws states to names; 0 for none
-    contrastive: float = Field(0.5, ge=0)
+    contrastive: float = Field(0.5, ge=0)  # draws states to names; 0 for none
     adversarial: float = Field(0.1, ge=0)  # weight of a critic's judgement; 0 for no critic
-    # weight of the loss that keeps two noises apart; 0 for none
-    diversity: float = Field(0.1, ge=0)
+    diversity: float = Field(0.1, ge=0)  # keeps two noises apart; 0 for none
     critic_rate: float = Field(1 / 70, gt=0)  # the critic's step size as a share of the generator's
     samples: PositiveInt = 1500  # noises that a plan is decoded from, drawn once
     validation_samples: PositiveInt = 200  # so many of them choose the epoch
-    # "greedy": from the last action backwards, as in the released code
-    decoding: Literal["viterbi", "greedy"] = "viterbi"
+    decoding: Literal["viterbi", "greedy"] = "viterbi"  # greedy: as released
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=200,

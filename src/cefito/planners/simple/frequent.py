@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,11 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
-    Vocabulary,
+    Shape,
     check_queries,
 )
 from cefito.planners.context import TrainingContext
+from cefito.planners.network import Sized
 from cefito.planners.shared.task_model import ClassifierSettings, TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
@@ -35,7 +36,7 @@ _FILE = "frequent.json"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FrequentPlanner(BasePlanner):
+class FrequentPlanner(Sized, BasePlanner):
     """Plans the sequences that training windows of the task show most often.
 
     Ties are ordered by which came first. The energy of a plan is minus the logarithm of its share;
@@ -76,11 +77,7 @@ class FrequentPlanner(BasePlanner):
 
     @classmethod
     def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: ClassifierSettings,
-        context: TrainingContext = TrainingContext(),
+        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
     ) -> Self:
         """Load the planner that was saved in a folder."""
         folder = Path(folder)
@@ -100,19 +97,9 @@ class FrequentPlanner(BasePlanner):
         return {TaskModel.title: self.task_model.parameters}
 
     @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.task_model.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.task_model.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        return self.task_model.vocabulary
+    def shape(self) -> Shape:  # type: ignore[override]
+        """The sizes of the data."""
+        return self.task_model.shape
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The given tasks, else the classifier's prediction [N]."""

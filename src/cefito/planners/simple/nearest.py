@@ -14,14 +14,7 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    BasePlanner,
-    Fitted,
-    Queries,
-    Shape,
-    check_queries,
-)
+from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, Shape, check_queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.network import Sized, data_shape
 from cefito.progress import Progress, silent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -56,8 +56,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     loss = ViterbiLoss
     ignored = frozenset({"name_width", "members"})
     config: ViterbiConfig
-    # networks of other seeds, averaged with the first (not in the paper)
-    others: tuple[ViterbiNetwork, ...] = ()
+    others: tuple[ViterbiNetwork, ...] = ()  # averaged with the first
 
     @override
     @classmethod
@@ -112,11 +111,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     @override
     @classmethod
     def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: ViterbiSettings,
-        context: TrainingContext = TrainingContext(),
+        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
     ) -> Self:
         first = super().load(folder, settings=settings, context=context)
         others = (
