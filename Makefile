@@ -48,8 +48,8 @@ clean:
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "cefito needs Python 3.11 or newer, but '$(PYTHON)' is missing or older." \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' || { \
+	  echo "cefito needs Python 3.11.4 or newer, but '$(PYTHON)' is missing or older." \
 	       "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 

@@ -109,16 +109,8 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     ("argv", "message"),
     [
         (["i3d"], "unknown download 'i3d'; expected one of: s3d, "),
-        (
-            ["unified-windows"],
-            "unified-windows: no address is documented. They come with the code of "
-            "ViterbiPlanNet (arXiv 2603.04265). Give its address, or save it as "
-            "unified-windows.archive and repeat the call to check and unpack it.",
-        ),
-        (
-            ["s3d", "--address", "file:///etc/passwd"],
-            "address 'file:///etc/passwd': expected one that begins with http:// or",
-        ),
+        (["unified-windows"], "unified-windows: no address is documented. They come with the"),
+        (["s3d", "--address", "file:///etc/passwd"], "address 'file:///etc/passwd': expected one"),
         (["s3d", "--sha256", "abc"], "SHA-256 'abc': expected 64 hexadecimal digits."),
     ],
 )

@@ -85,43 +85,22 @@ def bad_row(row, value, name="start", dtype=np.float32):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (
-            features(np.ones((STEPS - 1, 4))),
-            r"'start' has shape \[34, 4\], but videos.jsonl has 35 steps in 10 videos",
-        ),
-        (
-            features(np.ones((STEPS, 4, 1))),
-            r"'start': has shape \[35, 4, 1\]; expected \[35, any\]",
-        ),
+        (features(np.ones((STEPS - 1, 4))), r"'start' has shape \[34, 4\], but videos.jsonl has"),
+        (features(np.ones((STEPS, 4, 1))), r"'start': has shape \[35, 4, 1\]; expected \[35"),
         (features(np.ones(STEPS)), r"'start': has shape \[35\]; expected \[35, any\]"),
         (features(np.float32(3)), r"'start': has shape \[\]"),
-        (
-            features(end=np.ones((STEPS, 5))),
-            r"'start' has shape \[35, 4\] and 'end' \[35, 5\]; expected the same",
-        ),
-        (
-            features(np.ones((STEPS, 0)), np.ones((STEPS, 0))),
-            r"'start' has shape \[35, 0\], .* at least one feature",
-        ),
-        (
-            features(np.ones((STEPS, 4), dtype=np.int64)),
-            "'start': holds values of type int64; expected floating-point",
-        ),
+        (features(end=np.ones((STEPS, 5))), r"'start' has shape \[35, 4\] and 'end' \[35, 5\]"),
+        (features(np.ones((STEPS, 0)), np.ones((STEPS, 0))), r"'start' has shape \[35, 0\]"),
+        (features(np.ones((STEPS, 4), dtype=np.int64)), "'start': holds values of type int64"),
         # rows 3 to 7 are video b, 13 to 18 video e, 23 to 26 video h (g has no steps)
         (bad_row(3, np.nan), r"row 3 of 'start' holds NaN.*video 'b', step 0 "),
         (bad_row(7, np.inf, "end"), r"row 7 of 'end' holds NaN.*video 'b', step 4 "),
         (bad_row(15, -np.inf), r"row 15 of 'start' holds NaN.*video 'e', step 2 "),
         (bad_row(23, np.nan, dtype=np.float16), r"row 23 of 'start' holds NaN.*video 'h', step 0 "),
-        (
-            bad_row(0, 1e300, dtype=np.float64),
-            r"row 0 of 'start' holds .*too large for float32.*video 'a', step 0 ",
-        ),
+        (bad_row(0, 1e300, dtype=np.float64), r"row 0 of 'start' holds .*too large for"),
         ({"start": features()["start"]}, r"has no member 'end' \(found: start\)"),
         ({}, r"has no member 'start' \(found: none\)"),
-        (
-            features(np.array([[object()] * 4] * STEPS, dtype=object)),
-            "holds pickled objects, which are never loaded",
-        ),
+        (features(np.array([[object()] * 4] * STEPS, dtype=object)), "holds pickled objects"),
     ],
 )
 def test_bad_features_are_refused_and_nothing_is_written(make_source, tmp_path, arrays, message):

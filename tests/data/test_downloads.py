@@ -294,10 +294,8 @@ def test_a_file_saved_by_hand_is_checked(tmp_path, place):
 def test_too_little_space(server, tmp_path, monkeypatch):
     usage = namedtuple("Usage", "total used free")(10**9, 10**9 - 400_000, 400_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert refused("s3d", tmp_path, address=server.address) == (
-        f"{tmp_path}: s3d_howto100m.pth needs 1 MiB, but 0 MiB are free. Free some disk space or "
-        "choose another folder."
-    )
+    message = refused("s3d", tmp_path, address=server.address)
+    assert f"{tmp_path}: s3d_howto100m.pth needs 1 MiB, but 0 MiB are free." in message
     zipped(tmp_path / "niv-features.archive", {"a": bytes(500_000)})
     assert "it unpacks to more bytes than the disk has free" in refused("niv-features", tmp_path)
     assert left(tmp_path) == ["niv-features.archive"]
@@ -353,9 +351,8 @@ def test_archives_are_unpacked_beside_themselves(server, tmp_path):
     assert download("crosstask-annotations", target).folder == done.folder
     assert (done.folder / "release" / "tasks.txt").exists()
     done.path.unlink()
-    assert "exists already, without the archive it came from" in refused(
-        "crosstask-annotations", target, address=server.address
-    )
+    message = refused("crosstask-annotations", target, address=server.address)
+    assert "exists already, without its archive" in message
     assert len(server.asked) == 1
 
 

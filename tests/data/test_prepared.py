@@ -87,11 +87,7 @@ def test_missing_file(tiny_dataset, verify, name):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (
-            "format_version",
-            99,
-            "has format version 99, but this version of cefito reads 1. Prepare",
-        ),
+        ("format_version", 99, "has format version 99, expected 1. Prepare"),
         ("format_version", "1", "entry 'format_version' is missing or not of type int"),
         ("format_version", True, "entry 'format_version' is missing or not of type int"),
         ("name", None, "entry 'name' is missing or not of type str"),
@@ -164,15 +160,9 @@ def test_truncated_tensors(tiny_dataset, name, keep):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"start": np.ones((3, 4), np.float32)},
-            r"out, observations: 'start' has shape \[3, 4\], but videos.jsonl has 35 steps",
-        ),
+        ({"start": np.ones((3, 4), np.float32)}, r"out, observations: 'start' has shape \[3"),
         ({"start": np.ones(35, np.float32)}, r"out, observations, 'start': has shape \[35\]"),
-        (
-            {"action_text": np.ones((3, 4), np.float32)},
-            r"out, action_text: has shape \[3, 4\], but taxonomy.json has 8",
-        ),
+        ({"action_text": np.ones((3, 4), np.float32)}, r"out, action_text: has shape \[3, 4\]"),
     ],
 )
 def test_write_refuses_what_does_not_fit(tiny_dataset, tmp_path, change, message):

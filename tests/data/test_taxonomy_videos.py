@@ -36,10 +36,7 @@ def _set(path, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            _set(("actions", 3, "id"), 9),
-            "action ids must run from 0 to 7 without gap or repeat; found 4 instead of 3",
-        ),
+        (_set(("actions", 3, "id"), 9), "action ids must run from 0 to 7 without gap or repeat"),
         (_set(("actions", 3, "id"), 2), "action ids must run from 0 to 7"),
         (_set(("actions", 0, "id"), False), "action ids must run from 0 to 7"),
         (_set(("actions", 0, "id"), 0.0), "action ids must run from 0 to 7"),
@@ -47,14 +44,11 @@ def _set(path, value):
         (_set(("actions", 0, "name"), " "), "action 0 has no name"),
         (_set(("actions",), []), "holds no actions"),
         (_set(("tasks",), []), "holds no tasks"),
-        (
-            _set(("tasks", 1, "actions"), [2, 8]),
-            r"task 1 \('toast'\) names action 8, which is not among the 8 actions",
-        ),
+        (_set(("tasks", 1, "actions"), [2, 8]), r"task 1 \('toast'\) names action 8, which is"),
         (_set(("tasks", 1, "actions"), [2.0]), r"task 1 \('toast'\) names action 2.0"),
         (_set(("tasks", 1, "actions"), "23"), r"task 1 \('toast'\) names action '2'"),
         (_set(("tasks", 1, "actions"), 3), "not a taxonomy"),
-        (_set(("dataset",), None), "'dataset' is None; expected the name"),
+        (_set(("dataset",), None), "'dataset' is None; expected a name"),
         (lambda taxonomy: taxonomy.pop("dataset"), "not a taxonomy"),
         (lambda taxonomy: taxonomy.pop("tasks"), "not a taxonomy"),
     ],
@@ -112,14 +106,11 @@ def test_shared_space_maps_tasks_and_steps(tiny_taxonomy):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            _set(("map_8_to_3",), [0, 0]),
-            "'map_8_to_3' must give one of 3 ids to each of the 8 actions",
-        ),
+        (_set(("map_8_to_3",), [0, 0]), "'map_8_to_3' must give one of 3 ids to each of the 8"),
         (_set(("map_8_to_3",), [0, 0, 1, 1, 1, 1, 2, 3]), "'map_8_to_3' must give one of 3 ids"),
         (_set(("map_8_to_3",), 4), "not a taxonomy"),
         (_set(("actions_3", 0), {"name": "x"}), "not a taxonomy"),
-        (lambda taxonomy: taxonomy.pop("actions_3"), "has 'map_8_to_3', but not the names"),
+        (lambda taxonomy: taxonomy.pop("actions_3"), "has 'map_8_to_3', but no names"),
     ],
 )
 def test_bad_shared_space(tiny_taxonomy, change, message):
@@ -177,19 +168,10 @@ def _video(**change):
         (_video(task_id=3), "task_id is 3; expected an id of the taxonomy, 0 to 2"),
         (_video(task_id="1"), "task_id is '1'"),
         (_video(in_protocol="false"), "in_protocol is 'false'; expected true or false"),
-        (
-            _video(steps=[[0, 1, 3], [2, 3, 99]]),
-            r"step 1 \(counted from 0\) has the unknown action id 99; .* 0 to 7",
-        ),
+        (_video(steps=[[0, 1, 3], [2, 3, 99]]), r"step 1 \(counted from 0\) has the unknown"),
         (_video(steps=[[0, 1, 3.0]]), "step 0 .* unknown action id 3.0"),
-        (
-            _video(steps=[[0, 1, 3], [2, 3, 6]]),
-            r"step 1 .* has action 6, which .* does not list for task 1 \('toast'\)",
-        ),
-        (
-            _video(steps=[[0, 1, 3], [5.5, 4, 3]]),
-            r"step 1 .* runs from 5.5 s to 4.0 s; expected seconds with start ≤ end",
-        ),
+        (_video(steps=[[0, 1, 3], [2, 3, 6]]), r"step 1 .* has action 6, which .* does not list"),
+        (_video(steps=[[0, 1, 3], [5.5, 4, 3]]), r"step 1 .* runs from 5.5 s to 4.0 s; expected"),
         (_video(steps=[[0, float("nan"), 3]]), r"step 0 .* runs from 0.0 s to nan s"),
         (_video(steps=[[0, 10**400, 3]]), "not a video"),
         (_video(steps=[[0, 1]]), "not a video"),

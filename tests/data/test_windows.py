@@ -201,7 +201,7 @@ def test_it_is_said_where_one_video_decides(split, make_source, tmp_path, caplog
 def test_a_single_video_is_not_enough(make_source, tmp_path):
     video = {"video_id": "a", "split": "train", "task_id": 0, "steps": [[0, 1, 0], [2, 3, 1]]}
     dataset = prepare_custom(make_source("one", videos=[video]), tmp_path / "data")
-    with pytest.raises(DataError, match=r"'val' gives no windows .* annotate two training videos"):
+    with pytest.raises(DataError, match=r"'val' gives no windows .* Mark some videos as 'val'"):
         fitting_windows(dataset, horizon=2)
 
 

@@ -32,12 +32,10 @@ class Observed:
     Attributes:
         features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With
             --videos, features are written there; by default into a folder beside the data set.
-        videos: Folder of videos, whose features are extracted first. The data set records it, so
-            that reports can show frames.
+        videos: Folder of videos, whose features are extracted first and whose frames reports show.
         name: Name shown in tables; by default the name of the annotations.
         beyond: Policy for steps that end beyond the features: leave them out (drop), replace them
-            by the step before, features and label, as the published loader does (rewrite), or stop
-            (error).
+            by the step before, as the published loader does (rewrite), or stop (error).
         seconds: Rows of features around a step's start and end that form one observation.
         precision: Stored type of the observations.
         workers: Threads.
@@ -73,13 +71,12 @@ def custom(
 
     Args:
         source: CSV or Parquet with the columns video, task, step, start, end (seconds), and
-            optionally split; or a folder with taxonomy.json and videos.jsonl. Without features and
-            videos, the folder also holds finished observations of the steps in features.npz, and
-            optionally embeddings of the actions' names in action_text_features.npy.
+            optionally split; or a folder with taxonomy.json and videos.jsonl, which without
+            features and videos also holds finished observations in features.npz, and optionally
+            action_text_features.npy.
         target: New folder. A preparation that was stopped continues when it is repeated.
         column: OURS=THEIRS, the table's name of a column, as in step=action; may be repeated.
-        merge: CSV with the columns kind (task or step), from and to: names to replace, so that
-            names with the same meaning become one.
+        merge: CSV with the columns kind (task or step), from and to: names to replace.
         suggest_merges: Write such a CSV of names that differ by little, for review, and stop.
         observed: How steps are observed.
         encoder: Encoder of videos.
@@ -100,9 +97,8 @@ def custom(
         found = room.suggest_merges(read().annotations)
         room.write_merges(suggest_merges, found)
         talk(
-            f"wrote {suggest_merges}: {len(found)} names that may have the same meaning as another "
-            "one. Remove the lines that should not be merged, then repeat the command with --merge "
-            f"{suggest_merges} instead of --suggest-merges."
+            f"wrote {suggest_merges}: {len(found)} names to merge. Remove the lines that should "
+            f"not be merged, then repeat the command with --merge {suggest_merges}."
         )
     elif observed.features is None and observed.videos is None and not source.is_file():
         dataset = prepare_custom(source, target, name=observed.name, merges=merges)
@@ -110,10 +106,7 @@ def custom(
             talk(f"note: {note}")
         wrote(target, dataset)
     elif MERGING in _prepare(read, target, observed, encoder):
-        talk(
-            "--suggest-merges MAP.csv writes such a map for review, --merge MAP.csv applies it to "
-            "a new preparation"
-        )
+        talk("--suggest-merges MAP.csv writes such a map for review, --merge MAP.csv applies it")
 
 
 def _benchmark(
@@ -130,8 +123,8 @@ def _benchmark(
 
     Args:
         benchmark: Its name.
-        annotations: Annotations in a public form: as released (CrossTask's folder, COIN's JSON),
-            window files of the unified protocol, or a folder with taxonomy.json and videos.jsonl.
+        annotations: As released (CrossTask's folder, COIN's JSON), window files of the unified
+            protocol, or a folder with taxonomy.json and videos.jsonl.
         out: New folder. A preparation that was stopped continues when it is repeated.
         taxonomy: A taxonomy.json for window files, which hold no names of actions.
         observed: How steps are observed.
@@ -182,14 +175,9 @@ def _prepare(
 
     videos = observed.videos
     if observed.features is None and videos is None:
-        raise ConfigError(
-            "give --features, a folder with one file of features a video, or --videos, a folder of "
-            "videos."
-        )
+        raise ConfigError("give --features, a folder with one file a video, or --videos, a folder.")
     if videos is None and encoder != S3D_OF_BENCHMARKS:
-        raise ConfigError(
-            "--encoder and its options apply to --videos only. Leave them out, or give the videos."
-        )
+        raise ConfigError("--encoder and its options apply to --videos only. Leave them out.")
     source = read()  # before the slow extraction, so that errors in it show at once
     features = observed.features or out.parent / f"{out.name}-features"
     if videos is not None:

@@ -16,18 +16,11 @@ __all__ = ["ActionSpace", "action_space", "extended_space"]
 
 @dataclass(frozen=True)
 class ActionSpace:
-    """The allowed actions of every task.
+    """The allowed actions of every task."""
 
-    Attributes:
-        actions: Ascending action ids, position = task id.
-        source: "training" (paper, Sec. 3.3) or "taxonomy" (released code).
-        fallback: Tasks without training windows, which may use all actions that the taxonomy lists
-            for them.
-    """
-
-    actions: tuple[tuple[int, ...], ...]
-    source: Literal["training", "taxonomy"]
-    fallback: tuple[int, ...]
+    actions: tuple[tuple[int, ...], ...]  # ascending action ids, position = task id
+    source: Literal["training", "taxonomy"]  # paper, Sec. 3.3, or released code
+    fallback: tuple[int, ...]  # tasks without training windows, which use the taxonomy's actions
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to a dictionary for JSON."""
@@ -48,12 +41,7 @@ class ActionSpace:
 
 
 def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> ActionSpace:
-    """Derive A(c) for all tasks.
-
-    Args:
-        train: Training windows.
-        source: Origin of the actions; tasks without training windows always use the taxonomy.
-    """
+    """Derive A(c) for all tasks; tasks without training windows always use the taxonomy."""
     rows, fallback = [], []
     for task in train.taxonomy.tasks:
         seen = train.actions[train.tasks == task.id]

@@ -19,18 +19,7 @@ Embed = Callable[[Sequence[str]], tuple[NDArray[np.float32], Mapping[str, Any]]]
 
 
 def with_action_text(source: PreparedDataset, target: Path, embed: Embed) -> PreparedDataset:
-    """Write a copy of a data set with other action text.
-
-    The name of the copy ends with the model and layer of its text.
-
-    Args:
-        source: The data set.
-        target: New folder.
-        embed: Function that embeds names, such as `cefito.encoders.embed_actions`.
-
-    Raises:
-        DataError: The folder holds something, the embeddings do not fit, or the disk is full.
-    """
+    """Write a copy of a data set with other action text, named after its model and layer."""
     check_new(target)
     text, made_with = embed([action.name for action in source.taxonomy.actions])
     suffix = "-" + made_with["model"].rsplit("/", 1)[-1]
@@ -40,13 +29,8 @@ def with_action_text(source: PreparedDataset, target: Path, embed: Embed) -> Pre
     name = source.name
     if isinstance(before, dict):
         name = name.removesuffix(before.get("suffix", ""))
-    record = {
-        **made_with,
-        "suffix": suffix,
-        "dataset": source.name,
-        "fingerprint": source.fingerprint,
-        "cefito": version("cefito"),
-    }
+    record = {**made_with, "suffix": suffix, "dataset": source.name}
+    record |= {"fingerprint": source.fingerprint, "cefito": version("cefito")}
     return write_dataset(
         target,
         name=name + suffix,

@@ -37,6 +37,8 @@ __all__ = ["Downloaded", "Place", "download", "find_place", "places"]
 _MIB = 1 << 20
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0  # seconds without a byte
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError, ArithmeticError)
+_BROKEN += (RuntimeError, OSError)  # errors on damaged archives
 
 
 class Place(Record):
@@ -90,28 +92,14 @@ def download(
 ) -> Downloaded:
     """Download a file into a folder, and unpack it there if it is an archive.
 
-    A file that exists already, from an earlier call or saved there by hand, is checked and unpacked
-    but not downloaded again.
-
-    Args:
-        name: Name of a place.
-        target: Folder to write into; it is created if necessary.
-        address: URL to use instead of the documented one.
-        sha256: Required SHA-256 in hex, instead of the documented size and SHA-256.
-        insecure: Accept an unencrypted address (http).
-        progress: Shows the transfer in MiB and the unpacking in files.
-
-    Raises:
-        ConfigError: Unknown name, an address that is not a web address, or a malformed SHA-256.
-        DataError: The file cannot be downloaded (the message says how to continue by hand), is not
-            the documented one, is a damaged or unsafe archive, or cannot be written.
+    A file that exists already is checked and unpacked, but not downloaded again. `address` and
+    `sha256` (in hex) replace the documented URL, and the documented size and SHA-256.
     """
     place = find_place(name)
     if sha256 is not None:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-            raise ConfigError(
-                f"SHA-256 {sha256!a}: expected 64 hexadecimal digits.", setting="sha256"
-            )
+            message = f"SHA-256 {sha256!a}: expected 64 hexadecimal digits."
+            raise ConfigError(message, setting="sha256")
         place = place.model_copy(update={"bytes": None, "sha256": sha256.lower()})
     address = place.address if address is None else address
     if address is not None:
@@ -121,10 +109,7 @@ def download(
     unpacked = folder is not None and folder.exists()
     kept = path.exists()
     if unpacked and not kept:
-        raise DataError(
-            f"{folder}: exists already, without the archive it came from. Choose another folder, "
-            "or remove it to download the archive again."
-        )
+        raise DataError(f"{folder}: exists already, without its archive. Move or remove it first.")
     if kept:
         digest = _check(path, place, str(path), "Remove it and try again.")
     else:
@@ -154,25 +139,23 @@ def _check_address(address: str, *, insecure: bool) -> None:
         )
     local = parts.hostname in ("localhost", "127.0.0.1")
     if parts.scheme != "https" and not insecure and not local:
-        raise ConfigError(
-            f"address {address!a}: is not encrypted, so anyone on the way can change the file. "
-            "Give one that begins with https://, or accept http explicitly.",
-            setting="insecure",
-        )
+        problem = f"address {address!a}: is not encrypted. Give one that begins with https://, or"
+        raise ConfigError(f"{problem} accept http explicitly.", setting="insecure")
 
 
 def _check(path: Path, place: Place, source: str, remedy: str) -> str:
     """Compare a file with its documented size and SHA-256; return its SHA-256."""
+    problem = ""
     if not path.is_file():
         raise DataError(f"{source}: is not a file. {remedy}")
     size, digest = path.stat().st_size, file_sha256(path)
     if size == 0 or place.bytes not in (None, size):
         expected = "a non-empty file" if place.bytes is None else f"{place.bytes:,}"
-        raise DataError(f"{source}: the file has {size:,} bytes; expected {expected}. {remedy}")
-    if place.sha256 not in (None, digest):
-        raise DataError(
-            f"{source}: the file has SHA-256 {digest}; expected {place.sha256}. {remedy}"
-        )
+        problem = f"{size:,} bytes; expected {expected}"
+    elif place.sha256 not in (None, digest):
+        problem = f"SHA-256 {digest}; expected {place.sha256}"
+    if problem:
+        raise DataError(f"{source}: the file has {problem}. {remedy}")
     return digest
 
 
@@ -193,8 +176,7 @@ def _fetch(place: Place, path: Path, address: str | None, progress: Progress) ->
             if length is not None and length > free:
                 raise DataError(
                     f"{path.parent}: {path.name} needs {length / _MIB:,.0f} MiB, but "
-                    f"{free / _MIB:,.0f} MiB are free. Free some disk space or choose another "
-                    "folder."
+                    f"{free / _MIB:,.0f} MiB are free. Free disk space or choose another folder."
                 )
             total = None if length is None else max(1, round(length / _MIB))
             with progress(f"{path.name}, MiB", total=total) as advance:
@@ -207,9 +189,8 @@ def _fetch(place: Place, path: Path, address: str | None, progress: Progress) ->
         with made_folders(path.parent):
             write_atomic(path, fill, DataError)
     except OSError as problem:
-        raise DataError(
-            f"{path.parent}: cannot be created ({problem.strerror}). Choose another folder."
-        ) from problem
+        message = f"{path.parent}: cannot be created ({problem.strerror}). Choose another folder."
+        raise DataError(message) from problem
     return digests[0]
 
 
@@ -255,10 +236,8 @@ def _blocks(
     except (OSError, HTTPException) as problem:
         done, reason = -1, _reason(problem)
     if done < (length or 0):
-        raise DataError(
-            f"{address}: the transfer stopped before the end ({reason}). Try again; if that does "
-            f"not help: {remedy}"
-        )
+        problem = f"the transfer stopped before the end ({reason}). Try again"
+        raise DataError(f"{address}: {problem}; if that does not help: {remedy}")
 
 
 def _reason(problem: Exception) -> str:
@@ -286,25 +265,19 @@ def _unpack(archive: Path, folder: Path, progress: Progress) -> None:
 
 @contextmanager
 def _damage(archive: Path) -> Iterator[None]:
-    """Turn what damaged and unsafe archives make the standard library raise into DataErrors."""
+    """Turn errors of the standard library on damaged and unsafe archives into DataErrors."""
     try:
         yield
     except tarfile.FilterError as problem:
         raise DataError(
             f"{archive}: holds {problem.tarinfo.name!a}, which is unsafe to unpack (a link, a "
-            "device, or a name outside the folder). Nothing was unpacked; get the file from a "
-            "place you trust, or unpack it by hand."
+            "device, or a name outside the folder). Get the archive from a place you trust."
         ) from problem
-    except (
-        *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError),
-        *(RuntimeError, NotImplementedError, OverflowError, OSError),
-    ) as problem:
+    except _BROKEN as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
             raise  # the disk, not the archive
-        raise DataError(
-            f"{archive}: cannot be unpacked ({_reason(problem)}). Remove it and download it again, "
-            "or unpack it by hand."
-        ) from problem
+        message = f"{archive}: cannot be unpacked ({_reason(problem)}). Download it again."
+        raise DataError(message) from problem
 
 
 def _unzip(archive: Path, folder: Path) -> Iterator[None]:

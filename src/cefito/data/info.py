@@ -18,26 +18,10 @@ HORIZONS = (3, 4, 5, 6)
 
 
 def describe(path: Path, *, shared_actions: bool = False) -> dict[str, Any]:
-    """Describe a prepared data set, or a folder that holds annotations only.
+    """Describe a prepared data set, or a folder that holds annotations only, for JSON.
 
-    Args:
-        path: Folder of either form.
-        shared_actions: Describe it in the taxonomy's shared vocabulary (CrossTask: 105 ids instead
-            of 133).
-
-    Returns:
-        A dictionary for JSON:
-
-        - name, kind ("prepared" or "annotations"), numbers of tasks, actions and steps
-        - videos: for each split with videos, their number ("all") and how many give windows
-          ("in_protocol")
-        - windows: for each horizon, the windows of each annotated split with videos
-        - held_out: for each horizon, the windows of "train" and "val" after `split_videos` has held
-          out a validation split; None if the annotations have one
-        - candidates: for each horizon with test windows, "mean" and "median" of |A|^T over them,
-          where A are the actions of the window's task
-        - observation_dim, action_text_dim: E and W, or None (also in the shared vocabulary)
-        - provenance, fingerprint: only for prepared data sets
+    By horizon: "windows" of each annotated split; "held_out", the windows of train and val after
+    `split_videos` (None if the annotations have val); "candidates", |A|^T over the test windows.
     """
     path = Path(path)
     if (path / "dataset.json").exists() or not (path / "taxonomy.json").exists():

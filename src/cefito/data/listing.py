@@ -25,13 +25,7 @@ def annotations_of(folder: Path) -> Annotations:
 def list_tasks(
     taxonomy: Taxonomy, annotations: Annotations | None = None, *, task: int | None = None
 ) -> Rows:
-    """Tasks by id: id, name, number of actions, number of videos (None without annotations).
-
-    Args:
-        taxonomy: The tasks.
-        annotations: The videos, if known.
-        task: Id of the only task to list.
-    """
+    """Tasks by id, or one: id, name, numbers of actions and videos (None without annotations)."""
     videos = Counter(video.task for video in annotations.videos) if annotations else None
     return [
         {
@@ -48,13 +42,7 @@ def list_tasks(
 def list_actions(
     taxonomy: Taxonomy, annotations: Annotations | None = None, *, task: int | None = None
 ) -> Rows:
-    """Actions by id: id, name, names of their tasks, number of steps (None without annotations).
-
-    Args:
-        taxonomy: The actions.
-        annotations: The videos, if known.
-        task: Id of a task; only its actions, and steps of its videos, are listed.
-    """
+    """Actions by id, of all tasks or one: id, name, names of their tasks, number of steps."""
     steps = None
     if annotations is not None:
         videos = [video for video in annotations.videos if task in (None, video.task)]
@@ -75,12 +63,7 @@ def list_actions(
 
 
 def list_videos(annotations: Annotations, *, task: int | None = None) -> Rows:
-    """Videos in their order: id, split, name of the task, names of the steps, in protocol or not.
-
-    Args:
-        annotations: The videos.
-        task: Id of a task; only its videos are listed.
-    """
+    """Videos, of all tasks or one: id, split, task's name, steps' names, in protocol or not."""
     taxonomy = annotations.taxonomy
     return [
         {

@@ -24,76 +24,42 @@ def find_task(taxonomy: Taxonomy, given: int | str, *, setting: str = "task") ->
 
     Case, spaces and punctuation matter only between names that differ in nothing else. A whole
     number is an id; "id:3" and "name:3" resolve the conflict if a name is a number, too.
-
-    Args:
-        taxonomy: The tasks.
-        given: Id or name.
-        setting: Name of the argument, for the message.
-
-    Raises:
-        ConfigError: No such task (the message suggests similar names), or several.
     """
     found = _find(taxonomy.tasks, given, "task", setting)
     if len(found) > 1:
-        raise ConfigError(
-            f"{given!r} is the name of several tasks: "
-            f"{_list(f'{task} {taxonomy.tasks[task].name!r}' for task in found)}. Give the id.",
-            setting=setting,
-        )
+        entries = _list(f"{task} {taxonomy.tasks[task].name!r}" for task in found)
+        problem = f"{given!r} is the name of several tasks: {entries}. Give the id."
+        raise ConfigError(problem, setting=setting)
     return found[0]
 
 
 def find_action(
     taxonomy: Taxonomy, given: int | str, *, task: int | None = None, setting: str = ""
 ) -> int:
-    """Find the id of one action by its id or name.
-
-    Args:
-        taxonomy: The actions.
-        given: Id or name, as in `find_task`.
-        task: Id of the task whose actions are searched, if known; an id may be of any task.
-        setting: Name of the argument, for the message.
-
-    Raises:
-        ConfigError: No such action (the message suggests similar names), or several.
-    """
+    """Find the id of one action by its id, or by its name among the actions of a task, if given."""
     found = find_actions(taxonomy, given, task=task, setting=setting)
     named = isinstance(given, str) and not _WHOLE.fullmatch(given.strip())
     if task is not None and named and not set(found) & set(taxonomy.tasks[task].actions):
         owners = dict.fromkeys(name for action in found for name in _owners(taxonomy, action))
-        raise ConfigError(
-            f"action {given!r} is not one of the task '{taxonomy.tasks[task].name}' but of "
-            f"{_list(map(repr, owners)) or 'none'}. Give an action of this task.",
-            setting=setting,
-        )
+        problem = f"action {given!r} is not one of the task '{taxonomy.tasks[task].name}' but of"
+        known = _list(map(repr, owners)) or "none"
+        raise ConfigError(f"{problem} {known}. Give an action of this task.", setting=setting)
     if len(found) > 1:
         entries = _list(
             f"{action} '{taxonomy.actions[action].name}' of "
             f"{_list(map(repr, _owners(taxonomy, action))) or 'no task'}"
             for action in found
         )
-        raise ConfigError(
-            f"{given!r} is the name of several actions: {entries}. Give the "
-            f"{'id' if task is not None else 'task, or the id'}.",
-            setting=setting,
-        )
+        wanted = "id" if task is not None else "task, or the id"
+        problem = f"{given!r} is the name of several actions: {entries}. Give the {wanted}."
+        raise ConfigError(problem, setting=setting)
     return found[0]
 
 
 def find_actions(
     taxonomy: Taxonomy, given: int | str, *, task: int | None = None, setting: str = ""
 ) -> tuple[int, ...]:
-    """Find all actions of a name: the ones of the task if it has some, otherwise of any task.
-
-    Args:
-        taxonomy: The actions.
-        given: Id or name, as in `find_task`.
-        task: Id of the task, if known.
-        setting: Name of the argument, for the message.
-
-    Returns:
-        Ids, ascending, at least one.
-    """
+    """Ascending ids of all actions of a name: of the task if it has some, else of any task."""
     first = () if task is None else taxonomy.tasks[task].actions
     return _find(taxonomy.actions, given, "action", setting, first)
 
@@ -153,15 +119,11 @@ def _by_id(
     number = int(text) if _WHOLE.fullmatch(text) and len(text) < 10 else None
     named = [entry.id for entry in entries if entry.name == given]
     if named and named != [number]:
-        raise ConfigError(
-            f"{kind} {text}: is the name of {kind} {named[0]}, not its id. Write name:{text} for "
-            f"this one, or id:{text}.",
-            setting=setting,
-        )
+        problem = f"{kind} {text}: is the name of {kind} {named[0]}, not its id. Write name:{text} "
+        raise ConfigError(f"{problem}for this one, or id:{text}.", setting=setting)
     if number is None or number not in range(len(entries)):
-        raise ConfigError(
-            f"unknown {kind} {text}; there are 0 to {len(entries) - 1}.", setting=setting
-        )
+        problem = f"unknown {kind} {text}; there are 0 to {len(entries) - 1}."
+        raise ConfigError(problem, setting=setting)
     return number
 
 

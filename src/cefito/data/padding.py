@@ -18,21 +18,7 @@ __all__ = ["pad_dataset"]
 
 
 def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> PreparedDataset:
-    """Write a data set in which every video has at least T steps.
-
-    Short videos begin with copies of their first step and its observations.
-
-    Args:
-        dataset: An opened data set.
-        target: New folder.
-        horizon: T ≥ 1; windows of this horizon are then the ones of PDPP, KEPP and MTID.
-
-    Returns:
-        The new data set; its name ends with "-padded" and the horizon.
-
-    Raises:
-        DataError: A horizon below 1, or a folder that holds something.
-    """
+    """Write a data set in which every video with steps has at least `horizon` ≥ 1 of them."""
     if horizon < 1:
         raise DataError(f"horizon {horizon}: expected a positive number of actions.")
     videos, rows = [], []

@@ -52,27 +52,16 @@ _VIDEO_FOLDER = "video_folder"
 
 @dataclass(frozen=True)
 class PreparedDataset:
-    """An opened, validated data set.
-
-    Attributes:
-        folder: Its folder.
-        name: Name shown in tables; contains the word "simulated" if the observations are.
-        annotations: Taxonomy and videos.
-        start: Observation at the start of each step, [S, E], as stored (float16 or float32).
-        end: Observation at the end of each step, [S, E].
-        action_text: Text embedding of each action, [K, W], or None.
-        provenance: Origin of the data, free form.
-        hashes: SHA-256 of each file, by name.
-    """
+    """An opened, validated data set."""
 
     folder: Path
-    name: str
+    name: str  # shown in tables; contains the word "simulated" if the observations are
     annotations: Annotations
-    start: NDArray[np.floating[Any]]
-    end: NDArray[np.floating[Any]]
-    action_text: NDArray[np.floating[Any]] | None
-    provenance: dict[str, Any]
-    hashes: dict[str, str]
+    start: NDArray[np.floating[Any]]  # at the start of each step, [S, E], float16 or float32
+    end: NDArray[np.floating[Any]]  # at the end of each step, [S, E]
+    action_text: NDArray[np.floating[Any]] | None  # [K, W]
+    provenance: dict[str, Any]  # free form
+    hashes: dict[str, str]  # SHA-256 of each file, by name
 
     def __repr__(self) -> str:
         return (
@@ -152,16 +141,13 @@ def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:
 def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset:
     """Open a prepared data set: validate its structure and values, and compare its files' hashes.
 
-    Within a process, a file that has not changed since it was compared (by size, times and inode)
-    is not hashed again.
-
     Args:
         folder: Its folder.
-        verify: Hash every file, even if it seems unchanged.
+        verify: Hash every file, even if it is unchanged (by size, times and inode) since this
+            process last did.
 
     Raises:
-        DataError: A file is missing, truncated, malformed, inconsistent or has changed since the
-            data set was written; the message names file, place and remedy.
+        DataError: A file is missing, malformed, inconsistent or has changed.
     """
     folder = Path(folder)
     header = _read_header(folder)
@@ -171,16 +157,13 @@ def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset
     place = str(folder / "features.safetensors")
     check_observations(annotations, start=start, end=end, place=place, remedy=_PREPARE)
     if start.shape[1] != header["observation_dim"]:
-        raise DataError(
-            f"{place}: observations have {start.shape[1]} features, but dataset.json says "
-            f"{header['observation_dim']}. {_PREPARE}"
-        )
+        problem = f"observations have {start.shape[1]} features, but dataset.json says"
+        raise DataError(f"{place}: {problem} {header['observation_dim']}. {_PREPARE}")
     text = None
     if _TEXT_FILE in header["hashes"]:
         text = _load(folder / _TEXT_FILE, ("action_text",))["action_text"]
-        check_action_text(
-            text, annotations.taxonomy, place=str(folder / _TEXT_FILE), remedy=_PREPARE
-        )
+        place = str(folder / _TEXT_FILE)
+        check_action_text(text, annotations.taxonomy, place=place, remedy=_PREPARE)
     _compare_hashes(folder, header, anew=verify)
     return PreparedDataset(
         folder=folder,
@@ -218,25 +201,23 @@ def check_observations(
         if array.ndim == 2 and (len(array) != steps or array.shape[1] == 0):
             raise DataError(
                 f"{place}: '{name}' has shape {list(array.shape)}, but videos.jsonl has {steps} "
-                f"steps in {len(annotations.videos)} videos; expected one row a step, of at least "
-                f"one feature. {remedy}"
+                f"steps in {len(annotations.videos)} videos; expected [{steps}, E ≥ 1]. {remedy}"
             )
         if array.ndim == 2 and array.dtype.kind == "f" and not np.isfinite(array).all():
             row = int(np.argmin(np.isfinite(array).all(axis=1)))
-            video, step = [
+            pairs = [
                 (video, step) for video in annotations.videos for step in range(len(video.steps))
-            ][row]
+            ]
+            video, step = pairs[row]
             raise DataError(
                 f"{place}: row {row} of '{name}' holds NaN, infinity or a number too large for "
-                f"float32; it belongs to video '{video.video_id}', step {step} (rows and steps "
-                "counted from 0). Extract it again or leave the video out."
+                f"float32; it belongs to video '{video.video_id}', step {step} (counted from 0). "
+                "Extract it again or leave the video out."
             )
         check_array(array, shape=(steps, None), place=f"{place}, '{name}'")
     if start.shape != end.shape:
-        raise DataError(
-            f"{place}: 'start' has shape {list(start.shape)} and 'end' {list(end.shape)}; expected "
-            f"the same. {remedy}"
-        )
+        shapes = f"'start' has shape {list(start.shape)} and 'end' {list(end.shape)}"
+        raise DataError(f"{place}: {shapes}; expected the same. {remedy}")
 
 
 def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, remedy: str) -> None:
@@ -245,7 +226,7 @@ def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, rem
     if text.ndim == 2 and (len(text) != actions or text.shape[1] == 0):
         raise DataError(
             f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; "
-            f"expected one row an action, of at least one number. {remedy}"
+            f"expected [{actions}, W ≥ 1]. {remedy}"
         )
     check_array(text, shape=(actions, None), place=place)
 
@@ -264,44 +245,35 @@ def _read_header(folder: Path) -> dict[str, Any]:
     if not path.exists() and (folder / "taxonomy.json").exists():
         raise DataError(
             f"{folder}: holds annotations, but is not a prepared data set (no dataset.json). "
-            f"Prepare it first: cefito data prepare custom {folder} OUT, or, without features, "
-            f"cefito data simulate {folder} OUT."
+            "Prepare it first: cefito data prepare custom, or, without features, data simulate."
         )
     value = read_json(path, "Expected a prepared data set; make one with cefito data prepare.")
     kinds = {"name": str, "observation_dim": int, "provenance": dict, "hashes": dict}
     for key, kind in {"format_version": int, **kinds}.items():
         if not isinstance(value, dict) or type(value.get(key)) is not kind:
-            raise DataError(
-                f"{path}: entry '{key}' is missing or not of type {kind.__name__}. {_PREPARE}"
-            )
+            problem = f"entry '{key}' is missing or not of type {kind.__name__}"
+            raise DataError(f"{path}: {problem}. {_PREPARE}")
     if value["format_version"] != FORMAT_VERSION:
-        raise DataError(
-            f"{path}: has format version {value['format_version']}, but this version of cefito "
-            f"reads {FORMAT_VERSION}. {_PREPARE}"
-        )
+        problem = f"has format version {value['format_version']}, expected {FORMAT_VERSION}"
+        raise DataError(f"{path}: {problem}. {_PREPARE}")
     return dict(value)
 
 
 def _compare_hashes(folder: Path, value: dict[str, Any], *, anew: bool) -> None:
     """Check that every file still has the content with which it was written."""
     header, hashes = folder / "dataset.json", value["hashes"]
+    changed = "has changed since the data set was written (its SHA-256 differs from dataset.json)"
     missing = sorted(set(_FILES) - hashes.keys())
     if missing:
         raise DataError(f"{header}: has no hash of {missing[0]}. {_PREPARE}")
     if not unsealed(value)[1]:
-        raise DataError(
-            f"{header}: has changed since the data set was written (its entries differ from their "
-            f"SHA-256). {_PREPARE}"
-        )
+        raise DataError(f"{header}: {changed}. {_PREPARE}")
     for name, expected in hashes.items():
         path = folder / name
         if Path(name).name != name or not path.is_file():
             raise DataError(f"{path}: no such file, but {header} lists it. {_PREPARE}")
         if file_digest(path, anew=anew) != expected:
-            raise DataError(
-                f"{path}: has changed since the data set was written (its SHA-256 differs from "
-                f"dataset.json). {_PREPARE}"
-            )
+            raise DataError(f"{path}: {changed}. {_PREPARE}")
 
 
 def write_dataset(
@@ -323,7 +295,7 @@ def write_dataset(
         start: Observation at the start of each step, [S, E].
         end: Observation at the end of each step, [S, E].
         action_text: Text embedding of each action, [K, W].
-        provenance: Origin of the data, anything that JSON can hold.
+        provenance: Origin of the data, for JSON.
 
     Raises:
         DataError: The folder holds something, the arrays do not fit the annotations, or the disk is
@@ -331,24 +303,18 @@ def write_dataset(
     """
     folder = Path(folder)
     remedy = "Give one row a step, all of one size."
-    check_observations(
-        annotations, start=start, end=end, place=f"{folder}, observations", remedy=remedy
-    )
+    place = f"{folder}, observations"
+    check_observations(annotations, start=start, end=end, place=place, remedy=remedy)
     with new_folder(folder) as temporary:
         write_json(temporary / "taxonomy.json", annotations.taxonomy.to_dict())
         write_videos(temporary / "videos.jsonl", annotations.videos)
         write_tensors(temporary / "features.safetensors", {"start": start, "end": end})
         if action_text is not None:
-            check_action_text(
-                action_text,
-                annotations.taxonomy,
-                place=f"{folder}, action_text",
-                remedy="Give one row an action.",
-            )
+            place, remedy = f"{folder}, action_text", "Give one row an action."
+            check_action_text(action_text, annotations.taxonomy, place=place, remedy=remedy)
             write_tensors(temporary / _TEXT_FILE, {"action_text": action_text})
-        write_header(
-            temporary, name=name, observation_dim=int(start.shape[1]), provenance=provenance
-        )
+        dim = int(start.shape[1])
+        write_header(temporary, name=name, observation_dim=dim, provenance=provenance)
         try:
             dataset = open_dataset(temporary)
         except DataError as problem:
@@ -371,10 +337,7 @@ def write_header(
 
 
 def video_folder_entry(videos: Path | None, target: Path) -> dict[str, str]:
-    """The provenance entry of a data set's video folder, as a path relative to the data set.
-
-    So both can be moved together, and a data set does not reveal where it was made.
-    """
+    """The provenance entry of a data set's video folder, relative so that both can be moved."""
     if videos is None:
         return {}
     try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.text import nfc
+from cefito.data.text import nfc, parsing
 from cefito.errors import DataError
 from cefito.files import read_json
 
@@ -42,22 +42,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """The closed vocabulary of a data set.
+    """The closed vocabulary of a data set; position = id.
 
-    Attributes:
-        dataset: Name of the data set.
-        tasks: Tasks, position = id.
-        actions: Actions, position = id.
-        shared: A coarser vocabulary in which equal actions of different tasks share an id
-            (CrossTask's 105), or None.
-        to_shared: Id of each action in that vocabulary, or None.
+    `shared` is a coarser vocabulary, in which equal actions of different tasks share an id
+    (CrossTask's 105).
     """
 
-    dataset: str
+    dataset: str  # its name
     tasks: tuple[Task, ...]
     actions: tuple[Action, ...]
     shared: tuple[Action, ...] | None = None
-    to_shared: tuple[int, ...] | None = None
+    to_shared: tuple[int, ...] | None = None  # id of each action in `shared`
 
     def __repr__(self) -> str:
         return f"Taxonomy({self.dataset!r}, {len(self.tasks)} tasks, {len(self.actions)} actions)"
@@ -81,8 +76,7 @@ class Taxonomy:
         """Read a `taxonomy.json`.
 
         Raises:
-            DataError: Missing file, malformed JSON, ids that are not 0..n−1, or unknown action ids
-                in a task.
+            DataError: Missing, malformed or inconsistent file.
         """
         path = Path(path)
         return cls.from_dict(read_json(path, _REMEDY), place=str(path))
@@ -90,32 +84,17 @@ class Taxonomy:
     @classmethod
     def from_dict(cls, value: Any, *, place: str = "taxonomy") -> Taxonomy:
         """Build from the parsed content of a `taxonomy.json`; `place` names it in errors."""
-        try:
-            actions = _by_id(
-                [Action(id=entry["id"], name=_text(entry["name"])) for entry in value["actions"]],
-                "action",
-                place,
-            )
-            tasks = _by_id(
-                [
-                    Task(
-                        id=entry["id"],
-                        name=_text(entry["name"]),
-                        actions=tuple(sorted(set(entry["actions"]))),
-                    )
-                    for entry in value["tasks"]
-                ],
-                "task",
-                place,
-            )
+        with parsing(place, "a taxonomy", _REMEDY):
+            actions = _by_id(_actions(value["actions"]), "action", place)
+            listed = [
+                Task(entry["id"], _text(entry["name"]), tuple(sorted(set(entry["actions"]))))
+                for entry in value["tasks"]
+            ]
+            tasks = _by_id(listed, "task", place)
             name = _text(value["dataset"])
             shared, to_shared = _shared_space(value, len(actions), place)
-        except (KeyError, TypeError) as problem:
-            raise DataError(f"{place}: not a taxonomy ({problem!r}). {_REMEDY}") from problem
         if not isinstance(name, str) or not name.strip():
-            raise DataError(
-                f"{place}: 'dataset' is {name!r}; expected the name of the data set. {_REMEDY}"
-            )
+            raise DataError(f"{place}: 'dataset' is {name!r}; expected a name. {_REMEDY}")
         for task in tasks:
             unknown = [action for action in task.actions if not is_id(action, len(actions))]
             if unknown:
@@ -133,13 +112,11 @@ class Taxonomy:
                 {"id": task.id, "name": task.name, "actions": list(task.actions)}
                 for task in self.tasks
             ],
-            "actions": [{"id": action.id, "name": action.name} for action in self.actions],
+            "actions": [asdict(action) for action in self.actions],
         }
         if self.shared is not None and self.to_shared is not None:
             value[f"map_{len(self.actions)}_to_{len(self.shared)}"] = list(self.to_shared)
-            value[f"actions_{len(self.shared)}"] = [
-                {"id": action.id, "name": action.name} for action in self.shared
-            ]
+            value[f"actions_{len(self.shared)}"] = [asdict(action) for action in self.shared]
         return value
 
     def names(self, actions: NDArray[np.integer[Any]] | list[int]) -> list[str]:
@@ -155,11 +132,7 @@ class Taxonomy:
             )
         mapped = self.to_shared
         tasks = tuple(
-            Task(
-                id=task.id,
-                name=task.name,
-                actions=tuple(sorted({mapped[action] for action in task.actions})),
-            )
+            Task(task.id, task.name, tuple(sorted({mapped[action] for action in task.actions})))
             for task in self.tasks
         )
         return Taxonomy(dataset=self.dataset, tasks=tasks, actions=self.shared)
@@ -196,21 +169,17 @@ def _shared_space(
         return None, None
     names = value.get("actions_" + maps[0].rsplit("_", 1)[1])
     if names is None:
-        raise DataError(
-            f"{place}: has '{maps[0]}', but not the names of its actions ('actions_…')."
-        )
-    shared = _by_id(
-        [Action(id=entry["id"], name=_text(entry["name"])) for entry in names],
-        "shared action",
-        place,
-    )
+        raise DataError(f"{place}: has '{maps[0]}', but no names of its actions ('actions_…').")
+    shared = _by_id(_actions(names), "shared action", place)
     mapped = tuple(value[maps[0]])
     if len(mapped) != size or not all(is_id(target, len(shared)) for target in mapped):
-        raise DataError(
-            f"{place}: '{maps[0]}' must give one of {len(shared)} ids to each of the {size} "
-            "actions."
-        )
+        expected = f"must give one of {len(shared)} ids to each of the {size} actions"
+        raise DataError(f"{place}: '{maps[0]}' {expected}.")
     return shared, mapped
+
+
+def _actions(entries: Any) -> list[Action]:
+    return [Action(id=entry["id"], name=_text(entry["name"])) for entry in entries]
 
 
 def _text(value: Any) -> Any:

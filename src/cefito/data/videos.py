@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cefito.arrays import check_regular
 from cefito.data.taxonomy import Task, Taxonomy, is_id
-from cefito.data.text import nfc
+from cefito.data.text import nfc, parsing, read_text
 from cefito.errors import DataError
 from cefito.files import write_text
 
@@ -26,6 +25,7 @@ __all__ = [
 ]
 
 SPLITS = ("train", "val", "test")
+_SHAPE = 'Expected {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …]}.'
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Video:
-    """One annotated video.
-
-    Attributes:
-        video_id: Unique name.
-        split: "train", "val" or "test".
-        task: Id of its task.
-        steps: Steps in annotation order, which is not always the order of their start times.
-        in_protocol: False for videos that give no windows (in CrossTask, videos without a feature
-            file).
-    """
+    """One annotated video."""
 
     video_id: str
-    split: str
+    split: str  # "train", "val" or "test"
     task: int
-    steps: tuple[Step, ...]
-    in_protocol: bool = True
+    steps: tuple[Step, ...]  # in annotation order, not always the order of their start times
+    in_protocol: bool = True  # False: gives no windows (CrossTask's videos without a feature file)
+
+    def mapped(self, actions: Sequence[int] | Mapping[int, int], task: int | None = None) -> Video:
+        """The video with other ids of actions, by old id, and another task, if given."""
+        steps = tuple(replace(step, action=actions[step.action]) for step in self.steps)
+        return replace(self, task=self.task if task is None else task, steps=steps)
 
 
 @dataclass(frozen=True)
@@ -77,14 +73,8 @@ class Annotations:
         """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 instead of 133)."""
         taxonomy = self.taxonomy.in_shared_space()
         mapped = self.taxonomy.to_shared or ()
-        videos = tuple(
-            replace(
-                video,
-                steps=tuple(replace(step, action=mapped[step.action]) for step in video.steps),
-            )
-            for video in self.videos
-        )
-        return Annotations(taxonomy=taxonomy, videos=videos)
+        videos = [video.mapped(mapped) for video in self.videos]
+        return Annotations(taxonomy=taxonomy, videos=tuple(videos))
 
 
 def read_annotations(folder: Path | str) -> Annotations:
@@ -102,15 +92,10 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     """Read a `videos.jsonl`, one video a line.
 
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],
-    optional "in_protocol"}. Ids are converted to Unicode's normal form C.
+    optional "in_protocol"}.
     """
     expected = "Expected UTF-8 text, one JSON object a line, one line a video."
-    check_regular(path, expected)
-    try:
-        # splitlines() would also split at U+2028 inside a name
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (UnicodeDecodeError, OSError) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}). {expected}") from problem
+    lines = read_text(path, expected).split("\n")  # splitlines() also splits at U+2028
     videos: list[Video] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
@@ -118,10 +103,8 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
             continue
         video = _video(line, taxonomy, place=f"{path}, line {number}")
         if video.video_id in seen:
-            raise DataError(
-                f"{path}, line {number}: repeats the video '{video.video_id}' of line "
-                f"{seen[video.video_id]}. Remove or rename one of them."
-            )
+            repeat = f"repeats the video '{video.video_id}' of line {seen[video.video_id]}"
+            raise DataError(f"{path}, line {number}: {repeat}. Remove or rename one of them.")
         seen[video.video_id] = number
         videos.append(video)
     if not videos:
@@ -150,41 +133,29 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
         value = json.loads(line)
     except (ValueError, RecursionError) as problem:
         reason = "nested too deeply" if isinstance(problem, RecursionError) else problem
-        raise DataError(
-            f"{place}: not valid JSON ({reason}). Correct or remove the line."
-        ) from problem
-    try:
+        message = f"{place}: not valid JSON ({reason}). Correct or remove the line."
+        raise DataError(message) from problem
+    with parsing(place, "a video", _SHAPE):
         video_id, split, task = value["video_id"], value["split"], value["task_id"]
         steps = tuple(
             Step(start=_seconds(start), end=_seconds(end), action=action)
             for start, end, action in value["steps"]
         )
         in_protocol = value.get("in_protocol", True)
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
-        raise DataError(
-            f'{place}: not a video ({problem!r}). Expected {{"video_id", "split", "task_id", '
-            f'"steps": [[start_s, end_s, action_id], …]}}.'
-        ) from problem
+    tasks = len(taxonomy.tasks)
     for name, found, valid, expected in (
         ("video_id", video_id, isinstance(video_id, str) and video_id, "a name"),
         ("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}"),
         ("in_protocol", in_protocol, isinstance(in_protocol, bool), "true or false"),
-        (
-            "task_id",
-            task,
-            is_id(task, len(taxonomy.tasks)),
-            f"an id of the taxonomy, 0 to {len(taxonomy.tasks) - 1}",
-        ),
+        ("task_id", task, is_id(task, tasks), f"an id of the taxonomy, 0 to {tasks - 1}"),
     ):
         if not valid:
             raise DataError(f"{place}: {name} is {found!r}; expected {expected}. Correct the line.")
     for number, step in enumerate(steps):
-        _check_step(
-            step, f"{place}: step {number} (counted from 0)", taxonomy.tasks[task], taxonomy
-        )
-    return Video(
-        video_id=nfc(video_id), split=split, task=task, steps=steps, in_protocol=in_protocol
-    )
+        problem = _problem(step, taxonomy.tasks[task], len(taxonomy.actions))
+        if problem:
+            raise DataError(f"{place}: step {number} (counted from 0) {problem}.")
+    return Video(nfc(video_id), split, task, steps, in_protocol)
 
 
 def _seconds(value: Any) -> float:
@@ -193,19 +164,19 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
-def _check_step(step: Step, place: str, task: Task, taxonomy: Taxonomy) -> None:
-    if not is_id(step.action, len(taxonomy.actions)):
-        raise DataError(
-            f"{place} has the unknown action id {step.action!r}; the taxonomy has 0 to "
-            f"{len(taxonomy.actions) - 1}. Add the action there or correct the id."
+def _problem(step: Step, task: Task, actions: int) -> str:
+    """What is wrong with a step, and the remedy; "" if nothing is."""
+    if not is_id(step.action, actions):
+        return (
+            f"has the unknown action id {step.action!r}; the taxonomy has 0 to {actions - 1}. "
+            "Add the action there or correct the id"
         )
     if step.action not in task.actions:
-        raise DataError(
-            f"{place} has action {step.action}, which the taxonomy does not list for task "
-            f"{task.id} ('{task.name}'). Add it there or correct the id."
+        return (
+            f"has action {step.action}, which the taxonomy does not list for task {task.id} "
+            f"('{task.name}'). Add it there or correct the id"
         )
     if not (math.isfinite(step.end) and math.isfinite(step.start) and step.start <= step.end):
-        raise DataError(
-            f"{place} runs from {step.start} s to {step.end} s; expected seconds with start ≤ end. "
-            "Correct or remove it."
-        )
+        times = f"runs from {step.start} s to {step.end} s"
+        return f"{times}; expected seconds with start ≤ end. Correct or remove it"
+    return ""

@@ -38,20 +38,12 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class VocabularyMatch:
-    """The tasks and actions of a data set in a known vocabulary.
+    """The tasks and actions of a data set in a known vocabulary; the id −1 stands for new ones."""
 
-    Attributes:
-        known: The known vocabulary: C tasks, K actions.
-        other: The data set's vocabulary: C' tasks, K' actions.
-        tasks: Known id of each task of the data set, int64 [C']; −1 if it is new.
-        actions: Known id of each action in each of its tasks, int64 [C', K']; −1 if the task is
-            new, or has no such action on either side.
-    """
-
-    known: Taxonomy
-    other: Taxonomy
-    tasks: NDArray[np.int64]
-    actions: NDArray[np.int64]
+    known: Taxonomy  # C tasks, K actions
+    other: Taxonomy  # the data set's: C' tasks, K' actions
+    tasks: NDArray[np.int64]  # known id of each task of the data set, [C']
+    actions: NDArray[np.int64]  # known id of each action in each of its tasks, [C', K']
 
     @cached_property
     def same(self) -> bool:
@@ -75,10 +67,7 @@ class VocabularyMatch:
         )
 
     def translated(self, windows: Windows) -> tuple[Windows, LeftOut]:
-        """Translate windows of the data set to known ids; windows with new tasks or actions go.
-
-        The result has no text embeddings of actions: see `rows`.
-        """
+        """Translate windows to known ids, without those of new tasks or actions, without text."""
         tasks = self.tasks[windows.tasks]
         actions = self.actions[windows.tasks[:, None], windows.actions]
         strange = (actions < 0).any(axis=1)
@@ -141,10 +130,8 @@ def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
     for task, action in match.new_actions:
         own = known.tasks[match.tasks[task.id]]
         if any(nfc(entry.name) == nfc(action.name) for entry in _of(known, own)):
-            raise DataError(
-                f"task '{task.name}': has several actions '{action.name}' here or in the known "
-                "vocabulary, which cannot be distinguished. Rename them."
-            )
+            several = f"has several actions '{action.name}' here or in the known vocabulary"
+            raise DataError(f"task '{task.name}': {several}. Rename them.")
         members[own.id].add(place(action.id))
     for task in match.new_tasks:
         titles.append(task.name)

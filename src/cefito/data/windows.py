@@ -52,34 +52,19 @@ _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
 
 @dataclass(frozen=True)
 class Windows:
-    """N windows of one horizon.
+    """N windows of one horizon."""
 
-    Attributes:
-        initial: Initial observations, float32 [N, E].
-        goal: Goal observations, float32 [N, E].
-        actions: Action ids, int64 [N, T].
-        tasks: Task ids, int64 [N].
-        video: Index of the video in the data set, int64 [N].
-        start: Index of the first step in its video, int64 [N].
-        taxonomy: The vocabulary.
-        action_text: Text embedding of each action, [K, W], or None.
-        dataset: Name of the data set.
-        split: "train", "val" or "test".
-        between: Observations between the steps, float32 [N, T - 1, E], for an oracle that uses
-            them, otherwise None (see `with_between`).
-    """
-
-    initial: NDArray[np.float32]
-    goal: NDArray[np.float32]
-    actions: NDArray[np.int64]
-    tasks: NDArray[np.int64]
-    video: NDArray[np.int64]
-    start: NDArray[np.int64]
+    initial: NDArray[np.float32]  # observations [N, E]
+    goal: NDArray[np.float32]  # observations [N, E]
+    actions: NDArray[np.int64]  # [N, T]
+    tasks: NDArray[np.int64]  # [N]
+    video: NDArray[np.int64]  # index of the video in the data set, [N]
+    start: NDArray[np.int64]  # index of the first step in its video, [N]
     taxonomy: Taxonomy
-    action_text: NDArray[np.floating[Any]] | None
-    dataset: str
-    split: str
-    between: NDArray[np.float32] | None = None
+    action_text: NDArray[np.floating[Any]] | None  # [K, W]
+    dataset: str  # its name
+    split: str  # "train", "val" or "test"
+    between: NDArray[np.float32] | None = None  # [N, T - 1, E], for an oracle: see `with_between`
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -182,16 +167,10 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
     ]
     if not places:
         longest = max((len(dataset.videos[index].steps) for index in members), default=0)
-        if longest:
-            remedy = "Choose a shorter horizon."
-        elif split == "val":
-            remedy = "Mark some videos as 'val', or annotate two training videos or more."
-        else:
-            remedy = f"Mark some videos as '{split}'."
-        raise DataError(
-            f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} "
-            f"({len(members)} videos, the longest has {longest} steps). {remedy}"
-        )
+        remedy = "Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."
+        found = f"({len(members)} videos, the longest has {longest} steps)"
+        problem = f"split '{split}' gives no windows of horizon {horizon} {found}"
+        raise DataError(f"{dataset.folder}: {problem}. {remedy}")
     video, start = np.array(places, dtype=np.int64).T.copy()
     rows = dataset.first_row[video] + start
     actions = [
@@ -224,11 +203,7 @@ def reversed_windows(windows: Windows) -> Windows:
 
 
 def with_between(dataset: PreparedDataset, windows: Windows) -> Windows:
-    """Add the observations between steps to windows of a data set, for an oracle only.
-
-    The observation between two steps is the mean of the end of the first and the start of the
-    second.
-    """
+    """Add the observations between steps, for an oracle: means of an end and the next start."""
     rows = dataset.first_row[windows.video] + windows.start
     rows = rows[:, None] + np.arange(windows.horizon - 1)
     between = (dataset.end[rows].astype(np.float32) + dataset.start[rows + 1]) / 2
@@ -240,12 +215,8 @@ def fitting_windows(
 ) -> tuple[Windows, Windows]:
     """The windows to train a planner on, and the windows to choose its epochs and weights on.
 
-    Args:
-        dataset: An opened data set.
-        horizon: T ≥ 1.
-        selection: "held-out" gives the training split without its held-out videos, and the
-            validation split. "published" gives all training windows, and the *test* windows, as all
-            published work does.
+    "held-out" gives the training split without its held-out videos, and the validation split;
+    "published" gives all training windows, and the *test* windows, as all published work does.
     """
     train = cut_windows(dataset, horizon=horizon, split="train")
     if selection == "held-out":
@@ -266,27 +237,17 @@ def fitting_windows(
 
 
 def joined_windows(first: Windows, second: Windows) -> Windows:
-    """The windows of both, ordered by video and start; everything else as in the first.
-
-    Args:
-        first: Windows.
-        second: Windows of the same horizon, with the same ids and indices of videos.
-    """
+    """The windows of both, ordered by video and start; everything else as in the first."""
+    names = _ARRAYS if first.between is None else (*_ARRAYS, "between")
     both: dict[str, Any] = {
-        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _ARRAYS
+        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names
     }
-    between = None
-    if first.between is not None and second.between is not None:
-        between = np.concatenate([first.between, second.between])
-    joined = replace(first, **both, between=between)
+    joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 
 
 def video_folds(videos: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Assign a fold, 0 to `count` - 1, to the windows of each video [N], by a fixed seed.
-
-    Numbers of videos in the folds differ by at most one.
-    """
+    """Assign an equally large fold, 0 to `count` - 1, to the windows of each video [N]."""
     members, place = np.unique(videos, return_inverse=True)
     folds = np.random.default_rng(0).permutation(len(members)) % count
     return np.asarray(folds[place], dtype=np.int64)

@@ -97,11 +97,7 @@ def test_release_with_a_video_of_two_tasks(release):
 @pytest.mark.parametrize(
     ("name", "text", "match"),
     [
-        (
-            "tasks_primary.txt",
-            TASKS.replace("\n3\n", "\n4\n"),
-            "line 5: 3 names of steps, but 4 are announced",
-        ),
+        ("tasks_primary.txt", TASKS.replace("\n3\n", "\n4\n"), "line 5: 3 names of steps, but 4"),
         (
             "tasks_primary.txt",
             TASKS.replace("https://www.example.org/2\n", ""),
@@ -109,18 +105,10 @@ def test_release_with_a_video_of_two_tasks(release):
         ),
         ("tasks_primary.txt", TASKS.replace("59684", "23521"), "line 7: task 23521 is repeated"),
         ("tasks_primary.txt", "\n", "holds no tasks"),
-        (
-            "annotations/59684_e.csv",
-            "3,1,2\n",
-            r"59684_e.csv, line 1: '3,1,2'; expected step,start,end with a step from 1 to 2",
-        ),
+        ("annotations/59684_e.csv", "3,1,2\n", r"59684_e.csv, line 1: '3,1,2'; expected"),
         ("annotations/59684_e.csv", "1,2\n", "line 1: '1,2'; expected step,start,end"),
         ("annotations/59684_e.csv", "1,9,2\n", "line 1: the step runs from '9' to '2'"),
-        (
-            "videos_val.csv",
-            "23521\n",
-            "videos_val.csv, line 1: '23521'; expected task,video,address",
-        ),
+        ("videos_val.csv", "23521\n", "videos_val.csv, line 1: '23521'; expected"),
     ],
 )
 def test_release_that_is_malformed(release, wrong, name, text, match):
@@ -208,10 +196,7 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
     ("edit", "match"),
     [
         (lambda v: v["aa"].pop("class"), "video 'aa': not a video of COIN"),
-        (
-            lambda v: v["aa"].__setitem__("subset", "tuning"),
-            "video 'aa': not a video of COIN .KeyError.'tuning'",
-        ),
+        (lambda v: v["aa"].__setitem__("subset", "tuning"), "video 'aa': not a video of COIN"),
         (
             lambda v: v["aa"]["annotation"][1].__setitem__("segment", [5]),
             r"video 'aa', step 1 \(counted from 0\): the step runs from",
@@ -221,18 +206,9 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
             "the step runs from 5 to 4",
         ),
         (lambda v: v["aa"]["annotation"][1].__setitem__("id", "x"), "not a video of COIN"),
-        (
-            lambda v: v["bb"]["annotation"][0].__setitem__("id", "3"),
-            "has the name 'beat' here, but 'boil' in an earlier",
-        ),
-        (
-            lambda v: v["bb"].__setitem__("recipe_type", 1),
-            "recipe_type 1 has the name 'Rug' here, but 'Tea'",
-        ),
-        (
-            lambda v: v["bb"].__setitem__("recipe_type", 10**9),
-            "task id 1000000000; expected 0 to 9,999",
-        ),
+        (lambda v: v["bb"]["annotation"][0].__setitem__("id", "3"), "has the name 'beat' here"),
+        (lambda v: v["bb"].__setitem__("recipe_type", 1), "recipe_type 1 has the name 'Rug'"),
+        (lambda v: v["bb"].__setitem__("recipe_type", 10**9), "task id 1000000000; expected 0 to"),
         (lambda v: v.clear(), "holds no annotated steps"),
     ],
 )
@@ -251,8 +227,8 @@ def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
         "these are annotations of crosstask, not of coin. Use cefito data prepare crosstask",
     )
     wrong("niv", coin(), "these are annotations of coin, not of niv")
-    wrong("crosstask", release, "have a taxonomy of their own", taxonomy=make_source(features=None))
-    wrong("niv", tmp_path / "source", "have a taxonomy of their own", taxonomy=tmp_path / "source")
+    wrong("crosstask", release, "has a taxonomy of its own", taxonomy=make_source(features=None))
+    wrong("niv", tmp_path / "source", "has a taxonomy of its own", taxonomy=tmp_path / "source")
     wrong(
         "niv",
         tmp_path / "nowhere.json",
@@ -343,17 +319,11 @@ def test_captaincook4d(cook):
     ("edit", "match"),
     [
         (lambda v, _: v["1_7"].pop("steps"), "recording '1_7': not a recording"),
-        (
-            lambda v, _: v["1_7"]["steps"][0].__setitem__("end_time", 2),
-            r"recording '1_7', step 0 \(counted from 0\)",
-        ),
+        (lambda v, _: v["1_7"]["steps"][0].__setitem__("end_time", 2), r"recording '1_7', step 0"),
         (lambda _, s: s["test"].append("1_7"), "recording '1_7' is in train and in test"),
         (lambda _, s: s.__setitem__("test", "2_1"), "not a split of recordings"),
         (lambda _, s: s.clear(), "names no recordings"),
-        (
-            lambda _, s: (s.clear(), s.update(train=["x"])),
-            "names none of the 3 recordings in steps.json",
-        ),
+        (lambda _, s: (s.clear(), s.update(train=["x"])), "names none of the 3 recordings in"),
         (lambda v, _: v.clear(), "not CaptainCook4D's step annotations"),
     ],
 )

@@ -91,14 +91,8 @@ def test_merged_rows_that_repeat(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
-        (
-            [("step", "a", "b"), ("step", "a", "c")],
-            r"line 3: step 'a' becomes 'b' in line 2 already\.",
-        ),
-        (
-            [("step", "a", "b"), ("step", "b", "c"), ("step", "c", "a")],
-            "the names of steps form a cycle, 'a' → 'b' → 'c' → 'a'",
-        ),
+        ([("step", "a", "b"), ("step", "a", "c")], r"line 3: step 'a' becomes 'b' in line 2"),
+        ([("step", "a", "b"), ("step", "b", "c"), ("step", "c", "a")], "the names of steps form"),
         ([("verb", "a", "b")], "line 2: merges 'verb' 'a' into 'b'; expected task or step"),
         ([("step", "", "b")], "line 2: merges 'step' '' into 'b'"),
         ([("step", "a", "")], "line 2: merges 'step' 'a' into ''"),

@@ -191,8 +191,8 @@ def test_steps_that_end_by_rounding_behind_the_features(
         assert told["clamped"] == {"steps": 2, "videos": ["a"]}
         assert told["beyond"]["steps"] == 0
         assert told["notes"] == [
-            "2 steps of 1 videos end with the features or up to half a second after them and were "
-            "observed at the last row; the first video is 'a'."
+            "2 steps of 1 videos end up to half a second after the features and were observed at "
+            "the last row; the first video is 'a'."
         ]
         assert dataset.end[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
         assert dataset.start[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
@@ -280,16 +280,10 @@ def test_a_file_is_taken_by_the_video_that_has_most_of_its_name(tmp_path, source
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (
-            {"beyond": "cut"},
-            "beyond: 'cut', precision: 'float16'; expected one of drop, rewrite, error",
-        ),
-        (
-            {"precision": "int8"},
-            "precision: 'int8'; expected one of .* and one of float16, float32",
-        ),
-        ({"seconds": 2}, "seconds: 2, workers: 4; expected an odd number"),
-        ({"workers": 0}, "expected an odd number of seconds and at least one worker"),
+        ({"beyond": "cut"}, "beyond is 'cut'; expected one of drop, rewrite, error"),
+        ({"precision": "int8"}, "precision is 'int8'; expected one of float16, float32"),
+        ({"seconds": 2}, "seconds is 2; expected an odd number"),
+        ({"workers": 0}, "workers is 0; expected at least 1"),
         ({"name": " "}, "name: is empty"),
     ],
 )

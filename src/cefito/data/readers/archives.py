@@ -33,15 +33,10 @@ class FeatureError(DataError):
 
 @dataclass(frozen=True)
 class FeatureArray:
-    """Features of one video, one row a second; the numbers may still be NaN or infinite.
-
-    Attributes:
-        path: The file.
-        values: The features, floating point [N, D].
-    """
+    """Features of one video, one row a second; the numbers may still be NaN or infinite."""
 
     path: Path
-    values: NDArray[np.floating[Any]]
+    values: NDArray[np.floating[Any]]  # [N, D]
 
     @property
     def rows(self) -> int:
@@ -54,11 +49,7 @@ class FeatureArray:
         return int(self.values.shape[1])
 
     def read(self, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return some rows as float32 [R, D].
-
-        Raises:
-            FeatureError: A wanted row holds NaN or infinity.
-        """
+        """Return some rows as float32 [R, D]; refuse NaN and infinity."""
         with np.errstate(over="ignore"):
             found = self.values[wanted].astype(np.float32)
         finite = np.isfinite(found).all(axis=1)
@@ -73,14 +64,7 @@ class FeatureArray:
 
 
 def load_features(path: Path) -> FeatureArray:
-    """Load the feature file of one video: `.npy`, `.npz`, or an archive named `.npy`.
-
-    The content decides how the file is read. Of an archive, the member `frames_features.npy` is
-    read, or the only array in it.
-
-    Raises:
-        FeatureError: Missing, damaged, pickled, or not [seconds, D].
-    """
+    """Load the feature file of one video: an array, or an archive, whatever its name ends in."""
     try:
         check_regular(path)
         with path.open("rb") as file:
@@ -95,15 +79,12 @@ def load_features(path: Path) -> FeatureArray:
     except DataError as problem:
         raise FeatureError("unreadable", str(problem)) from problem
     except (OSError, zipfile.BadZipFile) as problem:
-        raise FeatureError(
-            "unreadable", f"{path}: truncated or damaged ({problem}). Extract or copy it again."
-        ) from problem
+        message = f"{path}: truncated or damaged ({problem}). Extract or copy it again."
+        raise FeatureError("unreadable", message) from problem
     if values.dtype.kind != "f" or values.ndim != 2 or 0 in values.shape:
-        raise FeatureError(
-            "wrong shape",
-            f"{path}: holds {values.dtype} {list(values.shape)}; expected floating-point numbers "
-            "[seconds, D]. Save one row a second.",
-        )
+        problem = f"holds {values.dtype} {list(values.shape)}"
+        expected = "expected floating-point numbers [seconds, D]. Save one row a second."
+        raise FeatureError("wrong shape", f"{path}: {problem}; {expected}")
     return FeatureArray(path, values)
 
 
@@ -113,9 +94,7 @@ def _member(path: Path) -> str:
     named = [name for name in arrays if name == f"{_MEMBER}.npy"] or arrays
     if len(named) != 1:
         found = ", ".join(map(repr, arrays[:4])) or "none"
-        raise FeatureError(
-            "unreadable",
-            f"{path}: expected one array '{_MEMBER}.npy', found {found}. Save the features under "
-            f"the name {_MEMBER}.",
-        )
+        expected = f"expected one array '{_MEMBER}.npy', found {found}"
+        remedy = f"Save the features under the name {_MEMBER}."
+        raise FeatureError("unreadable", f"{path}: {expected}. {remedy}")
     return named[0].removesuffix(".npy")

@@ -64,11 +64,7 @@ def prepare(
 
     Settings are described at `cefito.prepare`. Under `drop` and `error`, the last steps of a video
     are kept if all end within half a second after its rows. The data set records the folder
-    `videos`, so that frames can be shown.
-
-    Returns:
-        The data set. `provenance["preparation"]` lists what was left out, `summary_rows` as a
-        table.
+    `videos`, so that frames can be shown. `provenance["preparation"]` lists what was left out.
 
     Raises:
         ConfigError: A setting out of range.
@@ -76,16 +72,14 @@ def prepare(
             target exists already or cannot be written.
     """
     features, target = Path(features), Path(target)
-    if beyond not in get_args(Beyond) or precision not in PRECISIONS:
-        raise ConfigError(
-            f"beyond: {beyond!r}, precision: {precision!r}; expected one of "
-            f"{', '.join(get_args(Beyond))}, and one of {', '.join(PRECISIONS)}."
-        )
-    if seconds < 1 or seconds % 2 == 0 or workers < 1:
-        raise ConfigError(
-            f"seconds: {seconds}, workers: {workers}; expected an odd number of seconds and at "
-            "least one worker."
-        )
+    for setting, value, valid, expected in (
+        ("beyond", beyond, beyond in get_args(Beyond), f"one of {', '.join(get_args(Beyond))}"),
+        ("precision", precision, precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
+        ("seconds", seconds, seconds > 0 and seconds % 2, "an odd number"),
+        ("workers", workers, workers > 0, "at least 1"),
+    ):
+        if not valid:
+            raise ConfigError(f"{setting} is {value!r}; expected {expected}.", setting=setting)
     check_new(target, name)
     place = ", ".join(str(path) for path in source.files)
     Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
@@ -100,10 +94,8 @@ def prepare(
         refused += missing
         if not used:
             shutil.rmtree(work, ignore_errors=True)
-            raise DataError(
-                f"{features}: none of the {len(source.annotations.videos)} videos can be used; the "
-                f"first: {refused[0][2]}"
-            )
+            unusable = f"none of the {len(source.annotations.videos)} videos can be used"
+            raise DataError(f"{features}: {unusable}; the first: {refused[0][2]}")
         provenance = {
             "observations": (
                 f"features of {seconds} s around the rounded start and end of each step, "
@@ -124,8 +116,8 @@ def prepare(
         return dataset
     except OSError as problem:
         raise DataError(
-            f"{target}: could not be written ({problem.strerror or problem}). Free some disk space "
-            "or choose another folder; finished videos are kept."
+            f"{target}: could not be written ({problem.strerror or problem}); finished videos are "
+            "kept. Free some disk space or choose another folder."
         ) from problem
     finally:
         if work.is_dir() and not any(work.iterdir()):
@@ -180,10 +172,8 @@ def _jobs(source: Source, folder: FileFolder) -> tuple[list[Job], list[_Refused]
             partial.append(job)
     if not partial:
         return jobs, missing, []
-    note = (
-        f"{len(partial)} videos were matched with files of longer names, for example "
-        f"'{partial[0].video.video_id}' with {partial[0].path.name}."
-    )
+    example = f"'{partial[0].video.video_id}' with {partial[0].path.name}"
+    note = f"{len(partial)} videos were matched with files of longer names, for example {example}."
     return jobs, missing, [note]
 
 
@@ -199,10 +189,8 @@ def _usable(
         reason, detail = outcome.reason, outcome.detail
         if not reason and outcome.width != width:
             reason = "wrong dimension"
-            detail = (
-                f"{job.path}: gives observations of {outcome.width} numbers, most videos give "
-                f"{width}. Extract it with the same model."
-            )
+            numbers = f"{outcome.width} numbers, most videos give {width}"
+            detail = f"{job.path}: gives observations of {numbers}. Extract it with the same model."
         if reason:
             refused.append((job.video, reason, detail))
         else:
@@ -222,22 +210,16 @@ def _account(
     notes = list(source.notes)
     if clamped:
         notes.append(
-            f"{clamped_steps} steps of {len(clamped)} videos end with the features or up to half a "
-            "second after them and were observed at the last row; the first video is "
-            f"'{clamped[0]}'."
+            f"{clamped_steps} steps of {len(clamped)} videos end up to half a second after the "
+            f"features and were observed at the last row; the first video is '{clamped[0]}'."
         )
     left_out = []
     for reason in dict.fromkeys(reason for _, reason, _ in refused):
         members = [(video, detail) for video, why, detail in refused if why == reason]
         example = members[0][1].replace(f"{folder}/", "").replace(str(folder), folder.name)
-        left_out.append(
-            {
-                "reason": reason,
-                "steps": sum(len(video.steps) for video, _ in members),
-                "example": example,
-                "videos": [video.video_id for video, _ in members],
-            }
-        )
+        steps = sum(len(video.steps) for video, _ in members)
+        names = [video.video_id for video, _ in members]
+        left_out.append({"reason": reason, "steps": steps, "example": example, "videos": names})
     return {
         "videos": {"annotated": len(source.annotations.videos), "prepared": len(used)},
         "steps": {
@@ -290,12 +272,8 @@ def _write(
             shape=(annotations.step_count, width),
             precision=precision,
         )
-        write_header(
-            folder,
-            name=name or annotations.taxonomy.dataset,
-            observation_dim=width,
-            provenance=provenance,
-        )
+        name = name or annotations.taxonomy.dataset
+        write_header(folder, name=name, observation_dim=width, provenance=provenance)
         dataset = open_dataset(folder)
     return replace(dataset, folder=target)
 

@@ -43,19 +43,15 @@ def read_benchmark(
     """
     place = Path(annotations)
     if benchmark not in BENCHMARKS:
-        raise ConfigError(
-            f"benchmark: unknown name {benchmark!r}; expected one of {', '.join(BENCHMARKS)}."
-        )
+        expected = f"expected one of {', '.join(BENCHMARKS)}"
+        raise ConfigError(f"benchmark: unknown name {benchmark!r}; {expected}.")
     folder = place if place.is_dir() else place.parent
     if place.is_dir():
         release = find_release(place)
         common = (place / "taxonomy.json").is_file() and (place / "videos.jsonl").is_file()
         if taxonomy is not None and (common or release is not None):
-            raise DataError(
-                f"{place}: these annotations have a taxonomy of their own. Do not give another "
-                "one.",
-                setting="taxonomy",
-            )
+            problem = f"{place}: has a taxonomy of its own. Do not give another one."
+            raise DataError(problem, setting="taxonomy")
         if common:
             return read_common(place)
         if release is not None:
@@ -84,7 +80,5 @@ def _taxonomy(given: Path | None, folder: Path) -> Taxonomy | None:
 
 def _check_benchmark(found: str, benchmark: str, place: Path) -> None:
     if found != benchmark:
-        raise DataError(
-            f"{place}: these are annotations of {found}, not of {benchmark}. Use cefito data "
-            f"prepare {found}."
-        )
+        problem = f"these are annotations of {found}, not of {benchmark}"
+        raise DataError(f"{place}: {problem}. Use cefito data prepare {found}.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from cefito.data.readers.source import Source, check_repeats, make_step
 from cefito.data.taxonomy import Taxonomy
-from cefito.data.text import nfc
+from cefito.data.text import nfc, parsing
 from cefito.data.videos import SPLITS, Annotations, Video
 from cefito.errors import DataError
 from cefito.files import read_json
@@ -53,19 +53,10 @@ def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
             place = f"{annotations}, recording '{recording}', step {number} (counted from 0)"
             made.append(make_step(start, end, actions[step], place=place))
         skipped += len(steps) - len(made)
-        videos.append(
-            Video(
-                video_id=recording,
-                split=split_of[recording],
-                task=tasks[activity],
-                steps=tuple(made),
-            )
-        )
+        videos.append(Video(recording, split_of[recording], tasks[activity], tuple(made)))
     if not videos:
-        raise DataError(
-            f"{split}: names none of the {len(entries)} recordings in {annotations.name}. "
-            f"{_SPLIT_SHAPE}"
-        )
+        problem = f"names none of the {len(entries)} recordings in {annotations.name}"
+        raise DataError(f"{split}: {problem}. {_SPLIT_SHAPE}")
     found = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     repeats = check_repeats(found, annotations)
     in_order = tuple(
@@ -89,19 +80,13 @@ _Entry = tuple[int, str, list[tuple[int, str, float, float]]]
 
 
 def _entry(entry: Any, place: str) -> _Entry:
-    try:
-        steps = [
-            (
-                int(step["step_id"]),
-                nfc(str(step["description"])).strip(),
-                float(step["start_time"]),
-                float(step["end_time"]),
-            )
-            for step in entry["steps"]
-        ]
+    with parsing(place, "a recording", _SHAPE):
+        steps = []
+        for step in entry["steps"]:
+            name = nfc(str(step["description"])).strip()
+            times = float(step["start_time"]), float(step["end_time"])
+            steps.append((int(step["step_id"]), name, *times))
         return int(entry["activity_id"]), nfc(str(entry["activity_name"])).strip(), steps
-    except (KeyError, TypeError, ValueError) as problem:
-        raise DataError(f"{place}: not a recording ({problem!r}). {_SHAPE}") from problem
 
 
 def _taxonomy(entries: dict[str, _Entry]) -> tuple[Taxonomy, dict[int, int], dict[int, int]]:
@@ -136,10 +121,8 @@ def _split(path: Path) -> dict[str, str]:
             raise DataError(f"{path}: not a split of recordings. {_SPLIT_SHAPE}")
         for recording in (nfc(str(member)) for member in members):
             if found.setdefault(recording, split) != split:
-                raise DataError(
-                    f"{path}: recording '{recording}' is in {found[recording]} and in {split}. "
-                    "Keep it in one of them."
-                )
+                problem = f"recording '{recording}' is in {found[recording]} and in {split}"
+                raise DataError(f"{path}: {problem}. Keep it in one of them.")
     if not found:
         raise DataError(f"{path}: names no recordings. {_SPLIT_SHAPE}")
     return found

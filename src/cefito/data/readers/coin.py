@@ -12,7 +12,7 @@ from typing import Any
 
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, make_step, padded
 from cefito.data.taxonomy import Taxonomy
-from cefito.data.text import nfc
+from cefito.data.text import nfc, parsing
 from cefito.data.videos import Annotations, Video
 from cefito.errors import DataError
 
@@ -59,9 +59,8 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
     if taxonomy is None:
         names = padded(task_names, kind="task", place=path)
         tasks = [(name, owned[number]) for number, name in enumerate(names)]
-        taxonomy = Taxonomy.from_names(
-            "coin", tasks, padded(action_names, kind="action", place=path)
-        )
+        actions = padded(action_names, kind="action", place=path)
+        taxonomy = Taxonomy.from_names("coin", tasks, actions)
     else:
         _check_taxonomy(taxonomy, task_names, action_names, owned, path)
     annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
@@ -81,17 +80,13 @@ _Raw = list[tuple[int, str, Any]]
 
 
 def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, _Raw]:
-    try:
+    with parsing(f"{path}, video '{video}'", "a video of COIN", _SHAPE):
         steps = [
             (int(step["id"]), nfc(str(step["label"])).strip(), step["segment"])
             for step in entry["annotation"]
         ]
         task, name = int(entry["recipe_type"]), nfc(str(entry["class"]))
         return task, name, _SPLITS[entry["subset"]], steps
-    except (KeyError, TypeError, ValueError) as problem:
-        raise DataError(
-            f"{path}, video '{video}': not a video of COIN ({problem!r}). {_SHAPE}"
-        ) from problem
 
 
 def _name(names: dict[int, str], number: int, name: str, kind: str, place: str) -> None:
@@ -103,7 +98,7 @@ def _name(names: dict[int, str], number: int, name: str, kind: str, place: str) 
 
 
 def _letters(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _check_taxonomy(
@@ -122,14 +117,10 @@ def _check_taxonomy(
         for number, name in found.items():
             known = entries[number].name if 0 <= number < len(entries) else ""
             if _letters(known) != _letters(name):
-                raise DataError(
-                    f"{path}: {kind} {number} has the name '{name}' here, but '{known}' in the "
-                    f"taxonomy. {remedy}"
-                )
+                names = f"has the name '{name}' here, but '{known}' in the taxonomy"
+                raise DataError(f"{path}: {kind} {number} {names}. {remedy}")
     for task, members in owned.items():
         extra = members - set(taxonomy.tasks[task].actions)
         if extra:
-            raise DataError(
-                f"{path}: action {min(extra)} occurs in task {task}, but the taxonomy does not "
-                f"list it there. {remedy}"
-            )
+            problem = f"occurs in task {task}, but the taxonomy does not list it there"
+            raise DataError(f"{path}: action {min(extra)} {problem}. {remedy}")

@@ -11,10 +11,9 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from cefito.arrays import check_regular
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, draw_split, make_step
 from cefito.data.taxonomy import Taxonomy, named_actions
-from cefito.data.text import nfc
+from cefito.data.text import nfc, read_text
 from cefito.data.videos import Annotations, Video
 from cefito.errors import DataError
 
@@ -44,11 +43,6 @@ def read_release(folder: Path) -> Source:
     """
     taxonomy, places = _tasks(folder / _TASKS)
     place = folder / "annotations"
-    if not place.is_dir():
-        raise DataError(
-            f"{place}: no such folder. Expected the TASK_VIDEO.csv files of CrossTask's release in "
-            "it."
-        )
     held = _test_videos(folder / _SPLIT)
     videos: list[Video] = []
     names: dict[str, tuple[str, ...]] = {}
@@ -67,20 +61,15 @@ def read_release(folder: Path) -> Source:
         )
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
-        raise DataError(
-            f"{place}: holds no TASK_VIDEO.csv file of the {len(places)} tasks in {_TASKS}. Unpack "
-            "the release again."
-        )
+        problem = f"no TASK_VIDEO.csv file of the {len(places)} tasks in {_TASKS}"
+        raise DataError(f"{place}: {problem}. Unpack the release again.")
     drawn = held is None
     files = [folder / _TASKS] if drawn else [folder / _TASKS, folder / _SPLIT]
     notes = [UNPUBLISHED]
     if drawn:
-        notes.insert(
-            0, f"{_SPLIT} is missing: 30 % of the videos of each task were drawn for test."
-        )
-    annotations = Annotations(
-        taxonomy=taxonomy, videos=draw_split(videos) if drawn else tuple(videos)
-    )
+        note = f"{_SPLIT} is missing: 30 % of the videos of each task were drawn for test."
+        notes.insert(0, note)
+    annotations = Annotations(taxonomy, draw_split(videos) if drawn else tuple(videos))
     return Source(
         annotations=annotations,
         form="CrossTask's release",
@@ -107,14 +96,11 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
             raise DataError(f"{path}, line {number}: not a task. {_BLOCKS}")
         steps = [name.strip() for name in block[4][1].split(",")]
         if len(steps) != int(block[3][1]) or not all(steps):
-            raise DataError(
-                f"{path}, line {block[4][0]}: {len(steps)} names of steps, but {block[3][1]} are "
-                f"announced. {_BLOCKS}"
-            )
+            counts = f"{len(steps)} names of steps, but {block[3][1]} are announced"
+            raise DataError(f"{path}, line {block[4][0]}: {counts}. {_BLOCKS}")
         if block[0][1] in places:
-            raise DataError(
-                f"{path}, line {number}: task {block[0][1]} is repeated. Remove one of them."
-            )
+            problem = f"task {block[0][1]} is repeated. Remove one of them"
+            raise DataError(f"{path}, line {number}: {problem}.")
         places[block[0][1]] = len(tasks)
         tasks.append((block[1][1], range(len(names), len(names) + len(steps))))
         names += steps
@@ -135,9 +121,8 @@ def _test_videos(path: Path) -> set[tuple[str, str]] | None:
     rows = [row for row in csv.reader(_text(path).splitlines()) if row]
     for number, row in enumerate(rows, start=1):
         if len(row) < 2:
-            raise DataError(
-                f"{path}, line {number}: {','.join(row)!r}; expected task,video,address."
-            )
+            line = ",".join(row)
+            raise DataError(f"{path}, line {number}: {line!r}; expected task,video,address.")
     return {(row[0].strip(), row[1].strip()) for row in rows}
 
 
@@ -149,19 +134,11 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
         place = f"{path}, line {number}"
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
-            raise DataError(
-                f"{place}: {line.strip()!r}; expected step,start,end with a step from 1 to "
-                f"{count}. Correct or remove the line."
-            )
+            expected = f"expected step,start,end with a step from 1 to {count}"
+            raise DataError(f"{place}: {line.strip()!r}; {expected}. Correct or remove the line.")
         found.append((int(cells[0]), cells[1], cells[2], place))
     return found
 
 
 def _text(path: Path) -> str:
-    check_regular(path, "Expected text of CrossTask's release.")
-    try:
-        return nfc(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataError(
-            f"{path}: cannot be read ({problem}). Expected text of CrossTask's release."
-        ) from problem
+    return nfc(read_text(path, "Expected text of CrossTask's release.", "utf-8-sig"))

@@ -37,10 +37,8 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
             if not any(cell and cell.strip() for cell in (*row.values(), *extra)):
                 continue
             if any(cell.strip() for cell in extra):
-                raise DataError(
-                    f"{place}: has more cells than the first line. Quote names that contain "
-                    f"'{delimiter}'."
-                )
+                remedy = f"Quote names that contain '{delimiter}'."
+                raise DataError(f"{place}: has more cells than the first line. {remedy}")
             yield place, row
     except csv.Error as problem:
         raise DataError(f"{path}: cannot be read as a table ({problem}). {remedy}") from problem
@@ -63,7 +61,5 @@ def _text(path: Path, remedy: str) -> str:
             raise DataError(f"{path}: is UTF-16, not UTF-8. Save it as UTF-8.") from problem
         number = data.count(b"\n", 0, problem.start) + 1
         line = data.splitlines()[number - 1].decode("cp1252", errors="replace").strip()
-        raise DataError(
-            f"{path}, line {number}: is not UTF-8 (in Windows-1252 the line is {line[:80]!r}). "
-            "Save the table as UTF-8."
-        ) from problem
+        message = f"{path}, line {number}: is not UTF-8 (in Windows-1252: {line[:80]!r})."
+        raise DataError(f"{message} Save the table as UTF-8.") from problem

@@ -75,16 +75,12 @@ def prepare(
 
     Raises:
         ConfigError: A setting out of range, or a table without features.
-        DataError: The source is missing, malformed or inconsistent, no video can be used, or the
-            target exists already or cannot be written.
+        DataError: A malformed source, no usable video, or a target that cannot be written.
     """
     source = Path(source)
     if features is None and source.is_file():
-        raise ConfigError(
-            f"{source}: a table holds no observations. Give the folder with one file of features a "
-            "video.",
-            setting="features",
-        )
+        remedy = "Give the folder with one file of features a video."
+        raise ConfigError(f"{source}: a table holds no observations. {remedy}", setting="features")
     if features is None:
         return prepare_custom(source, target, name=name)
     return prepare_source(
@@ -105,37 +101,26 @@ def prepare_custom(
 ) -> PreparedDataset:
     """Turn a folder of annotations and finished observations into a prepared data set.
 
-    Half and single precision are kept; double precision is stored as single.
-
-    Args:
-        source: Folder with taxonomy.json, videos.jsonl, features.npz and optionally
-            action_text_features.npy.
-        target: New folder.
-        name: Name shown in tables; by default the one in taxonomy.json.
-        merges: Names to replace; of actions that become one, the embedding of the one whose name
-            stays is kept.
+    Half and single precision are kept; double precision is stored as single. Of actions that
+    `merges` makes one, the embedding of the one whose name stays is kept.
 
     Returns:
         The data set; `provenance["notes"]`, if present, holds sentences for the user.
 
     Raises:
-        DataError: The source is missing, malformed or inconsistent, or the target cannot be
-            written; nothing is written then.
+        DataError: A malformed source, or a target that cannot be written; nothing is written then.
     """
     source, target = Path(source), Path(target)
     if not source.is_dir():
-        raise DataError(
-            f"{source}: no such folder or table. Give a folder with taxonomy.json, videos.jsonl "
-            f"and {FEATURES_FILE}, or a table of steps."
-        )
+        remedy = f"Give a folder with taxonomy.json, videos.jsonl and {FEATURES_FILE}, or a table."
+        raise DataError(f"{source}: no such folder or table. {remedy}")
     check_new(target, name)
     found, written, kept = read_folder(source, merges=merges)
     path = source / FEATURES_FILE
     arrays = load_npz(path, ("start", "end"), _FEATURES_REMEDY)
     start, end = _single(arrays["start"]), _single(arrays["end"])
-    check_observations(
-        found.annotations, start=start, end=end, place=str(path), remedy=_FEATURES_REMEDY
-    )
+    place, remedy = str(path), _FEATURES_REMEDY
+    check_observations(found.annotations, start=start, end=end, place=place, remedy=remedy)
     text = None
     path = source / ACTION_TEXT_FILE
     if path.exists():

@@ -34,12 +34,7 @@ class FileFolder:
     A file is found by its bare name, by the end of it after an underscore ("X" finds
     "23521_X.npy"), or by its beginning before an underscore or a dot ("1_7" finds
     "1_7_360p.mp4.npz"), in any Unicode form. Names are only compared with the names of existing
-    files, so none leads out of the folder.
-
-    Args:
-        folder: The folder.
-        endings: Endings of the files, such as ".npy".
-        kind: Word for a file in messages.
+    files, so none leads out of the folder. `kind` is the word for a file in messages.
     """
 
     def __init__(
@@ -47,19 +42,15 @@ class FileFolder:
     ) -> None:
         self.folder = Path(folder)
         self._endings, self._kind = tuple(endings), kind
+        remedy = f"Give the folder with one {kind} a video."
         if not self.folder.is_dir():
-            raise DataError(
-                f"{folder}: no such folder. Give the one that holds one {kind} a video."
-            )
+            raise DataError(f"{folder}: no such folder. {remedy}")
         self._exact: dict[str, list[Path]] = defaultdict(list)
         self._ends: dict[str, list[Path]] = defaultdict(list)
         self._beginnings: dict[str, list[Path]] = defaultdict(list)
         entries = list(islice(self.folder.rglob("*"), _MOST + 1))
         if len(entries) > _MOST:
-            raise DataError(
-                f"{folder}: holds more than {_MOST:,} files and folders. Give the folder with one "
-                f"{kind} a video."
-            )
+            raise DataError(f"{folder}: holds more than {_MOST:,} files and folders. {remedy}")
         for path in sorted(entries):
             if path.suffix not in self._endings or path.name.startswith(".") or not path.is_file():
                 continue
@@ -71,10 +62,7 @@ class FileFolder:
                 if letter in "_.":
                     self._beginnings[stem[:place]].append(path)
         if not self._exact:
-            raise DataError(
-                f"{folder}: holds no {_either(self._endings)} files. Give the folder with one "
-                f"{kind} a video."
-            )
+            raise DataError(f"{folder}: holds no {_either(self._endings)} files. {remedy}")
 
     def find(self, names: Sequence[str]) -> tuple[Path, str]:
         """Find the file of a video by its possible names; return it and the name that matched.
@@ -91,16 +79,11 @@ class FileFolder:
                     listed = ", ".join(
                         path.relative_to(self.folder).as_posix() for path in found[:3]
                     )
-                    raise FeatureError(
-                        "several files",
-                        f"{self.folder}: several files may belong to video '{bare[-1]}': {listed}. "
-                        "Keep one.",
-                    )
-        raise FeatureError(
-            "no features",
-            f"{self.folder}: no file for video '{names[-1]}' (looked for "
-            f"{', '.join(dict.fromkeys(bare))}, as {_either(self._endings)}).",
-        )
+                    problem = f"several files may belong to video '{bare[-1]}': {listed}"
+                    raise FeatureError("several files", f"{self.folder}: {problem}. Keep one.")
+        wanted = f"{', '.join(dict.fromkeys(bare))}, as {_either(self._endings)}"
+        problem = f"no file for video '{names[-1]}' (looked for {wanted})"
+        raise FeatureError("no features", f"{self.folder}: {problem}.")
 
 
 def _either(endings: Sequence[str]) -> str:

@@ -54,12 +54,9 @@ class Merges:
             for name in wanted:
                 if name not in known:
                     near = difflib.get_close_matches(name, known, n=1)
-                    raise DataError(
-                        f"{self.path}: the annotations have no {kind} '{name}'"
-                        f"{f'; did you mean {near[0]!r}?' if near else '.'} Correct or remove the "
-                        "line.",
-                        setting="merge",
-                    )
+                    hint = f"; did you mean {near[0]!r}?" if near else "."
+                    problem = f"{self.path}: the annotations have no {kind} '{name}'{hint}"
+                    raise _refused(f"{problem} Correct or remove the line.")
 
     def note(self) -> str:
         """A summary in one sentence."""
@@ -67,6 +64,10 @@ class Merges:
             f"{self.path.name}: {len(self.tasks)} names of tasks and {len(self.steps)} of steps "
             "were replaced."
         )
+
+
+def _refused(message: str) -> DataError:
+    return DataError(message, setting="merge")
 
 
 class Suggestion(NamedTuple):
@@ -138,10 +139,8 @@ def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
 def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
     """Write suggestions as a map of names."""
     if path.exists():
-        raise DataError(
-            f"{path}: exists already. Choose another file or remove it first.",
-            setting="suggest_merges",
-        )
+        problem = f"{path}: exists already. Choose another file or remove it first."
+        raise DataError(problem, setting="suggest_merges")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_COLUMNS, "from_count", "to_count", "why"])
@@ -156,21 +155,19 @@ def read_merges(path: Path) -> Merges:
     for place, row in read_csv(path, _SHAPE):
         missing = [column for column in _COLUMNS if column not in row]
         if missing:
-            raise DataError(f"{path}: has no column '{missing[0]}'. {_SHAPE}", setting="merge")
+            raise _refused(f"{path}: has no column '{missing[0]}'. {_SHAPE}")
         cells = {column: " ".join(nfc(row[column] or "").split()) for column in _COLUMNS}
         kind = cells["kind"].casefold()
         if kind not in maps or not cells["from"] or not cells["to"]:
-            raise DataError(
+            raise _refused(
                 f"{place}: merges {cells['kind']!r} {cells['from']!r} into {cells['to']!r}; "
-                "expected task or step, and two names. Correct or remove the line.",
-                setting="merge",
+                "expected task or step, and two names. Correct or remove the line."
             )
         before = places.setdefault((kind, cells["from"]), place)
         if maps[kind].setdefault(cells["from"], cells["to"]) != cells["to"]:
-            raise DataError(
+            raise _refused(
                 f"{place}: {kind} '{cells['from']}' becomes '{maps[kind][cells['from']]}' in "
-                f"{before.rpartition(', ')[2]} already. Keep one of the two lines.",
-                setting="merge",
+                f"{before.rpartition(', ')[2]} already. Keep one of the two lines."
             )
     tasks, steps = (
         {name: _last(name, entries, kind, path) for name in entries}
@@ -185,10 +182,7 @@ def _last(name: str, entries: Mapping[str, str], kind: str, path: Path) -> str:
     while (following := entries.get(chain[-1], chain[-1])) != chain[-1]:
         if following in chain:
             cycle = " → ".join(f"'{each}'" for each in (*chain, following))
-            raise DataError(
-                f"{path}: the names of {kind}s form a cycle, {cycle}. Remove one of these lines.",
-                setting="merge",
-            )
+            raise _refused(f"{path}: the names of {kind}s form a cycle, {cycle}. Remove a line.")
         chain.append(following)
     return chain[-1]
 
@@ -197,11 +191,9 @@ def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations,
     """Rename tasks and actions, and merge those whose names become equal.
 
     If several actions had the same name before (one in each task), only actions that share a task
-    are merged.
-
-    An action listed with its own name is merged with others of that name. Ids are renumbered
-    without gaps in the old order. For each action, the old id of the action that represents it is
-    returned, if possible one that had the name before.
+    are merged. An action listed with its own name is merged with others of that name. Ids are
+    renumbered without gaps in the old order. The old id that represents each action is returned,
+    if possible of one that had the name before.
     """
     taxonomy = annotations.taxonomy
     task_names = [task.name for task in taxonomy.tasks]
@@ -230,15 +222,8 @@ def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations,
         shared=taxonomy.shared,
         to_shared=None if shared is None else tuple(shared[old] for old in kept),
     )
-    videos = tuple(
-        replace(
-            video,
-            task=task_of[video.task],
-            steps=tuple(replace(step, action=action_of[step.action]) for step in video.steps),
-        )
-        for video in annotations.videos
-    )
-    return Annotations(taxonomy=merged, videos=videos), kept
+    videos = [video.mapped(action_of, task_of[video.task]) for video in annotations.videos]
+    return Annotations(taxonomy=merged, videos=tuple(videos)), kept
 
 
 def _groups(

@@ -21,11 +21,7 @@ def near_duplicates(names: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of names that differ by little: in case, spaces, punctuation, or a few letters.
 
     Two names are near if 2 M / (sum of their lengths) is at least 0.9, where M is the length of
-    their longest common subsequence. Numbers must agree: "add 1 egg" and "add 2 eggs" are not a
-    pair.
-
-    Returns:
-        Pairs in the order of the names.
+    their longest common subsequence, and their numbers agree. Pairs are in the order of the names.
     """
     listed = list(names)
     plain = [folded(name) for name in listed]

@@ -41,15 +41,13 @@ def is_rounding(steps: Sequence[Step], rows: int) -> bool:
 
 
 def kept_steps(steps: Sequence[Step], rows: int, beyond: Beyond) -> list[int]:
-    """Choose the step at each place of a video, given the policy for steps beyond the features.
+    """Indices of the step at each place of a video, given the policy for steps beyond the features.
 
     `rewrite` applies the rule of the unified protocol's reference loader to the whole video: a step
     beyond the features becomes a copy of the one before it; at the beginning it is dropped, and the
     last step is repeated instead. (The loader applies it to each window; windows that begin at such
     a step differ.)
 
-    Returns:
-        Indices into `steps`; for `rewrite` as many as there are steps, unless all are beyond.
     """
     if beyond != "rewrite":
         return [place for place, step in enumerate(steps) if not is_beyond(step, rows)]
@@ -72,21 +70,7 @@ def observed_rows(times: Sequence[float], *, rows: int, seconds: int) -> NDArray
 def observe(
     features: FeatureArray, times: Sequence[Sequence[float]], *, seconds: int, precision: str
 ) -> NDArray[np.floating[Any]]:
-    """Make the observations at times of a video, as a data set stores them.
-
-    Args:
-        features: The features.
-        times: Seconds, [L, S]; a time after the last row is observed at the last row.
-        seconds: Rows in one observation, odd.
-        precision: Stored type, float16 or float32.
-
-    Returns:
-        [L, S, seconds · D] of that type.
-
-    Raises:
-        FeatureError: The file is damaged, or an observed row holds NaN, infinity or numbers that
-            the type cannot hold.
-    """
+    """Make the observations [L, S, seconds · D] at times [L, S] of a video, as they are stored."""
     rows, last = features.rows, features.rows - 1
     around = np.stack(
         [
@@ -99,9 +83,6 @@ def observe(
     with np.errstate(over="ignore"):
         stored = read.astype(precision)
     if not np.isfinite(stored).all():
-        raise FeatureError(
-            "too large for float16",
-            f"{features.path}: holds numbers above 65504, which float16 cannot store. Prepare in "
-            "precision float32.",
-        )
+        problem = f"{features.path}: holds numbers above 65504, which float16 cannot store."
+        raise FeatureError("too large for float16", f"{problem} Prepare in precision float32.")
     return stored[places.reshape(-1)].reshape(*around.shape[:2], seconds * read.shape[1])

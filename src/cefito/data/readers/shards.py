@@ -64,11 +64,7 @@ class Outcome:
 def make_shards(
     jobs: Sequence[Job], work: Path, *, recipe: Recipe, workers: int, progress: Progress
 ) -> list[Outcome]:
-    """Compute the observations of all videos, except those already in the folder `work`.
-
-    Returns:
-        One outcome a job, in their order.
-    """
+    """One outcome a job, in their order; observations in the folder `work` are not made again."""
     groups = [jobs[first : first + SHARD_VIDEOS] for first in range(0, len(jobs), SHARD_VIDEOS)]
     found: list[Outcome] = []
     pool = ThreadPoolExecutor(workers)
@@ -136,11 +132,9 @@ def _observe(job: Job, shard: Path, key: str, recipe: Recipe) -> tuple[Outcome, 
         )
     kept = list(range(len(steps))) if clamped else kept_steps(steps, features.rows, recipe.beyond)
     if not kept:
-        raise FeatureError(
-            "all steps beyond",
-            f"{job.path}: the features end at {features.rows} s, and every step of video "
-            f"'{job.video.video_id}' ends later.",
-        )
+        problem = f"every step of video '{job.video.video_id}' ends later"
+        message = f"{job.path}: the features end at {features.rows} s, and {problem}."
+        raise FeatureError("all steps beyond", message)
     times = [[steps[place].start for place in kept], [steps[place].end for place in kept]]
     pair = observe(features, times, seconds=recipe.seconds, precision=recipe.precision)
     return Outcome(shard, key, pair.shape[2], tuple(kept), len(outside), clamped), pair

@@ -42,28 +42,18 @@ _REPEATS_PUBLISHED = ("crosstask",)
 class Source:
     """Annotations, before their features are looked for.
 
-    Attributes:
-        annotations: Taxonomy and videos.
-        form: The form in which they were found, in words.
-        files: Files that were read.
-        names: Possible names of each video's feature file, the likeliest first; without an entry,
-            the video's id.
-        notes: Sentences that the user should read.
+    `names` has possible names of a video's feature file, the likeliest first; by default its id.
     """
 
     annotations: Annotations
-    form: str
-    files: tuple[Path, ...]
+    form: str  # in words
+    files: tuple[Path, ...]  # that were read
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences that the user should read
 
 
 def read_common(folder: Path | str, *, merges: Merges | None = None) -> Source:
     """Read the common form, a folder with taxonomy.json and videos.jsonl.
-
-    Args:
-        folder: The folder.
-        merges: Names to replace.
 
     Raises:
         DataError: A file is missing or malformed, a time is negative, or a step is repeated.
@@ -81,10 +71,9 @@ def read_folder(
     for video in annotations.videos:
         for number, step in enumerate(video.steps):
             if step.start < 0:
-                raise DataError(
-                    f"{place}, video '{video.video_id}': step {number} (counted from 0) starts at "
-                    f"{step.start:.9g} s; expected 0 s or later. Correct or remove the step."
-                )
+                problem = f"step {number} (counted from 0) starts at {step.start:.9g} s; expected"
+                expected = "0 s or later. Correct or remove the step."
+                raise DataError(f"{place}, video '{video.video_id}': {problem} {expected}")
     notes: list[str] = []
     kept = tuple(range(len(written.actions)))
     if merges is not None:
@@ -105,11 +94,7 @@ def read_folder(
 
 
 def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
-    """Refuse steps that are repeated within a video, with the same times and action.
-
-    Published annotations that contain some are accepted with a note, because published windows
-    contain them, too.
-    """
+    """Refuse repeated steps of a video, or note them if the published windows have them."""
     taxonomy = annotations.taxonomy
     count, first, videos = 0, "", set()
     for video in annotations.videos:
@@ -143,10 +128,8 @@ def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
     except (TypeError, ValueError, OverflowError):
         step = None
     if step is None or not (0 <= step.start <= step.end and math.isfinite(step.end)):
-        raise DataError(
-            f"{place}: the step runs from {start!r} to {end!r}; expected seconds with 0 ≤ start ≤ "
-            "end. Correct or remove the step."
-        )
+        problem = f"the step runs from {start!r} to {end!r}; expected seconds with 0 ≤ start ≤ end"
+        raise DataError(f"{place}: {problem}. Correct or remove the step.")
     return step
 
 
@@ -174,8 +157,6 @@ def padded(names: dict[int, str], *, kind: str, place: Path) -> list[str]:
     """Names in the order of ids, with a made-up name for each id that does not occur."""
     wrong = [number for number in names if not 0 <= number < 10_000]
     if wrong:
-        raise DataError(
-            f"{place}: {kind} id {wrong[0]}; expected 0 to 9,999. Renumber them, or give a "
-            "taxonomy.json."
-        )
+        remedy = "Renumber them, or give a taxonomy.json."
+        raise DataError(f"{place}: {kind} id {wrong[0]}; expected 0 to 9,999. {remedy}")
     return [names.get(number, f"{kind} {number}") for number in range(max(names, default=-1) + 1)]

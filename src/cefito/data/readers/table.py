@@ -65,12 +65,10 @@ def read_table(
         for _, row in rows:
             row["task"] = merges.tasks.get(row["task"], row["task"])
             row["step"] = merges.steps.get(row["step"], row["step"])
-    tasks = {
-        name: number for number, name in enumerate(dict.fromkeys(row["task"] for _, row in rows))
-    }
-    actions = {
-        name: number for number, name in enumerate(dict.fromkeys(row["step"] for _, row in rows))
-    }
+    tasks, actions = (
+        {name: number for number, name in enumerate(dict.fromkeys(row[key] for _, row in rows))}
+        for key in ("task", "step")
+    )
     facts: dict[str, tuple[str, str]] = {}
     steps: dict[str, dict[Step, str]] = defaultdict(dict)
     owned: dict[str, set[int]] = defaultdict(set)
@@ -80,20 +78,18 @@ def read_table(
         before = facts.setdefault(row["video"], fact)
         if before != fact:
             alike = fact[0] != before[0] and folded(fact[0]) == folded(before[0])
-            remedy = f", or merge the names with the line task,{fact[0]},{before[0]}"
+            merge = f", or merge the names with the line task,{fact[0]},{before[0]}" * alike
             raise DataError(
                 f"{place}: video '{row['video']}' has task '{fact[0]}', split '{fact[1]}' here, "
-                f"but task '{before[0]}', split '{before[1]}' before. Correct the line"
-                f"{remedy if alike else ''}.",
+                f"but task '{before[0]}', split '{before[1]}' before. Correct the line{merge}.",
                 setting="merge" if alike else "",
             )
         step = times.step(row["start"], row["end"], actions[row["step"]], place)
         earlier = steps[row["video"]].setdefault(step, place)
         if earlier != place:
-            raise DataError(
-                f"{place}: repeats {earlier.rpartition(', ')[2]}: step '{row['step']}' of video "
-                f"'{row['video']}' from {row['start']} to {row['end']}. Remove one of them."
-            )
+            repeat = f"step '{row['step']}' of video '{row['video']}' from {row['start']} to"
+            line = f"{earlier.rpartition(', ')[2]}: {repeat} {row['end']}"
+            raise DataError(f"{place}: repeats {line}. Remove one of them.")
         owned[row["task"]].add(step.action)
     taxonomy = Taxonomy.from_names(nfc(path.stem), [(name, owned[name]) for name in tasks], actions)
     videos = tuple(
@@ -141,21 +137,18 @@ class _Times:
         try:
             step = make_step(seconds(start), seconds(end), action, place=place)
         except ValueError as problem:
-            raise DataError(
-                f"{place}: the step runs from {start!r} to {end!r}; expected seconds (43.27 or "
-                "43,27), or hours, minutes and seconds (1:02:03.5). Correct or remove the step."
-            ) from problem
+            times = f"the step runs from {start!r} to {end!r}; expected seconds (43.27 or 43,27),"
+            remedy = "or hours, minutes and seconds (1:02:03.5). Correct or remove the step."
+            raise DataError(f"{place}: {times} {remedy}") from problem
         for text in (start, end):
             sign = next((sign for sign in ".," if sign in text), "")
             if sign:
                 self._first.setdefault(sign, place)
         if len(self._first) == 2:
             (_, first), (other, _) = self._first.items()
-            raise DataError(
-                f"{place}: has a time with a decimal {'comma' if other == ',' else 'point'}, but "
-                f"{first.rpartition(', ')[2]} uses the other sign, which may separate thousands. "
-                "Write all times alike."
-            )
+            sign = "comma" if other == "," else "point"
+            clash = f"{first.rpartition(', ')[2]} uses the other sign. Write all times alike."
+            raise DataError(f"{place}: has a time with a decimal {sign}, but {clash}")
         return step
 
 
@@ -163,10 +156,8 @@ def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
     """Notes on names that differ by little."""
     found = names_alike(taxonomy)
     for kind, one, other in found[:_SHOWN]:
-        yield (
-            f"{kind} names that differ by little: '{one}' and '{other}'. If they mean the same, "
-            "write them alike."
-        )
+        pair = f"'{one}' and '{other}'. If they mean the same, write them alike."
+        yield f"{kind} names that differ by little: {pair}"
     if len(found) > _SHOWN:
         yield f"There are {len(found) - _SHOWN} more pairs of names that differ by little."
     if found:
@@ -177,9 +168,8 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
     """Each line with its place and stripped cells; `split` is empty without such a column."""
     unknown = [column for column in columns if column not in (*COLUMNS, "split")]
     if unknown:
-        raise DataError(
-            f"column '{unknown[0]}': not a column that is needed. {_SHAPE}", setting="column"
-        )
+        problem = f"column '{unknown[0]}': not a column that is needed. {_SHAPE}"
+        raise DataError(problem, setting="column")
     lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else read_csv(path, _SHAPE)
     theirs = {column: columns.get(column, column).strip().casefold() for column in COLUMNS}
     for place, row in lines:
@@ -189,11 +179,9 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
         for column, name in wanted.items():
             if name not in row:
                 listed = ", ".join(f"'{each}'" for each in row if each)
-                raise DataError(
-                    f"{path}: has no column '{name}', only {listed}. Rename one, or give its name, "
-                    f"as in {column}=NAME. {_SHAPE}",
-                    setting="column",
-                )
+                remedy = f"Rename one, or give its name, as in {column}=NAME. {_SHAPE}"
+                problem = f"{path}: has no column '{name}', only {listed}. {remedy}"
+                raise DataError(problem, setting="column")
         cells = {
             column: "" if row[name] is None else " ".join(nfc(str(row[name])).split())
             for column, name in wanted.items()
@@ -203,10 +191,8 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
             raise DataError(f"{place}: '{empty[0]}' is empty. Fill it in or remove the line.")
         split = cells.setdefault("split", "")
         if split.casefold() not in ("", *SPLITS):
-            raise DataError(
-                f"{place}: split is '{split}'; expected one of {', '.join(SPLITS)}. Correct the "
-                "line."
-            )
+            expected = f"expected one of {', '.join(SPLITS)}. Correct the line."
+            raise DataError(f"{place}: split is '{split}'; {expected}")
         cells["split"] = split.casefold()
         yield place, cells
 
@@ -215,10 +201,8 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as problem:
-        raise DataError(
-            f"{path}: reading Parquet needs pyarrow, which is not installed. Run pip install "
-            "cefito[table], or save the table as CSV."
-        ) from problem
+        remedy = "Run pip install cefito[table], or save the table as CSV."
+        raise DataError(f"{path}: Parquet needs pyarrow. {remedy}") from problem
     check_regular(path, _SHAPE)
     try:
         table = parquet.read_table(path)

@@ -16,7 +16,7 @@ from typing import Any
 from cefito.data.readers.folder import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
 from cefito.data.taxonomy import Taxonomy, is_id
-from cefito.data.text import nfc
+from cefito.data.text import nfc, parsing
 from cefito.data.videos import SPLITS, Annotations, Step, Video
 from cefito.errors import DataError
 
@@ -26,6 +26,7 @@ _SHAPE = (
     'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], '
     '…], "task_id"}, "instruction_len"}.'
 )
+_ONE_PROTOCOL = "Give complete window files of one protocol, without padding or repeated windows."
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,8 @@ def read_windows(
             video, window = _window(entry, f"{path}, window {number} (counted from 0)")
             earlier, where = split_of.setdefault(video, (split, path))
             if earlier != split:
-                raise DataError(
-                    f"{path}: video '{video}' is in {split} here, but in {earlier} in "
-                    f"{where.name}. Give window files of one protocol only."
-                )
+                clash = f"is in {split} here, but in {earlier} in {where.name}"
+                raise DataError(f"{path}: video '{video}' {clash}. {_ONE_PROTOCOL}")
             windows[video].append(window)
     notes: tuple[str, ...] = ()
     if taxonomy is None:
@@ -80,11 +79,9 @@ def read_windows(
         task = _task(members, taxonomy, video)
         unknown = {step.action for step in steps} - set(taxonomy.tasks[task].actions)
         if unknown:
-            raise DataError(
-                f"{members[0].place}: action {min(unknown)} of video '{video}' is not an action of "
-                f"task {task} ('{taxonomy.tasks[task].name}') in the taxonomy. Give the taxonomy "
-                "of these files (CrossTask has two, of 133 and of 105 actions)."
-            )
+            problem = f"action {min(unknown)} of video '{video}' is not an action of task {task}"
+            remedy = "in the taxonomy. Give the one of these files (CrossTask has two)."
+            raise DataError(f"{members[0].place}: {problem} {remedy}")
         videos.append(Video(video_id=video, split=split_of[video][0], task=task, steps=steps))
     annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     return Source(
@@ -141,33 +138,28 @@ def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
     if steps is None:
         raise DataError(
             f"{shortest[0].place}: the {len(shortest)} windows of video '{video}' with "
-            f"{len(shortest[0].steps)} steps each do not overlap into one sequence. Give complete "
-            "files of one protocol and one vocabulary, without padding or repeated windows."
+            f"{len(shortest[0].steps)} steps each do not overlap into one sequence. {_ONE_PROTOCOL}"
         )
     for length, longer in by_length.items():
         runs = {steps[first : first + length] for first in range(len(steps) - length + 1)}
         for window in longer:
             if window.steps not in runs:
-                raise DataError(
-                    f"{window.place}: the windows of {len(shortest[0].steps)} steps of video "
-                    f"'{video}' do not contain its {length} steps in a row. Give files of one "
-                    "protocol and one vocabulary."
-                )
+                windows = f"the windows of {len(shortest[0].steps)} steps of video '{video}'"
+                problem = f"{windows} do not contain its {length} steps in a row"
+                raise DataError(f"{window.place}: {problem}. {_ONE_PROTOCOL}")
     return steps
 
 
 def _split(path: Path) -> str:
     found = [split for split in SPLITS if split in path.name.lower()]
     if len(found) != 1:
-        raise DataError(
-            f"{path}: the name of a window file must contain exactly one of train, val or test. "
-            "Rename it."
-        )
+        expected = "the name of a window file must contain exactly one of train, val or test"
+        raise DataError(f"{path}: {expected}. Rename it.")
     return found[0]
 
 
 def _window(entry: Any, place: str) -> tuple[str, _Window]:
-    try:
+    with parsing(place, "a window", _SHAPE):
         value = entry["id"]
         steps = tuple(
             make_step(start, end, _id(action, "action", place), place=f"{place}, step {number}")
@@ -178,16 +170,11 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
         task = _id(value["task_id"], "task", place)
         task_name = nfc(str(value.get("task", ""))).strip()
         length = entry.get("instruction_len", len(steps))
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise DataError(f"{place}: not a window ({problem!r}). {_SHAPE}") from problem
     if not isinstance(name, str) or not name:
-        raise DataError(
-            f"{place}: has neither 'vid' nor 'feature', so its video is unknown. {_SHAPE}"
-        )
+        raise DataError(f"{place}: has neither 'vid' nor 'feature', so no video. {_SHAPE}")
     if not steps or length != len(steps):
-        raise DataError(
-            f"{place}: has {len(steps)} steps, 'instruction_len' says {length}. {_SHAPE}"
-        )
+        counts = f"has {len(steps)} steps, 'instruction_len' says {length}"
+        raise DataError(f"{place}: {counts}. {_SHAPE}")
     names = (feature, name) if isinstance(feature, str) and feature else (name,)
     return nfc(name), _Window(place=place, task=task, task_name=task_name, names=names, steps=steps)
 
@@ -220,8 +207,7 @@ def _taxonomy(windows: dict[str, list[_Window]], dataset: str, place: Path) -> T
 def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:
     found = {window.task for window in members}
     if len(found) != 1 or not is_id(members[0].task, len(taxonomy.tasks)):
-        raise DataError(
-            f"{members[0].place}: video '{video}' has task ids {sorted(found)}; expected one from "
-            f"0 to {len(taxonomy.tasks) - 1}, as in the taxonomy. Give the taxonomy of these files."
-        )
+        expected = f"expected one from 0 to {len(taxonomy.tasks) - 1}, as in the taxonomy"
+        ids = f"video '{video}' has task ids {sorted(found)}"
+        raise DataError(f"{members[0].place}: {ids}; {expected}. Give the taxonomy of these files.")
     return members[0].task

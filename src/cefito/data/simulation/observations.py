@@ -33,62 +33,29 @@ class ObservationKnobs:
     """Difficulty of reading task, progress and step from an observation.
 
     The defaults are calibrated: a probe reads about as much as models of CrossTask's S3D features.
-
-    Attributes:
-        task: Strength of the task's direction, the same in all observations of its videos.
-        progress: Strength of each action done so far.
-        memory: Factor by which the trace of an action fades with each later step; 1 keeps it (the
-            set of done actions shows, not their order), 0 keeps only the last. `progress` and
-            `memory` determine how much a goal observation reveals of the middle of a window.
-        step: Strength of the step that begins (start) or has just ended (end).
-        confusion_start: Mean share of a start observation that shows a neighbouring step, 0 to 1.
-            The share varies between observations (U-shaped), so some show only the neighbour.
-        confusion_end: The same for end observations.
-        shared_names: Cosine between the looks of two actions of the same name in different tasks, 0
-            to 1.
-        shared_words: Share of a name's look that comes from its words, 0 to 1, so "pour milk" looks
-            a little like "pour water".
-        style: Standard deviation of the video's style, one draw a video, in every direction.
-        noise: Standard deviation of the noise, one draw an observation, in every direction.
-        noise_spread: Standard deviation of the logarithm of the factor, one draw a video, by which
-            the noise of a video is scaled.
-        nonlinearity: Share of each feature that is squashed, 0 (linear) to 1.
-        hidden: Number of hidden dimensions.
     """
 
-    task: float = 3.6
-    progress: float = 1.0
-    memory: float = 0.7
-    step: float = 4.9
-    confusion_start: float = 0.11
-    confusion_end: float = 0.25
-    shared_names: float = 0.8
-    shared_words: float = 0.3
-    style: float = 0.5
-    noise: float = 1.0
-    noise_spread: float = 0.4
-    nonlinearity: float = 0.5
-    hidden: int = 256
+    task: float = 3.6  # strength of the task's direction
+    progress: float = 1.0  # strength of each action done so far
+    memory: float = 0.7  # factor by which that fades with each later step
+    step: float = 4.9  # strength of the step that begins (start) or has just ended (end)
+    confusion_start: float = 0.11  # mean share of a neighbouring step in a start (U-shaped)
+    confusion_end: float = 0.25  # the same for end observations
+    shared_names: float = 0.8  # cosine of actions of the same name in different tasks
+    shared_words: float = 0.3  # share of a name's look that comes from its words
+    style: float = 0.5  # standard deviation of the video's style
+    noise: float = 1.0  # standard deviation of the noise, one draw an observation
+    noise_spread: float = 0.4  # standard deviation of the logarithm of a video's factor of it
+    nonlinearity: float = 0.5  # share of each feature that is squashed
+    hidden: int = 256  # dimensions
 
 
 def observe(
     annotations: Annotations, knobs: ObservationKnobs, *, dim: int, seed: int
 ) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
-    """Simulate the observations at the start and at the end of every annotated step.
+    """Simulate the observations [S, E] at the start and at the end of every annotated step.
 
-    Args:
-        annotations: Taxonomy and videos; actions with the same name, or the same shared name if the
-            taxonomy has them, look alike.
-        knobs: Difficulty.
-        dim: E, the number of features of an observation.
-        seed: Seed of all draws; the same seed on the same machine gives the same bytes.
-
-    Returns:
-        `start` and `end`, float16 [S, E], in the order of the videos and their steps; features have
-        a variance of the order of 1.
-
-    Raises:
-        ConfigError: Negative seed.
+    Actions of the same (shared) name look alike. Features have a variance of the order of 1.
     """
     check_seed(seed)
     taxonomy = annotations.taxonomy

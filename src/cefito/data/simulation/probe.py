@@ -21,38 +21,23 @@ _PREDICTED_AT_ONCE = 2048
 
 
 def run_probe(
-    train: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    test: NDArray[np.float32],
+    train: NDArray[np.float32],  # [N, D], standardised here
+    labels: NDArray[np.int64],  # [N, H]
+    test: NDArray[np.float32],  # [M, D]
     *,
-    classes: list[int],
+    classes: list[int],  # of each target
     seed: int,
     width: int = 512,
     epochs: int = 10,
     batch: int = 256,
-    rate: float = 1e-3,
+    rate: float = 1e-3,  # highest, after a warm-up and before a cosine decay
     decay: float = 0.05,
     dropout: float = 0.2,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Train one hidden layer on cross-entropy, summed over targets, and predict.
+    """Train one hidden layer on cross-entropy, summed over the H targets, with AdamW.
 
-    Args:
-        train: Training inputs, [N, D]; standardised here.
-        labels: One label a target, [N, H].
-        test: Further inputs, [M, D].
-        classes: Number of classes of each of the H targets.
-        seed: Seed of weights, order and dropout.
-        width: Hidden units.
-        epochs: Passes over the training rows.
-        batch: Rows a step.
-        rate: Highest learning rate of AdamW, with a warm-up and a cosine decay.
-        decay: Weight decay.
-        dropout: Share of hidden units dropped in training.
-        progress: Called with a line an epoch.
-
-    Returns:
-        Predicted labels of the training inputs [N, H] and of the further inputs [M, H].
+    Return the predicted labels of the training inputs [N, H] and of the test inputs [M, H].
     """
     import torch
 

@@ -20,8 +20,9 @@ from cefito.data.prepared import check_action_text, check_new, write_dataset
 from cefito.data.readers.source import read_common
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.simulation.probe import run_probe
+from cefito.data.text import parsing
 from cefito.data.videos import Annotations
-from cefito.errors import ConfigError, DataError
+from cefito.errors import ConfigError
 from cefito.files import load_npy, sha256
 from cefito.runtime import check_seed
 
@@ -75,10 +76,7 @@ class Calibration:
             "reference train": self.reference_train,
         }
         return [
-            {
-                "quantity": label,
-                **{name: getattr(side, field, None) for name, side in sides.items()},
-            }
+            {"quantity": label} | {name: getattr(side, field, None) for name, side in sides.items()}
             for field, label in labels.items()
         ]
 
@@ -94,40 +92,22 @@ def simulate(
 ) -> Calibration:
     """Simulate observations for an annotated folder, measure them, and write a prepared data set.
 
-    Args:
-        source: Folder with `taxonomy.json`, `videos.jsonl` and optionally
-            `action_text_features.npy` [K, W] (with `shared_actions`
-            `action_text_features_<K>.npy`) and, as reference, `s3d_predictions.jsonl`.
-        target: New folder.
-        like: Name of the knobs, a key of `LIKE`.
-        seed: Seed of all draws, also of the probe.
-        shared_actions: Use the taxonomy's shared vocabulary; the observations stay the same.
-        progress: Called with a line now and then.
-
-    Returns:
-        The calibration, which is also in the provenance of the data set.
-
-    Raises:
-        ConfigError: Unknown `like`, negative seed.
-        DataError: The source is malformed or has no shared vocabulary, or the target exists
-            already.
+    The folder holds `taxonomy.json`, `videos.jsonl` and optionally `action_text_features.npy`
+    [K, W] (with `shared_actions` `action_text_features_<K>.npy`) and `s3d_predictions.jsonl`, the
+    reference. The calibration is also in the provenance of the data set.
     """
     source, target = Path(source), Path(target)
     check_seed(seed)
     if like not in LIKE:
-        raise ConfigError(
-            f"simulate: unknown features '{like}'. Choose one of: {', '.join(sorted(LIKE))}."
-        )
+        raise ConfigError(f"simulate: unknown features '{like}'. Choose one of: {', '.join(LIKE)}.")
     check_new(target)
     talk = progress or (lambda _: None)
     annotations = read_common(source).annotations
     written = annotations.in_shared_space() if shared_actions else annotations
     text = _action_text(source, written, shared=shared_actions)
     reference = _reference(source / REFERENCE_FILE, annotations)
-    talk(
-        f"simulating observations of {annotations.step_count} steps in {len(annotations.videos)} "
-        "videos"
-    )
+    count = f"{annotations.step_count} steps in {len(annotations.videos)} videos"
+    talk(f"simulating observations of {count}")
     start, end = observe(annotations, LIKE[like], dim=OBSERVATION_DIM, seed=seed)
     vocabulary = f"-{len(written.taxonomy.actions)}" if shared_actions else ""
     name = f"{annotations.taxonomy.dataset}{vocabulary}-simulated"
@@ -239,8 +219,9 @@ def _reference(path: Path, annotations: Annotations) -> Figures | None:
     first_key, last_key = (f"{end}_{len(taxonomy.shared)}" for end in ("first", "last"))
     videos = {video.video_id: video for video in annotations.videos}
     predicted, true = [], []
+    remedy = "Remove the line, or the file to simulate without a reference."
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
+        with parsing(f"{path}, line {number}", "a prediction for a window of these videos", remedy):
             value = json.loads(line)
             if value["horizon"] != CALIBRATION_HORIZON or first_key not in value:
                 continue
@@ -248,10 +229,5 @@ def _reference(path: Path, annotations: Annotations) -> Figures | None:
             window = video.steps[max(start, 0) : start + CALIBRATION_HORIZON]
             ends = window[0].action, window[CALIBRATION_HORIZON - 1].action
             predicted.append((int(value["task"]), int(value[first_key]), int(value[last_key])))
-        except (KeyError, TypeError, ValueError, IndexError) as problem:
-            raise DataError(
-                f"{path}, line {number}: not a prediction for a window of these videos "
-                f"({problem!r}). Remove the line, or the file to simulate without a reference."
-            ) from problem
         true.append((video.task, taxonomy.to_shared[ends[0]], taxonomy.to_shared[ends[1]]))
     return _figures(np.array(predicted), np.array(true)) if predicted else None

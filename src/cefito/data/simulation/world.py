@@ -96,17 +96,7 @@ class WorldKnobs:
 def write_world(
     folder: Path | str, *, seed: int = 0, knobs: WorldKnobs | None = None
 ) -> PreparedDataset:
-    """Write the embedded world as a prepared data set, without action text.
-
-    Args:
-        folder: New folder.
-        seed: Seed of all draws; the same seed on the same machine gives the same bytes.
-        knobs: Size and difficulty; by default `WorldKnobs()`.
-
-    Raises:
-        ConfigError: Negative seed.
-        DataError: The folder holds something or cannot be written.
-    """
+    """Write the embedded world as a prepared data set, without action text."""
     knobs = knobs or WorldKnobs()
     annotations = make_world(seed=seed, knobs=knobs)
     start, end = observe(annotations, knobs.observations, dim=knobs.dim, seed=seed)
