@@ -31,10 +31,8 @@ def feature_folder(tmp_path):
     generator = np.random.default_rng(1)
     for name in "abdefhij":
         seconds = 5 if name == "i" else 14
-        np.savez(
-            folder / f"{name}.npz",
-            frames_features=generator.standard_normal((seconds, 4), dtype=np.float32),
-        )
+        features = generator.standard_normal((seconds, 4), dtype=np.float32)
+        np.savez(folder / f"{name}.npz", frames_features=features)
     return folder
 
 
@@ -61,19 +59,8 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
     assert prepare(*argv) == 2
     assert "out: exists already" in one_line(capsys.readouterr().err)
     run = str(tmp_path / "run")
-    train = [
-        "train",
-        str(target),
-        "--horizon",
-        "3",
-        "--out",
-        run,
-        "--method",
-        "nearest",
-        "--selection",
-        "published",
-    ]
-    assert main(train) == 0
+    train = ["train", str(target), "--horizon", "3", "--out", run, "--method", "nearest"]
+    assert main([*train, "--selection", "published"]) == 0
     capsys.readouterr()
     assert main(["plan", run, "--video", "e", "--from-step", "0"]) == 0
     assert "annotated: cut → heat → heat" in capsys.readouterr().err
@@ -92,31 +79,6 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     assert prepare("coin", *given, "--out", tmp_path / "other", "--beyond", "error") == 2
     assert "Leave such steps out (drop)" in one_line(capsys.readouterr().err)
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.parametrize(
-    ("argv", "match"),
-    [
-        (["crosstask", "--annotations", "nowhere.json"], "nowhere.json: no such file. Known forms"),
-        (["niv", "--annotations", "empty"], "empty: the annotations have no known form"),
-        (
-            ["captaincook4d", "--annotations", "nowhere.json", "--split", "x.json"],
-            "nowhere.json: no such file",
-        ),
-        (["coin", "--annotations", "source", "--beyond", "cut"], "cut"),
-    ],
-)
-def test_prepare_that_fails(
-    argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch
-):
-    make_source(features=None)
-    (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert main(["data", "prepare", *argv, "--features", "features", "--out", "out"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert match in one_line(captured.err)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "features", "source"]
 
 
 def test_prepare_the_table_of_the_guide(tmp_path, capsys):
@@ -195,9 +157,16 @@ def test_names_of_a_folder_are_merged(make_source, tmp_path, capsys):
     assert "--column applies to tables" in one_line(capsys.readouterr().err)
 
 
+BENCHMARK = ["--features", "features", "--out", "out", "--annotations"]
+
+
 @pytest.mark.parametrize(
     ("argv", "match"),
     [
+        (["crosstask", *BENCHMARK, "nowhere.json"], "nowhere.json: no such file. Known forms"),
+        (["niv", *BENCHMARK, "features"], "features: the annotations have no known form"),
+        (["captaincook4d", *BENCHMARK, "nowhere.json", "--split", "x"], "nowhere.json: no such"),
+        (["coin", *BENCHMARK, "source", "--beyond", "cut"], "cut"),
         (["custom", "steps.csv", "out"], "give --features, a folder with one file a video"),
         (["niv", "--annotations", "source", "--out", "out"], "give --features, a folder with one"),
         (
@@ -213,7 +182,9 @@ def test_names_of_a_folder_are_merged(make_source, tmp_path, capsys):
         (["custom", "nowhere", "out"], "nowhere: no such folder or table. Give a folder with"),
     ],
 )
-def test_custom_that_fails(argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch):
+def test_preparations_that_fail(
+    argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch
+):
     make_source(features=None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "steps.csv").write_text("video,task,step,start,end\na,tea,boil,0,1\n")

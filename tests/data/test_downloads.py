@@ -146,9 +146,7 @@ def test_wrong_arguments(tmp_path):
         download("i3d", tmp_path)
     with pytest.raises(ConfigError, match="SHA-256 'abc': expected 64 hexadecimal digits"):
         download("s3d", tmp_path, sha256="abc")
-    with pytest.raises(
-        ConfigError, match=r"address 'http://host/file': is not encrypted"
-    ) as caught:
+    with pytest.raises(ConfigError, match=r"'http://host/file': is not encrypted") as caught:
         download("s3d", tmp_path, address="http://host/file")
     assert caught.value.setting == "insecure"
 
@@ -166,14 +164,8 @@ def test_a_whole_file(server, tmp_path):
 
     target = tmp_path / "new" / "folder"
     done = download("s3d", target, address=server.address, progress=progress)
-    assert done == downloads.Downloaded(
-        path=target / "s3d_howto100m.pth",
-        bytes=700_000,
-        sha256=HASH,
-        checked=False,
-        kept=False,
-        folder=None,
-    )
+    path = target / "s3d_howto100m.pth"
+    assert done == downloads.Downloaded(path, 700_000, HASH, checked=False, kept=False, folder=None)
     assert done.path.read_bytes() == CONTENT
     assert left(target) == ["s3d_howto100m.pth"]
     assert shown[0] == ("s3d_howto100m.pth, MiB", 1)

@@ -97,12 +97,8 @@ def test_what_is_new_is_listed_and_its_windows_are_counted():
     assert vars(left_out) == {"new_task": 1, "new_action": 2}
     assert found.actions.tolist() == [[1, 1]]
     np.testing.assert_array_equal(found.initial, cut.initial[:1])
-    assert match.rows(np.array([[5.0], [6.0], [7.0], [8.0], [9.0]])).tolist() == [
-        [0.0],
-        [5.0],
-        [0.0],
-        [0.0],
-        [0.0],
+    assert match.rows(np.array([[5.0], [6.0], [7.0], [8.0], [9.0]])).ravel().tolist() == [
+        *(0.0, 5.0, 0.0, 0.0, 0.0)
     ]
 
 
@@ -148,13 +144,13 @@ def test_an_action_of_several_new_tasks_gets_one_id():
     assert [task.actions for task in extended.tasks[2:]] == [(5, 6), (5,)]
 
 
+NAMES = ["boil", "pour", "wait", "cut"]
+
+
 def test_new_actions_get_a_place_in_the_shared_vocabulary():
     shared = {
         "map_5_to_4": [0, 1, 2, 3, 1],
-        "actions_4": [
-            {"id": number, "name": name}
-            for number, name in enumerate(["boil", "pour", "wait", "cut"])
-        ],
+        "actions_4": [{"id": place, "name": name} for place, name in enumerate(NAMES)],
     }
     known = Taxonomy.from_dict(KNOWN.to_dict() | shared)
     other = taxonomy({"cake": [(0, "bake"), (1, "pour")]})

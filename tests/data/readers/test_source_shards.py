@@ -87,11 +87,6 @@ def test_finished_work_is_of_one_folder_of_features(store, source, tmp_path, ope
             for video in source.annotations.videos[:3]
         ]
         opened.clear()
-        shards.make_shards(
-            jobs,
-            work,
-            recipe=shards.Recipe(beyond="drop", seconds=3, precision="float16"),
-            workers=1,
-            progress=silent,
-        )
+        recipe = shards.Recipe(beyond="drop", seconds=3, precision="float16")
+        shards.make_shards(jobs, work, recipe=recipe, workers=1, progress=silent)
         assert opened == ["a", "b", "c"]

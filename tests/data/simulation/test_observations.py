@@ -12,17 +12,8 @@ from cefito.data import Action, Annotations, Step, Task, Taxonomy, Video
 from cefito.data.simulation.observations import ObservationKnobs, action_looks, observe
 from cefito.errors import ConfigError
 
-SILENT = ObservationKnobs(
-    task=0,
-    progress=0,
-    step=0,
-    confusion_start=0,
-    confusion_end=0,
-    style=0,
-    noise=0,
-    noise_spread=0,
-    hidden=64,
-)
+KNOBS = ("task", "progress", "step", "confusion_start", "confusion_end", "style", "noise")
+SILENT = ObservationKnobs(**dict.fromkeys(KNOBS, 0), noise_spread=0, hidden=64)
 NAMES = ["pour water", "pour milk", "cut", "pour water", "tighten screw", "wait"]
 TASKS = (Task(id=0, name="tea", actions=(0, 1, 2)), Task(id=1, name="repair", actions=(3, 4, 5)))
 TAXONOMY = Taxonomy(
@@ -34,20 +25,11 @@ SEQUENCES = [(0, [0, 1, 2]), (1, [3, 4, 5, 4]), (0, [2, 0]), (0, []), (1, [4]), 
 
 
 def annotations(taxonomy: Taxonomy = TAXONOMY) -> Annotations:
-    return Annotations(
-        taxonomy=taxonomy,
-        videos=tuple(
-            Video(
-                video_id=f"v{index}",
-                split="train",
-                task=task,
-                steps=tuple(
-                    Step(start=at, end=at + 1, action=action) for at, action in enumerate(row)
-                ),
-            )
-            for index, (task, row) in enumerate(SEQUENCES)
-        ),
-    )
+    videos = []
+    for index, (task, row) in enumerate(SEQUENCES):
+        steps = tuple(Step(start=at, end=at + 1, action=action) for at, action in enumerate(row))
+        videos.append(Video(video_id=f"v{index}", split="train", task=task, steps=steps))
+    return Annotations(taxonomy=taxonomy, videos=tuple(videos))
 
 
 ACTIONS = np.array([action for _, row in SEQUENCES for action in row])
@@ -95,9 +77,8 @@ def test_same_seed_same_bytes_other_seed_others() -> None:
 
 
 def test_equal_names_look_alike_different_names_do_not() -> None:
-    looks = action_looks(
-        TAXONOMY, replace(SILENT, shared_names=0.8, shared_words=0, hidden=4096), seed=0
-    )
+    knobs = replace(SILENT, shared_names=0.8, shared_words=0, hidden=4096)
+    looks = action_looks(TAXONOMY, knobs, seed=0)
     similar = cosine(looks)
     assert similar[0, 3] == pytest.approx(0.8, abs=0.05)
     others = similar[
@@ -214,11 +195,8 @@ def test_noise_spread_makes_some_videos_noisier() -> None:
 def test_nonlinearity_bends_the_map() -> None:
     """Task and step together lie in the plane of either alone if and only if the map is linear."""
     for share, linear in ((0.0, True), (1.0, False)):
-        task, both = (
-            look(task=3, nonlinearity=share)[0],
-            look(task=3, step=4, nonlinearity=share)[0],
-        )
-        step = look(step=4, nonlinearity=share)[0]
+        parts = ({"task": 3}, {"task": 3, "step": 4}, {"step": 4})
+        task, both, step = (look(**part, nonlinearity=share)[0] for part in parts)
         rest = np.linalg.lstsq(np.stack([task[0], step[0]], axis=1), both[0])[1]
         assert (float(rest[0]) < 1e-3 * len(both[0])) is linear
     largest = [np.abs(look(step=3, nonlinearity=share)[0]).max() for share in (0.0, 1.0)]

@@ -13,13 +13,7 @@ import pytest
 
 from cefito.data import open_dataset
 from cefito.data.simulation.probe import run_probe
-from cefito.data.simulation.simulate import (
-    LIKE,
-    OBSERVATION_DIM,
-    REFERENCE_TRAIN,
-    Figures,
-    simulate,
-)
+from cefito.data.simulation.simulate import LIKE, REFERENCE_TRAIN, Figures, simulate
 from cefito.errors import ConfigError, DataError
 
 MakeSource = Callable[..., Path]
@@ -45,7 +39,7 @@ def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(
     calibration = simulate(source, tmp_path / "out", seed=5, progress=lines.append)
     dataset = open_dataset(tmp_path / "out", verify=True)
     assert dataset.name == calibration.dataset == "tiny-simulated"
-    assert dataset.start.shape == dataset.end.shape == (35, OBSERVATION_DIM)
+    assert dataset.start.shape == dataset.end.shape == (35, 1536)
     assert dataset.start.dtype == np.float16
     assert dataset.action_text is not None
     assert dataset.action_text.shape == (8, 3)
@@ -67,10 +61,9 @@ def test_same_seed_same_bytes_other_seed_others(source: Path, tmp_path: Path) ->
     assert results[0][1].fingerprint == results[1][1].fingerprint
     headers = [(tmp_path / name / "dataset.json").read_bytes() for name in ("one", "two")]
     assert headers[0] == headers[1]
-    assert (
-        results[0][1].hashes["features.safetensors"] != results[2][1].hashes["features.safetensors"]
-    )
-    assert results[0][1].hashes["videos.jsonl"] == results[2][1].hashes["videos.jsonl"]
+    one, other = results[0][1].hashes, results[2][1].hashes
+    assert one["features.safetensors"] != other["features.safetensors"]
+    assert one["videos.jsonl"] == other["videos.jsonl"]
 
 
 def test_shared_actions_change_the_vocabulary_and_not_the_observations(
@@ -82,10 +75,7 @@ def test_shared_actions_change_the_vocabulary_and_not_the_observations(
     shared = simulate(shared_source, tmp_path / "shared", shared_actions=True)
     assert (full.test, full.train, full.vocabulary) == (shared.test, shared.train, 3)
     assert shared.dataset == "tiny-3-simulated"
-    one, two = (
-        open_dataset(tmp_path / "full", verify=True),
-        open_dataset(tmp_path / "shared", verify=True),
-    )
+    one, two = (open_dataset(tmp_path / name, verify=True) for name in ("full", "shared"))
     assert one.hashes["features.safetensors"] == two.hashes["features.safetensors"]
     assert [len(dataset.taxonomy.actions) for dataset in (one, two)] == [8, 3]
     assert one.action_text is not None
@@ -102,9 +92,7 @@ def test_action_text_is_optional(make_source: MakeSource, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "text", [np.ones((7, 3)), np.ones(8), np.full((8, 2), np.nan), np.ones((8, 2), dtype=int)]
 )
-def test_unfit_action_text_is_named(
-    make_source: MakeSource, tmp_path: Path, text: np.ndarray
-) -> None:
+def test_unfit_action_text_is_named(make_source: MakeSource, tmp_path: Path, text: Any) -> None:
     folder = make_source(features=None, text=text)
     with pytest.raises(DataError, match=r"source/action_text_features\.npy: "):
         simulate(folder, tmp_path / "out")
