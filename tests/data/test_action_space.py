@@ -23,17 +23,11 @@ def windows(rows: list[tuple[int, list[int]]], taxonomy: Taxonomy = TAXONOMY) ->
     """Windows of (task, actions), without meaningful observations."""
     count = len(rows)
     observations = np.zeros((count, 2), np.float32)
+    actions = np.array([row for _, row in rows], np.int64)
+    tasks = np.array([task for task, _ in rows], np.int64)
+    places = np.arange(count), np.zeros(count, np.int64)
     return Windows(
-        initial=observations,
-        goal=observations,
-        actions=np.array([row for _, row in rows], np.int64),
-        tasks=np.array([task for task, _ in rows], np.int64),
-        video=np.arange(count),
-        start=np.zeros(count, np.int64),
-        taxonomy=taxonomy,
-        action_text=None,
-        dataset="toy",
-        split="train",
+        observations, observations, actions, tasks, *places, taxonomy, None, "toy", "train"
     )
 
 
@@ -42,13 +36,6 @@ def test_actions_of_the_training_windows():
     assert space.actions == ((0, 3), (2, 4), (5,))
     assert space.fallback == (2,)
     assert space.source == "training"
-
-
-def test_actions_of_the_taxonomy():
-    space = action_space(windows([(0, [3, 0]), (1, [4, 4])]), "taxonomy")
-    assert space.actions == ((0, 1, 2, 3), (2, 4), (5,))
-    assert space.fallback == (2,)
-    assert space.source == "taxonomy"
 
 
 def test_training_actions_may_be_missing_from_the_taxonomy():

@@ -46,12 +46,3 @@ def test_nothing_is_embedded_for_a_folder_that_is_taken(tiny_dataset, tmp_path):
         with_action_text(tiny_dataset, tmp_path / "out", never)
     with pytest.raises(DataError, match="mine: exists already"):
         with_action_text(tiny_dataset, tmp_path / "out" / "mine", never)
-
-
-def test_text_that_does_not_fit_leaves_nothing(tiny_dataset, tmp_path):
-    def few(names):
-        return embed(names[1:])
-
-    with pytest.raises(DataError, match="action"):
-        with_action_text(tiny_dataset, tmp_path / "out", few)
-    assert not (tmp_path / "out").exists()

@@ -15,10 +15,8 @@ from cefito.errors import DataError
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
+    knobs = WorldKnobs(train=24, val=12, test=12, dim=8)
+    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=knobs)
 
 
 def test_short_videos_begin_with_copies_of_their_first_step(world, tmp_path):
@@ -33,12 +31,8 @@ def test_short_videos_begin_with_copies_of_their_first_step(world, tmp_path):
         assert new.steps == (old.steps[0],) * missing + old.steps
         first, was = padded.first_row[index], world.first_row[index]
         for array, before in ((padded.start, world.start), (padded.end, world.end)):
-            np.testing.assert_array_equal(
-                array[first : first + missing], np.repeat(before[was : was + 1], missing, axis=0)
-            )
-            np.testing.assert_array_equal(
-                array[first + missing : first + len(new.steps)], before[was : was + len(old.steps)]
-            )
+            rows = [was] * missing + list(range(was, was + len(old.steps)))
+            np.testing.assert_array_equal(array[first : first + len(new.steps)], before[rows])
     assert short
     test = cut_windows(padded, horizon=horizon, split="test")
     # each video gives a window
@@ -55,10 +49,7 @@ def test_what_is_no_horizon(world, tmp_path, horizon):
 @pytest.mark.parametrize(("horizon", "windows"), [(3, 4583), (4, 3901), (5, 3296), (6, 2805)])
 def test_the_published_counts_of_crosstask(shared_data, horizon, windows):
     """As many test windows as the lists of PDPP hold."""
-    videos = [
-        video
-        for video in read_annotations(shared_data / "crosstask").videos
-        if video.split == "test"
-    ]
+    videos = read_annotations(shared_data / "crosstask").videos
+    videos = [video for video in videos if video.split == "test"]
     short = sum(video.in_protocol and 0 < len(video.steps) < horizon for video in videos)
     assert count_windows(videos, horizon) + short == windows

@@ -35,18 +35,8 @@ KNOWN = taxonomy(
 def windows(vocabulary, tasks, actions):
     count = len(tasks)
     observations = np.arange(2.0 * count, dtype=np.float32).reshape(count, 2)
-    return Windows(
-        initial=observations,
-        goal=-observations,
-        actions=np.array(actions),
-        tasks=np.array(tasks),
-        video=np.arange(count),
-        start=np.zeros(count, dtype=np.int64),
-        taxonomy=vocabulary,
-        action_text=None,
-        dataset="made",
-        split="test",
-    )
+    ids = np.array(actions), np.array(tasks), np.arange(count), np.zeros(count, dtype=np.int64)
+    return Windows(observations, -observations, *ids, vocabulary, None, "made", "test")
 
 
 def test_equal_vocabularies():

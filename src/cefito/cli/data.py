@@ -27,8 +27,7 @@ def info(path: Path, /, *, json: Flag = False, shared_actions: Flag = False) -> 
     Args:
         path: Folder of either form.
         json: Print JSON instead of tables.
-        shared_actions: Describe it in the taxonomy's shared vocabulary (CrossTask: 105 actions
-            instead of 133).
+        shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions, not 133).
     """
     from cefito.data.info import describe
 
@@ -74,8 +73,7 @@ def list_(
     """List the tasks, actions or videos of a data set, or the tasks or actions of a run.
 
     Args:
-        path: Folder of a prepared data set, folder with taxonomy.json and videos.jsonl, or run
-            folder.
+        path: Folder of a data set, prepared or with taxonomy.json and videos.jsonl, or of a run.
         what: tasks, actions or videos.
         task: Name or id of a task; only this task, its actions, or its videos are listed.
         json: Print JSON instead of a table.
@@ -149,8 +147,7 @@ def simulate(
         target: New folder.
         like: Real features whose difficulty is imitated.
         seed: Seed of the simulation.
-        shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions instead of
-            133).
+        shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions, not 133).
     """
     from cefito.data.simulation.simulate import simulate as run
 
@@ -166,8 +163,6 @@ def simulate(
 @app.command
 def pad(source: Path, target: Path, /, *, horizon: int) -> None:
     """Repeat the first step of videos that are too short for a horizon, as PDPP, KEPP and MTID do.
-
-    In the unified protocol such videos give no windows.
 
     Args:
         source: Folder of a prepared data set.

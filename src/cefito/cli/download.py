@@ -22,8 +22,6 @@ def download(
 ) -> None:
     """Download weights, annotations or features; without a name, list what is available.
 
-    Archives are unpacked beside themselves.
-
     Args:
         name: What to download.
         target: Folder to write into.
@@ -39,11 +37,9 @@ def download(
         if json:
             print_json([place.model_dump() for place in known])
             return
-        rows = [
-            (place.name, place.what, place.address or "needs --address", place.licence)
-            for place in known
-        ]
-        table("Available downloads", ("name", "what", "address", "licence"), rows)
+        columns = ("name", "what", "address", "licence")
+        rows = [(at.name, at.what, at.address or "needs --address", at.licence) for at in known]
+        table("Available downloads", columns, rows)
         return
     place = downloads.find_place(name)
     talk(f"{name}: {place.what}; licence: {place.licence}")
@@ -51,10 +47,8 @@ def download(
         name, target, address=address, sha256=sha256, insecure=insecure, progress=progress
     )
     checked = "as expected" if done.checked else "not checked: no SHA-256 is documented"
-    talk(
-        f"{'exists already' if done.kept else 'wrote'}: {done.path}, {done.bytes:,} bytes, SHA-256 "
-        f"{done.sha256} ({checked})"
-    )
+    size = f"{done.bytes:,} bytes, SHA-256 {done.sha256} ({checked})"
+    talk(f"{'exists already' if done.kept else 'wrote'}: {done.path}, {size}")
     if done.folder is not None:
         talk(f"unpacked: {done.folder}")
     if json:

@@ -34,8 +34,8 @@ class Observed:
             --videos, features are written there; by default into a folder beside the data set.
         videos: Folder of videos, whose features are extracted first and whose frames reports show.
         name: Name shown in tables; by default the name of the annotations.
-        beyond: Policy for steps that end beyond the features: leave them out (drop), replace them
-            by the step before, as the published loader does (rewrite), or stop (error).
+        beyond: Steps that end beyond the features are left out (drop), replaced by the step before,
+            as the published loader does (rewrite), or refused (error).
         seconds: Rows of features around a step's start and end that form one observation.
         precision: Stored type of the observations.
         workers: Threads.
@@ -194,10 +194,8 @@ def _prepare(
     if show_json:
         print_json(preparation)
     else:
-        title = (
-            f"{dataset.name}: {observed.seconds} s around each start and end, "
-            f"{dataset.observation_dim} numbers, {observed.precision}"
-        )
+        numbers = f"{dataset.observation_dim} numbers, {observed.precision}"
+        title = f"{dataset.name}: {observed.seconds} s around each start and end, {numbers}"
         table(title, ("what", "videos", "steps", "example"), summary_rows(dataset))
     wrote(out, dataset)
     return notes

@@ -1,7 +1,6 @@
 """Downloads of weights, annotations and features that the project does not ship.
 
-`places.json` lists them. A file gets its name only once it is complete and has the documented size
-and SHA-256, as far as these are documented.
+`places.json` lists them. A file gets its name once it is complete and is the documented one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The padding of other protocols: short videos begin with copies of their first step.
+"""Padding as in PDPP, KEPP and MTID: short videos begin with copies of their first step.
 
-PDPP, KEPP and MTID evaluate such windows too; the unified protocol drops these videos. Success
-rates on padded and on unified windows are not comparable.
+The unified protocol drops these videos, so success rates on both are not comparable.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Matching of two vocabularies by name: the same tasks and actions under different ids.
 
-Names match if they are equal in Unicode's normal form C. Actions are matched within their task,
-because a name may mean different actions in different tasks. If one known entry has the name, every
-other entry of that name is it; if both sides have equally many, they are paired by ascending ids;
-otherwise the entry is new.
+Actions are matched within their task. If one known entry has the name, every other entry of that
+name is it; if both sides have equally many, they are paired by ascending ids; otherwise it is new.
 """
 
 from __future__ import annotations

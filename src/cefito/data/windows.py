@@ -1,8 +1,7 @@
 """Windows: T consecutive annotated steps of a video, stride 1, as the unified protocol cuts them.
 
-The initial observation of a window is the one at the start of its first step, the goal the one at
-the end of its last step. Steps keep annotation order; videos shorter than T and videos outside the
-protocol give no windows.
+The initial observation is at the start of the first step, the goal at the end of the last. Steps
+keep annotation order; videos shorter than T or outside the protocol give no windows.
 """
 
 from __future__ import annotations
@@ -108,10 +107,9 @@ class Windows:
 def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
     """Indices of the videos of each split, always with a validation split.
 
-    If the data set has none, 10 % of the training videos are held out, stratified by task (at least
-    one of a task with five or more), by a fixed seed. If no task has five, one video of the largest
-    task is held out, unless it is the only training video; it is drawn among the videos of at least
-    median length. Videos outside the protocol are left out.
+    If the data set has none, 10 % of the training videos of each task are held out (at least one of
+    five or more), by a fixed seed. If no task has five, one video of at least median length of the
+    largest task is held out, unless it is the only one. Videos outside the protocol are left out.
     """
     splits: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for index, video in enumerate(videos):

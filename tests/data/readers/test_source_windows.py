@@ -47,9 +47,8 @@ def test_windows_without_a_taxonomy(make_source, write_windows, tmp_path):
     assert [task.name for task in taxonomy.tasks] == ["tea", "toast", "tyre"]
     assert taxonomy.tasks[1].actions == (2, 3, 4, 5)
     assert taxonomy.actions[4].name == "action 4"
-    assert found.notes == (
-        "Window files hold no names of actions; give a taxonomy.json to add them.",
-    )
+    (note,) = found.notes
+    assert note.startswith("Window files hold no names of actions; give a taxonomy.json")
     one = read_benchmark("niv", tmp_path / "windows" / "tiny_test_T3.json")
     assert {video.split for video in one.annotations.videos} == {"test"}
 
@@ -122,11 +121,7 @@ def test_windows_of_two_horizons_that_contradict(make_source, write_windows, tmp
     value = json.loads(path.read_text())
     value[0]["id"]["legal_range"][3][1] += 1
     path.write_text(json.dumps(value))
-    wrong(
-        "niv",
-        tmp_path / "windows",
-        "windows of 3 steps of video 'b' do not contain its 4 steps in a row",
-    )
+    wrong("niv", tmp_path / "windows", "of video 'b' do not contain its 4 steps in a row")
 
 
 def test_windows_of_one_video_in_two_splits(windows, wrong, tmp_path):

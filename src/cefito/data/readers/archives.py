@@ -1,8 +1,7 @@
 """Feature files of one video: a NumPy array, or an archive that holds one.
 
-The published S3D features are `.npz` archives although their names end in `.npy`; the array is the
-member `frames_features.npy`, and other members may be pickled. Only that member is opened, and
-pickled objects are never loaded.
+The published S3D features are `.npz` archives although their names end in `.npy`; of the members,
+only `frames_features.npy` is opened, because others may be pickled.
 """
 
 from __future__ import annotations
@@ -76,10 +75,9 @@ def load_features(path: Path) -> FeatureArray:
             values = load_npy(path)
     except FeatureError:
         raise
-    except DataError as problem:
-        raise FeatureError("unreadable", str(problem)) from problem
-    except (OSError, zipfile.BadZipFile) as problem:
-        message = f"{path}: truncated or damaged ({problem}). Extract or copy it again."
+    except (DataError, OSError, zipfile.BadZipFile) as problem:
+        damaged = f"{path}: truncated or damaged ({problem}). Extract or copy it again."
+        message = str(problem) if isinstance(problem, DataError) else damaged
         raise FeatureError("unreadable", message) from problem
     if values.dtype.kind != "f" or values.ndim != 2 or 0 in values.shape:
         problem = f"holds {values.dtype} {list(values.shape)}"

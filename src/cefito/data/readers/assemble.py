@@ -1,8 +1,7 @@
 """From annotations and a folder of features to a prepared data set.
 
 Videos are observed in parallel (`shards`); the observations are then copied, group by group, into
-the file of the data set, so that memory does not grow with it. Videos and steps that are left out
-are counted in the provenance, with the reasons.
+the file of the data set. What is left out is counted in the provenance, with the reasons.
 """
 
 from __future__ import annotations
@@ -60,16 +59,14 @@ def prepare(
     """Observe the steps of annotated videos and write a prepared data set.
 
     A preparation that was stopped continues when it is repeated: finished videos are kept in the
-    folder `.TARGET.work` beside the target until the data set is complete.
-
-    Settings are described at `cefito.prepare`. Under `drop` and `error`, the last steps of a video
-    are kept if all end within half a second after its rows. The data set records the folder
-    `videos`, so that frames can be shown. `provenance["preparation"]` lists what was left out.
+    folder `.TARGET.work` beside the target until the data set is complete. Settings are described
+    at `cefito.prepare`. Under `drop` and `error`, the last steps of a video are kept if all end
+    within half a second after its rows. The data set records the folder `videos`, so that frames
+    can be shown. `provenance["preparation"]` lists what was left out.
 
     Raises:
         ConfigError: A setting out of range.
-        DataError: No video could be used, a step is beyond the features under `error`, or the
-            target exists already or cannot be written.
+        DataError: No usable video, a step beyond the features under `error`, or a bad target.
     """
     features, target = Path(features), Path(target)
     for setting, value, valid, expected in (

@@ -1,7 +1,6 @@
 """The published benchmarks CrossTask, COIN and NIV, in any public form of their annotations.
 
-The form is recognised by content: window files of the unified protocol, CrossTask's release, COIN's
-JSON, or the common form (taxonomy.json and videos.jsonl).
+The form (`_FORMS`) is recognised by content.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ def read_benchmark(
     Args:
         benchmark: crosstask, coin or niv.
         annotations: File or folder in one of the public forms.
-        taxonomy: A taxonomy.json for window files, which hold no names of actions; by default one
-            beside them is used.
+        taxonomy: A taxonomy.json for window files; by default one beside them is used.
 
     Raises:
         ConfigError: An unknown benchmark.

@@ -1,7 +1,7 @@
 """CrossTask's release: `tasks_primary.txt`, `annotations/TASK_VIDEO.csv` and `videos_val.csv`.
 
-Each action belongs to one task, in the order of the file (133 actions); actions of equal names
-share an id in the second vocabulary (105). `videos_val.csv` lists the test videos.
+Each action belongs to one task (133 actions); equal names share an id in the second vocabulary
+(105). `videos_val.csv` lists the test videos.
 """
 
 from __future__ import annotations

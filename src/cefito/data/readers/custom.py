@@ -1,8 +1,7 @@
 """Your own annotated videos, with features or with observations made by any model.
 
-Without a folder of features, the source folder holds `features.npz` with `start` and `end` [S, E]
-(one row a step, in the order of videos.jsonl and of its steps), and optionally
-`action_text_features.npy` [K, W] (one row an action).
+Without a folder of features, the source folder holds `features.npz` with `start` and `end` [S, E],
+one row a step, and optionally `action_text_features.npy` [K, W], one row an action.
 """
 
 from __future__ import annotations
@@ -58,11 +57,10 @@ def prepare(
     Args:
         source: CSV or Parquet with the columns video, task, step, start, end (seconds), and
             optionally split; or a folder with taxonomy.json and videos.jsonl. Without `features`,
-            the folder also holds finished observations in features.npz, and optionally
-            action_text_features.npy; they are stored unchanged, and only `name` applies.
+            the folder also holds finished observations, and only `name` applies.
         target: New folder. A preparation that was stopped continues when it is repeated.
-        features: Folder with one file of features a video, .npy or .npz, [seconds, D], one row a
-            second, as `cefito.encoders.extraction` and `cefito extract` write them.
+        features: Folder with one file a video, .npy or .npz, [seconds, D], as `cefito extract`
+            writes them.
         name: Name shown in tables; by default the one of the annotations.
         beyond: Policy for steps that end beyond the features: "drop", "rewrite" or "error".
         seconds: Rows of features around a step's start and end that form one observation, odd.

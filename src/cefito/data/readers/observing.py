@@ -1,12 +1,8 @@
 """Observations of steps from features of one row a second, as the published benchmarks make them.
 
-The observation at a time is the concatenated rows of the seconds around the rounded time: three by
-default, so that 512 numbers a second give 1536. Before the first and after the last row, that row
-is repeated. Times are rounded to the nearest second, halves to the even one.
-
-A step is beyond the features if its rounded end is not below the number of rows. If no step of the
-video ends more than half a second after the last row, the difference is only the rounding of the
-video's length, and such steps are observed at the last row.
+The observation at a time is the concatenated rows of the seconds around the rounded time (halves to
+the even one); the first and last row are repeated. If no step ends more than half a second after
+the last row, steps beyond it are only a matter of rounding and are observed there.
 """
 
 from __future__ import annotations

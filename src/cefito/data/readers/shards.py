@@ -1,8 +1,7 @@
 """Observations of many videos, computed in parallel and kept on disk in groups (shards).
 
-A preparation that was stopped continues from these. A shard is a safetensors file named by a digest
-of everything that decides its content: settings, steps, and the names, sizes and times of its
-feature files. So a complete shard is valid, and changed inputs are computed again.
+A preparation that was stopped continues from these. A shard is named by a digest of settings,
+steps, and names, sizes and times of its feature files, so changed inputs are computed again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Your own annotations as one table of steps, CSV or Parquet.
 
 The taxonomy is derived from the names: equal names are one action, and each task owns the actions
-that occur in it. Steps of a video are sorted by their start times. Names that differ by little are
-reported, and merged only if a map of names says so (`merges`).
+that occur in it. Steps of a video are sorted by their start times.
 """
 
 from __future__ import annotations
@@ -48,13 +47,11 @@ def read_table(
 
     Args:
         path: CSV (comma, semicolon or tab) or Parquet, one line a step.
-        columns: The table's names of the columns video, task, step, start, end or split, if they
-            differ.
+        columns: The table's own names of columns, by the ones that are expected.
         merges: Names to replace.
 
     Raises:
-        DataError: A column is missing, a cell is malformed, a line is repeated, or a video has two
-            tasks or splits; the message names the line.
+        DataError: A missing column, a malformed cell, a repeated line, or two tasks of a video.
     """
     path = Path(path)
     rows = list(_rows(path, dict(columns or {})))

@@ -1,8 +1,7 @@
 """Window files of the unified protocol and of PDPP, from which videos are reconstructed.
 
-A file is a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], …],
-"task_id"}, "instruction_len"}, one window of T steps each. NIV has no "vid"; the name of the
-feature file is used instead. Action ids are the ids of the taxonomy.
+A file is a list of windows of T steps each (`_SHAPE`). NIV has no "vid"; the name of the feature
+file is used instead. Action ids are the ids of the taxonomy.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""The model of simulated observations, for annotations without features and the embedded world.
+"""Simulated observations: a fixed random nonlinear map of a hidden state.
 
-An observation is a fixed random nonlinear map of a hidden state: the sum of the task, the steps
-done so far, the step that begins or has just ended, the style of the video, and noise. Data sets
-with simulated observations are called simulated wherever their name is shown.
-
-Unit of all strengths: a signal of strength s moves the hidden state by s along one random
-direction; noise and style of strength s have standard deviation s along every direction. So `step /
-noise` is a signal-to-noise ratio.
+The state is the sum of the task, the steps done so far, the step that begins or has just ended, the
+style of the video, and noise. Signals of strength s move it by s along one random direction; noise
+and style have standard deviation s along every direction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Simulated observations for annotations without features.
 
-`simulate` writes a prepared data set with the taxonomy, videos and action text of the source and
-with simulated observations; its name says so. A probe measures how well these observations predict
-tasks and actions, beside models that others trained on real S3D features of CrossTask.
+A probe measures how well they predict tasks and actions, beside models that others trained on real
+S3D features of CrossTask.
 """
 
 from __future__ import annotations

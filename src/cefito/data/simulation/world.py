@@ -1,9 +1,7 @@
 """The embedded world: a small simulated data set that needs no download.
 
 Twelve everyday tasks are step graphs: stages in a fixed order, slots within a stage in any order,
-optional and repeated slots, and slots with two alternative actions. Some actions of different tasks
-have the same name, but not the same id. Observations come from the model of `observations`. Nothing
-was taken from a data set.
+optional and repeated slots, and slots with two alternative actions.
 """
 
 from __future__ import annotations
@@ -81,12 +79,8 @@ class WorldKnobs:
             step=9.0,
             confusion_start=0.05,
             confusion_end=0.08,
-            shared_names=0.8,
-            shared_words=0.3,
             style=1.5,
-            noise=1.0,
             noise_spread=0.0,
-            nonlinearity=0.5,
             hidden=96,
         )
     )
@@ -127,14 +121,8 @@ def make_world(*, seed: int = 0, knobs: WorldKnobs | None = None) -> Annotations
     for index, split in enumerate(splits):
         task = index % len(graphs)
         names = _draw_steps(list(graphs.values())[task], knobs, generator)
-        videos.append(
-            Video(
-                video_id=f"world-{index:04d}",
-                split=split,
-                task=task,
-                steps=_timed([ids[task][name] for name in names], generator),
-            )
-        )
+        steps = _timed([ids[task][name] for name in names], generator)
+        videos.append(Video(f"world-{index:04d}", split, task, steps))
     return Annotations(taxonomy=taxonomy, videos=tuple(videos))
 
 
