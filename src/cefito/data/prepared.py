@@ -1,11 +1,8 @@
 """The prepared data set: the one folder format that everything downstream reads.
 
-- dataset.json: format version, name, observation dimension, provenance, SHA-256 of the other files
-  and of its own entries
-- taxonomy.json: tasks and actions
-- videos.jsonl: one annotated video a line
-- features.safetensors: `start` and `end` [S, E], the observations at the start and at the end of
-  each of the S steps, in the order of videos.jsonl and of its steps
+- dataset.json: format version, name, observation dimension, provenance, SHA-256 of everything
+- taxonomy.json: tasks and actions; videos.jsonl: one annotated video a line
+- features.safetensors: `start` and `end` [S, E], one observation each of each step, in order
 - action_text.safetensors: `action_text` [K, W], one text embedding an action (optional)
 """
 

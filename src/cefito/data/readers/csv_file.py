@@ -19,8 +19,7 @@ __all__ = ["read_csv"]
 def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place (file and line) and the cells by column of each line of a CSV file.
 
-    Column names are stripped and in lower case. Empty lines are skipped, and so is a first line
-    "sep=;", as Excel writes it. `remedy` is the last sentence of the messages.
+    Column names are stripped and in lower case. Empty lines and Excel's "sep=;" are skipped.
     """
     text = nfc(_text(path, remedy))
     separator = re.match(r"sep=([,;\t|])\r?\n", text)

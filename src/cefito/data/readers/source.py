@@ -134,10 +134,7 @@ def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
 
 
 def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
-    """Split videos into train and test: 30 % of each task become test, by a fixed seed.
-
-    A task with two or three videos gives one of them; a single video becomes train.
-    """
+    """Draw 30 % of the videos of each task for test, one of two or three, by a fixed seed."""
     by_task: dict[int, list[int]] = defaultdict(list)
     for index, video in enumerate(videos):
         by_task[video.task].append(index)

@@ -53,9 +53,8 @@ def read_windows(
 ) -> Source:
     """Reconstruct the videos of window files, whose names contain train, val or test.
 
-    With files of several horizons, the shortest windows of a video give its steps, and the others
-    must agree. Without a taxonomy, actions are named by their numbers and each task owns the
-    actions that occur in it.
+    The shortest windows of a video give its steps, and the others must agree. Without a taxonomy,
+    actions are named by their numbers and each task owns the actions that occur in it.
     """
     windows: dict[str, list[_Window]] = defaultdict(list)
     split_of: dict[str, tuple[str, Path]] = {}
@@ -193,11 +192,8 @@ def _taxonomy(windows: dict[str, list[_Window]], dataset: str, place: Path) -> T
         for window in members:
             owned[window.task].update(step.action for step in window.steps)
             task_names[window.task] = window.task_name or f"task {window.task}"
-    actions = padded(
-        {action: f"action {action}" for members in owned.values() for action in members},
-        kind="action",
-        place=place,
-    )
+    seen = {action: f"action {action}" for members in owned.values() for action in members}
+    actions = padded(seen, kind="action", place=place)
     names = padded(task_names, kind="task", place=place)
     tasks = [(name, owned[number]) for number, name in enumerate(names)]
     return Taxonomy.from_names(dataset, tasks, actions)

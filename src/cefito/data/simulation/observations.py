@@ -87,32 +87,21 @@ def observe(
 
 
 def action_looks(taxonomy: Taxonomy, knobs: ObservationKnobs, *, seed: int) -> NDArray[np.float32]:
-    """The direction of each action, unit length, [K, hidden].
-
-    One part depends on the name (and its words), the other on the name and task; actions of the
-    same name have a cosine of about `shared_names`, and look the same within a task.
-    """
+    """The unit direction of each action, [K, hidden]: a part by name and words, a part by task."""
     names = _look_names(taxonomy)
     words = [name.lower().split() for name in names]
     vocabulary = sorted({word for group in words for word in group})
     place = {word: index for index, word in enumerate(vocabulary)}
     of_words = _directions([f"word {word}" for word in vocabulary], knobs.hidden, seed)
-    by_word = np.stack(
-        [
-            of_words[[place[word] for word in group]].sum(axis=0) / np.sqrt(len(group))
-            for group in words
-        ]
-    )
+    sums = [of_words[[place[word] for word in group]].sum(axis=0) for group in words]
+    by_word = np.stack([row / np.sqrt(len(group)) for row, group in zip(sums, words, strict=True)])
     by_name = _directions([f"name {name}" for name in names], knobs.hidden, seed)
     tasks_of: list[list[str]] = [[] for _ in names]
     for task in taxonomy.tasks:
         for action in task.actions:
             tasks_of[action].append(task.name)
-    by_task = _directions(
-        [f"action {name} of {tasks}" for name, tasks in zip(names, tasks_of, strict=True)],
-        knobs.hidden,
-        seed,
-    )
+    owned = [f"action {name} of {tasks}" for name, tasks in zip(names, tasks_of, strict=True)]
+    by_task = _directions(owned, knobs.hidden, seed)
     common = np.sqrt(knobs.shared_words) * by_word + np.sqrt(1 - knobs.shared_words) * by_name
     return _unit(
         np.sqrt(knobs.shared_names) * _unit(common) + np.sqrt(1 - knobs.shared_names) * by_task

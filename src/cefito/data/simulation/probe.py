@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,12 +50,9 @@ def run_probe(
     bounds = np.cumsum([0, *classes]).tolist()
     sizes = (train.shape[1], width, bounds[-1])
     weights = []
-    for size_in, size_out in ((sizes[0], sizes[1]), (sizes[1], sizes[2])):
-        spread = size_in**-0.5
-        weights.append(
-            torch.empty(size_out, size_in).uniform_(-spread, spread, generator=generator)
-        )
-        weights.append(torch.zeros(size_out))
+    for size_in, size_out in pairwise(sizes):
+        spread, weight = size_in**-0.5, torch.empty(size_out, size_in)
+        weights += [weight.uniform_(-spread, spread, generator=generator), torch.zeros(size_out)]
     for weight in weights:
         weight.requires_grad_()
     optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=decay)
@@ -66,7 +64,7 @@ def run_probe(
             kept = torch.rand(hidden.shape, generator=generator) >= share
             hidden = hidden * kept / (1 - share)
         logits = torch.nn.functional.linear(hidden, weights[2], weights[3])
-        return [logits[:, low:high] for low, high in zip(bounds, bounds[1:], strict=False)]  # noqa: RUF007
+        return [logits[:, low:high] for low, high in pairwise(bounds)]
 
     def predict(rows: torch.Tensor) -> NDArray[np.int64]:
         found = np.empty((len(rows), len(classes)), dtype=np.int64)

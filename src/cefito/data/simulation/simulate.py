@@ -207,10 +207,9 @@ def _figures(predicted: NDArray[np.int64], true: NDArray[np.int64]) -> Figures:
 
 
 def _reference(path: Path, annotations: Annotations) -> Figures | None:
-    """Accuracy of predictions from real features.
+    """Accuracy of predictions from real features; lines of another horizon are skipped.
 
-    Each line is {"video_id", "start", "horizon", "task", "first_<K>", "last_<K>"}, with a shared
-    vocabulary of K names; lines of another horizon or without these keys are skipped.
+    Each is {"video_id", "start", "horizon", "task", "first_<K>", "last_<K>"}, of K shared names.
     """
     taxonomy = annotations.taxonomy
     if not path.exists() or taxonomy.shared is None or taxonomy.to_shared is None:
