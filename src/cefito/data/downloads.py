@@ -36,8 +36,10 @@ __all__ = ["Downloaded", "Place", "download", "find_place", "places"]
 _MIB = 1 << 20
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0  # seconds without a byte
-_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError, ArithmeticError)
-_BROKEN += (RuntimeError, OSError)  # errors on damaged archives
+_BROKEN = (  # errors on damaged archives
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError),
+    *(ArithmeticError, RuntimeError, OSError),
+)
 
 
 class Place(Record):
@@ -235,8 +237,8 @@ def _blocks(
     except (OSError, HTTPException) as problem:
         done, reason = -1, _reason(problem)
     if done < (length or 0):
-        problem = f"the transfer stopped before the end ({reason}). Try again"
-        raise DataError(f"{address}: {problem}; if that does not help: {remedy}")
+        stopped = f"the transfer stopped before the end ({reason}). Try again"
+        raise DataError(f"{address}: {stopped}; if that does not help: {remedy}")
 
 
 def _reason(problem: Exception) -> str:

@@ -152,9 +152,9 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
         if not valid:
             raise DataError(f"{place}: {name} is {found!r}; expected {expected}. Correct the line.")
     for number, step in enumerate(steps):
-        problem = _problem(step, taxonomy.tasks[task], len(taxonomy.actions))
-        if problem:
-            raise DataError(f"{place}: step {number} (counted from 0) {problem}.")
+        wrong = _problem(step, taxonomy.tasks[task], len(taxonomy.actions))
+        if wrong:
+            raise DataError(f"{place}: step {number} (counted from 0) {wrong}.")
     return Video(nfc(video_id), split, task, steps, in_protocol)
 
 

@@ -80,9 +80,9 @@ def load_features(path: Path) -> FeatureArray:
         message = str(problem) if isinstance(problem, DataError) else damaged
         raise FeatureError("unreadable", message) from problem
     if values.dtype.kind != "f" or values.ndim != 2 or 0 in values.shape:
-        problem = f"holds {values.dtype} {list(values.shape)}"
+        found = f"holds {values.dtype} {list(values.shape)}"
         expected = "expected floating-point numbers [seconds, D]. Save one row a second."
-        raise FeatureError("wrong shape", f"{path}: {problem}; {expected}")
+        raise FeatureError("wrong shape", f"{path}: {found}; {expected}")
     return FeatureArray(path, values)
 
 
