@@ -14,6 +14,7 @@ import re
 import shlex
 import tomllib
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -116,11 +117,8 @@ def options_of_script(script: Path) -> set[str]:
 
 def problems(given: list[str]) -> list[str]:
     """What is wrong with a call of cefito."""
-    chain = next(
-        chain
-        for length in range(len(given), -1, -1)
-        if (chain := tuple(given[:length])) in commands()
-    )
+    chains = (tuple(given[:length]) for length in range(len(given), -1, -1))
+    chain = next(chain for chain in chains if chain in commands())
     call = " ".join(["cefito", *given])
     rest = given[len(chain) :]
     wrong = []
@@ -173,17 +171,10 @@ def test_extras_exist(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_blocks_of_data_can_be_read(page):
-    for text in blocks(page, "toml"):
-        tomllib.loads(text)
-    for text in blocks(page, "json"):
-        json.loads(text)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_blocks_of_python_compile(page):
-    for number, code in enumerate(blocks(page, "python"), 1):
-        compile(code, f"{name_of(page)}, block {number}", "exec")
+def test_blocks_can_be_read(page):
+    for language, read in (("toml", tomllib.loads), ("json", json.loads), ("python", ast.parse)):
+        for text in blocks(page, language):
+            read(text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -265,17 +256,10 @@ def test_links_lead_somewhere(page):
 
 def first_cells(page: str, head: str) -> list[str]:
     """What stands between backticks in the first column of the table whose first head is `head`."""
-    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
-    start = next(
-        (number for number, line in enumerate(lines) if line.startswith(f"| {head} |")), None
-    )
-    assert start is not None, f"docs/{page} has no table with the head '{head}'"
-    cells = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        cells += SPAN.findall(line.split("|")[1])
-    return cells
+    lines = iter((ROOT / "docs" / page).read_text(encoding="utf-8").splitlines())
+    assert any(line.startswith(f"| {head} |") for line in lines), f"{page} has no table of {head}"
+    rows = takewhile(lambda line: line.startswith("|"), lines)
+    return [cell for line in rows for cell in SPAN.findall(line.split("|")[1])]
 
 
 @pytest.mark.parametrize(

@@ -50,22 +50,16 @@ def test_extract_again_and_again(videos, weights, tmp_path, capsys):
     assert captured.err.splitlines()[0].startswith("videos: 2/2, ")
     assert captured.err.splitlines()[-1] == f"{out}: 2 written"
     found = np.load(out / "tea.npy", allow_pickle=False)
-    assert found.shape == (2, 512)
-    assert found.dtype == np.float32
-    wanted = extract_features(
-        videos / "tea.mp4", open_encoder("s3d", weights=weights, frames=16, size=32)
-    )
+    assert (found.shape, found.dtype) == ((2, 512), np.float32)
+    encoder = open_encoder("s3d", weights=weights, frames=16, size=32)
+    wanted = extract_features(videos / "tea.mp4", encoder)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
     assert np.load(out / "toast.npy").shape == (1, 512)
 
     assert main([*argv, "--json"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {
-        "out": str(out),
-        "written": [],
-        "kept": ["tea.mp4", "toast.mkv"],
-        "failed": {},
-    }
+    lists = {"written": [], "kept": ["tea.mp4", "toast.mkv"], "failed": {}}
+    assert json.loads(captured.out) == {"out": str(out), **lists}
     assert captured.err.splitlines()[-1] == f"{out}: 2 there already"
 
     assert main([*argv, "--rate", "8"]) == 2
@@ -101,14 +95,8 @@ def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, capsys
     ],
 )
 def test_wrong_calls_are_one_line(videos, weights, tmp_path, capsys, changed, message):
-    given = {
-        "--weights": str(weights),
-        "--out": str(tmp_path / "features"),
-        "--frames": "16",
-        "--size": "32",
-        "--device": "cpu",
-        **dict([changed]),
-    }
+    given = {"--weights": str(weights), "--out": str(tmp_path / "features")}
+    given |= dict(zip(TINY[::2], TINY[1::2], strict=True)) | dict([changed])
     options = [part for pair in given.items() if None not in pair for part in pair]
     assert main(["extract", str(videos), *options]) == 2
     captured = capsys.readouterr()

@@ -70,7 +70,7 @@ def test_planning_from_features_and_from_the_video(made, capsys):
         (["--features", "gone.npy", "--start", "1", "--end", "4"], "gone.npy: no such file"),
         (
             ["--initial", "row.npy", "--goal", "row.npy"],
-            "row.npy has 5 features; this run was trained on 15, which are 3 rows of 5 joined",
+            "row.npy has 5 features; this run was trained on 15, which",
         ),
         (["--initial", "row.npy", "--goal", "row.npy"], "(--features)"),
     ],
@@ -128,7 +128,6 @@ def test_a_list_of_queries(made, capsys, tmp_path):
         ("q.csv", "features,start,end\n", "q.csv: holds no query"),
         ("q.jsonl", '{"features": "v3.npy"', "q.jsonl, line 1: not valid JSON"),
         ("q.jsonl", "[" * 5000, "q.jsonl, line 1: not valid JSON"),
-        ("q.jsonl", "[1]", "q.jsonl, line 1: is not a query"),
         ("q.jsonl", '{"features": "v3.npy", "start": 1}', "is not a query (found features, start)"),
         ("q.jsonl", '{"video": "v3"}', "line 1: is not a query (video: Extra inputs"),
         ("q.jsonl", '{"features": "v3.npy", "start": NaN, "end": 2}', "is not a query (start: "),
@@ -153,10 +152,9 @@ def test_lists_that_hold_no_queries(name, text, message, made, capsys, monkeypat
 
 
 def test_a_list_goes_with_no_other_query(made, capsys):
+    plan = ("plan", made / "runs", "--horizon", 3, "--queries", "q.csv")
     for more in (["--video", "v3"], ["--features", "v3.npy"], ["--from-step", 1]):
-        assert "--queries replaces --video" in call(
-            capsys, "plan", made / "runs", "--horizon", 3, "--queries", "q.csv", *more, code=2
-        )
+        assert "--queries replaces --video" in call(capsys, *plan, *more, code=2)
 
 
 def test_several_horizons(made, capsys):
@@ -171,12 +169,10 @@ def test_several_horizons(made, capsys):
         f"{runs}: plan with one of them by cefito plan {runs} --horizon 2",
     ]
     for command in (("plan", runs, "--video", "v3"), ("evaluate", runs)):
-        assert "holds runs of the horizons 2, 3. Give one of them. (--horizon)" in call(
-            capsys, *command, code=2
-        )
-        assert "no run of horizon 5; there are 2, 3." in call(
-            capsys, *command, "--horizon", 5, code=2
-        )
+        said = call(capsys, *command, code=2)
+        assert "holds runs of the horizons 2, 3. Give one of them. (--horizon)" in said
+        said = call(capsys, *command, "--horizon", 5, code=2)
+        assert "no run of horizon 5; there are 2, 3." in said
     scores = json.loads(call(capsys, "evaluate", runs, "--horizon", 2, "--json"))
     assert scores["horizon"] == 2
     assert (runs / "T2" / "evaluation-test.json").exists()

@@ -14,13 +14,9 @@ from tiny_runs import as_arguments
 
 pytest.importorskip("transformers")
 TINY = {
-    "training.optimiser.epochs": 1,
-    "chain_training.optimiser.epochs": 1,
-    "classifier_training.optimiser.epochs": 1,
-    "training.negatives.count": 4,
-    "field.depth": 1,
-    "field.width": 16,
-    "training.stopping.every": 1,
+    **{f"{part}training.optimiser.epochs": 1 for part in ("", "chain_", "classifier_")},
+    **{"training.negatives.count": 4, "training.stopping.every": 1},
+    **{"field.depth": 1, "field.width": 16},
 }
 
 
@@ -32,12 +28,8 @@ def model(tmp_path_factory):
 
 def frames(video):
     """The pictures of a video of five seconds, uint8 [5, 32, 40, 3]."""
-    return (
-        np.random.default_rng(video)
-        .integers(0, 256, (5, 4, 5, 3), np.uint8)
-        .repeat(8, axis=1)
-        .repeat(8, axis=2)
-    )
+    coarse = np.random.default_rng(video).integers(0, 256, (5, 4, 5, 3), np.uint8)
+    return coarse.repeat(8, axis=1).repeat(8, axis=2)
 
 
 def test_two_pictures(model, tmp_path, capsys):
@@ -95,7 +87,7 @@ def test_two_pictures(model, tmp_path, capsys):
     assert "does not say what its features were made with. Name the" in said
     assert said.endswith(" (--encoder)\n")
     said = call("plan", run, *pictures, code=2)
-    assert f"its features are of the model '{model.name}'. Give the folder" in said
+    assert f"its features are of the model '{model.name}'" in said
     main(["plan", str(silent), *map(str, pictures), "--encoder", str(model)])
     assert "plans make sense only if it was" in capsys.readouterr().err
     (features / "extract.json").write_text(json.dumps({**extracted, "weights": "0" * 64}))
