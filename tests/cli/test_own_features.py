@@ -172,7 +172,7 @@ def test_several_horizons(made, capsys):
         said = call(capsys, *command, code=2)
         assert "holds runs of the horizons 2, 3. Give one of them. (--horizon)" in said
         said = call(capsys, *command, "--horizon", 5, code=2)
-        assert "no run of horizon 5; there are 2, 3." in said
+        assert "holds runs of the horizons 2, 3, not of 5." in said
     scores = json.loads(call(capsys, "evaluate", runs, "--horizon", 2, "--json"))
     assert scores["horizon"] == 2
     assert (runs / "T2" / "evaluation-test.json").exists()
