@@ -15,7 +15,7 @@ __all__ = ["DiffusionConfig"]
 class DiffusionConfig(Settings):
     """Matrices over time, denoised by a temporal U-Net; the defaults are PDPP's."""
 
-    widths: tuple[PositiveInt, ...] = Field((256, 512, 1024), min_length=1)  # of levels
+    widths: tuple[PositiveInt, ...] = Field((256, 512, 1024), min_length=1)  # multiples of 8
     steps: PositiveInt = 200  # in training
     sampling: PositiveInt = 10  # steps of the deterministic sampler (DDIM), at most `steps`
     ends: float = Field(10.0, gt=0)  # weight of the squared error of the first and the last action

@@ -33,7 +33,7 @@ class SchemaConfig(Settings):
     # learned vectors for each action; "none": no memory and no alignment.
     descriptions: str = Field("names", min_length=1)
     name_width: PositiveInt = 768  # W of hashed vectors
-    text_encoder: str = "openai/clip-vit-large-patch14-336"  # or "t5", a folder
+    text_encoder: str = "openai/clip-vit-large-patch14-336"  # or "t5", ...
     text_layer: str = "projected"  # empty for the first layer of the encoder's kind
     state_task: bool = True  # task logits go to the decoder of states (published: not for NIV)
     alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for none
