@@ -10,7 +10,6 @@ import pytest
 
 import cefito.planners
 from cefito.errors import ConfigError
-from cefito.planners.method import Method
 from cefito.planners.registry import METHODS
 from cefito.planners.settings import load_config, method_settings, preset_files, preset_names
 from cefito.settings import Settings, flattened, setting_names
@@ -279,26 +278,6 @@ def test_no_such_presets(tmp_path):
     other.write_text(f'base = "{one}"')
     with pytest.raises(ConfigError, match=r"one\.toml' is its own base, by way of .*other\.toml"):
         load_config(str(one))
-
-
-class Toaster(Settings):
-    slices: int = 2
-
-
-class ToastSettings(Settings):
-    toaster: Toaster = Toaster()
-
-
-def test_a_registered_method_brings_its_sections(monkeypatch):
-    toast = Method(name="toast", planner=METHODS["nearest"].planner, settings=ToastSettings)
-    monkeypatch.setitem(METHODS, "toast", toast)
-    config = load_config("small", method="toast", overrides={"toaster.slices": 4})
-    assert config.settings == ToastSettings(toaster=Toaster(slices=4))
-    monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"setting 'toaster\.slices'"):
-        load_config("small", overrides={"toaster.slices": 4})
-    with pytest.raises(ConfigError, match="no method 'toast'"):
-        load_config("small", method="toast")
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ import pytest
 
 from cefito import Queries
 from cefito.arrays import aligned
-from cefito.errors import CefitoError, DataError
+from cefito.errors import DataError
 from cefito.planners.queries import LARGEST
 
 GOOD = aligned(np.arange(12, dtype=np.float32).reshape(3, 4))
 
 
 def spoilt(value, row=1):
-    array = GOOD.copy()
+    array = GOOD.astype(np.float64)
     array[row, 2] = value
     return array
 
@@ -26,6 +26,7 @@ def spoilt(value, row=1):
         (-np.inf, "holds -inf"),
         (1e30, r"holds 1e\+30, which is too large to compute with"),
         (-3e12, r"holds -3e\+12, which is too large"),
+        (1e300, r"holds 1e\+300, which is too large"),  # infinite once converted
     ],
 )
 def test_numbers_that_are_none_are_refused(name, value, message):
@@ -33,14 +34,6 @@ def test_numbers_that_are_none_are_refused(name, value, message):
     with pytest.raises(DataError, match=f"^queries, '{name}', row 1 .*: {message}") as caught:
         Queries(**parts)
     assert "\n" not in str(caught.value)
-
-
-def test_numbers_that_float32_cannot_hold_are_refused():
-    """They would be infinite once converted."""
-    wide = GOOD.astype(np.float64)
-    wide[2, 0] = 1e300
-    with pytest.raises(DataError, match=r"'goal', row 2 .* 1e\+300, which is too large"):
-        Queries(initial=GOOD, goal=wide)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +48,7 @@ def test_numbers_that_float32_cannot_hold_are_refused():
         (GOOD, GOOD.astype(str), "'goal': holds values of type <U32"),
         (GOOD, GOOD.astype(complex), "'goal': holds values of type complex128"),
         (GOOD, None, "'goal': holds values of type object"),
+        ("initial.npy", GOOD, "'initial': holds values of type <U11"),
         ([[0.5, 1.0], [0.5]], GOOD, "'initial': is not an array"),
     ],
 )
@@ -122,11 +116,6 @@ def test_blocks_are_the_queries_in_order(size):
 def test_no_queries_are_queries():
     none = Queries(initial=np.zeros((0, 4)), goal=np.zeros((0, 4)), tasks=np.array([]))
     assert (len(none), repr(none)) == (0, "Queries(0 of 4 features, tasks known)")
-
-
-def test_every_error_is_one_of_cefito():
-    with pytest.raises(CefitoError):
-        Queries(initial="initial.npy", goal=GOOD)
 
 
 def test_tasks_that_are_unknown_are_refused():

@@ -14,6 +14,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.planners.base import Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.runs.finetune import finetune, finetuning_config
 from cefito.runs.finetuning import Start
@@ -98,14 +99,17 @@ def whole(old, tmp_path_factory):
     )
 
 
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
 @pytest.fixture(scope="module")
 def further(chain, new, tmp_path_factory):
     """The chain finetuned, not to be changed."""
-    return finetune(chain, new, tmp_path_factory.mktemp("runs") / "further")
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    before = contents(chain.folder)
+    made = finetune(chain, new, tmp_path_factory.mktemp("runs") / "further")
+    assert contents(chain.folder) == before
+    return made
 
 
 def test_new_tasks_and_actions_stand_behind_the_old_ones(chain, further, world):
@@ -157,23 +161,12 @@ def test_the_new_task_is_planned_with_its_own_actions(chain, further, new):
     assert all(plan.tasks[0] < added.id for plan in chain.planner.plan(asked, 1))
 
 
-def test_the_run_that_it_begins_with_stays_as_it_is(chain, new, tmp_path):
-    before = contents(chain.folder)
-    finetune(chain, new, tmp_path / "further", epochs=1)
-    assert contents(chain.folder) == before
-
-
 def untrained(run, dataset, config, monkeypatch):
-    """What a planner is before the first step of its finetuning."""
+    """A planner before the first step of its finetuning."""
     monkeypatch.setattr("cefito.training.trainer._Training._step", lambda *_: {"loss": 0.0})
-    start = Start.make(run, dataset, None)
-    train, val = start.windows(dataset, horizon=3, selection="held-out")
-    from cefito.planners.context import TrainingContext
-
-    settings = config.settings
-    return run.planner.refit(
-        train, val, settings=settings, seed=5, context=TrainingContext()
-    ).planner
+    windows = Start.make(run, dataset, None).windows(dataset, horizon=3, selection="held-out")
+    given = {"settings": config.settings, "seed": 5, "context": TrainingContext()}
+    return run.planner.refit(*windows, **given).planner
 
 
 def test_training_begins_with_the_learned_chain(chain, old, new, monkeypatch):
@@ -259,13 +252,15 @@ def test_a_killed_finetuning_goes_on_to_the_same_weights(whole, new, tmp_path):
 
 def test_a_folder_of_another_beginning(chain, further, new, old, tmp_path):
     config = finetuning_config(chain, epochs=1, settings={})
-    finetune(chain, new, tmp_path / "run", epochs=1)
-    with pytest.raises(RunError, match="holds a run with another start"):
-        train_run(new, tmp_path / "run", config=config, horizon=3, seed=0)
-    with pytest.raises(RunError, match="holds a run with another start"):
-        finetune(further, new, tmp_path / "run", epochs=1)
-    with pytest.raises(RunError, match="holds a run with another start"):
-        finetune(chain, new, tmp_path / "run", epochs=1, replay=old)
+    folder = tmp_path / "run"
+    finetune(chain, new, folder, epochs=1)
+    for call in (
+        lambda: train_run(new, folder, config=config, horizon=3, seed=0),
+        lambda: finetune(further, new, folder, epochs=1),
+        lambda: finetune(chain, new, folder, epochs=1, replay=old),
+    ):
+        with pytest.raises(RunError, match="holds a run with another start"):
+            call()
 
 
 def test_replay_mixes_the_old_windows_in(chain, further, old, new, tmp_path, caplog):

@@ -28,6 +28,7 @@ __all__ = [
     "NoSettings",
     "Paper",
     "PlannerVariant",
+    "ablation",
 ]
 
 CLASSIFIER = "task classifier"
@@ -114,6 +115,16 @@ class PlannerVariant(Settings):
                 "true_task": True,
             }
         )
+
+
+def ablation(
+    method: str, part: str, title: str, settings: Mapping[str, Any], *, own_name: bool = False
+) -> PlannerVariant:
+    """Return a row that shows the worth of a part of a method."""
+    name = f"{method}-{part}"
+    return PlannerVariant(
+        name=name, title=title, own_name=own_name, method=method, settings=settings, ablation=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

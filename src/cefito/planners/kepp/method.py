@@ -2,20 +2,9 @@
 
 from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppSettings
-from cefito.planners.method import GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.method import GRAPH, Method, Paper, PlannerVariant, ablation
 
 __all__ = ["KEPP"]
-
-
-def _ablation(name: str, words: str, settings: dict[str, str]) -> PlannerVariant:
-    return PlannerVariant(
-        name=f"kepp-{name}",
-        title=f"KEPP ({words})",
-        own_name=True,
-        method="kepp",
-        settings=settings,
-        ablation=True,
-    )
 
 
 KEPP = Method(
@@ -32,8 +21,20 @@ KEPP = Method(
     needs=(GRAPH,),
     variants=(
         PlannerVariant(name="kepp", title="KEPP", own_name=True, method="kepp"),
-        _ablation("in-sample", "in-sample paths", {"kepp.paths": "in-sample"}),
-        _ablation("ends", "ends alone", {"kepp.knowledge": "ends"}),
-        _ablation("graphless", "no graph, no ends", {"kepp.knowledge": "none"}),
+        ablation(
+            "kepp",
+            "in-sample",
+            "KEPP (in-sample paths)",
+            {"kepp.paths": "in-sample"},
+            own_name=True,
+        ),
+        ablation("kepp", "ends", "KEPP (ends alone)", {"kepp.knowledge": "ends"}, own_name=True),
+        ablation(
+            "kepp",
+            "graphless",
+            "KEPP (no graph, no ends)",
+            {"kepp.knowledge": "none"},
+            own_name=True,
+        ),
     ),
 )

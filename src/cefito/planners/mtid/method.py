@@ -1,6 +1,6 @@
 """Declaration of MTID."""
 
-from cefito.planners.method import CLASSIFIER, Method, Paper, PlannerVariant
+from cefito.planners.method import CLASSIFIER, Method, Paper, PlannerVariant, ablation
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.mtid.settings import MtidSettings
 
@@ -19,19 +19,9 @@ MTID = Method(
     needs=(CLASSIFIER,),
     variants=(
         PlannerVariant(name="mtid", title="MTID", method="mtid"),
-        PlannerVariant(
-            name="mtid-uninterpolated",
-            title="MTID without interpolation",
-            method="mtid",
-            settings={"mtid.interpolation": False},
-            ablation=True,
+        ablation(
+            "mtid", "uninterpolated", "MTID without interpolation", {"mtid.interpolation": False}
         ),
-        PlannerVariant(
-            name="mtid-masked",
-            title="MTID, masked",
-            method="mtid",
-            settings={"mtid.mask": True},
-            ablation=True,
-        ),
+        ablation("mtid", "masked", "MTID, masked", {"mtid.mask": True}),
     ),
 )

@@ -1,6 +1,6 @@
 """Declaration of P3IV."""
 
-from cefito.planners.method import GRAPH, TEXT, Method, Paper, PlannerVariant
+from cefito.planners.method import GRAPH, TEXT, Method, Paper, PlannerVariant, ablation
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.p3iv.settings import P3ivSettings
 
@@ -21,25 +21,23 @@ P3IV = Method(
     uses=(TEXT,),
     variants=(
         PlannerVariant(name="p3iv", title="P3IV", own_name=True, method="p3iv"),
-        PlannerVariant(
-            name="p3iv-noiseless",
-            title="P3IV (no noise)",
+        ablation(
+            "p3iv",
+            "noiseless",
+            "P3IV (no noise)",
+            {"p3iv.noise": 0, "p3iv.diversity": 0.0},
             own_name=True,
-            method="p3iv",
-            settings={"p3iv.noise": 0, "p3iv.diversity": 0.0},
-            ablation=True,
         ),
-        PlannerVariant(
-            name="p3iv-released",
-            title="P3IV (as released)",
-            own_name=True,
-            method="p3iv",
-            settings={
+        ablation(
+            "p3iv",
+            "released",
+            "P3IV (as released)",
+            {
                 "p3iv.memory": "released",
                 "p3iv.decoding": "greedy",
                 "p3iv.test_dropout": True,
             },
-            ablation=True,
+            own_name=True,
         ),
     ),
 )

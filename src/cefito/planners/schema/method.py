@@ -1,6 +1,6 @@
 """Declaration of SCHEMA."""
 
-from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaSettings
 
@@ -21,13 +21,12 @@ SCHEMA = Method(
     uses=(DESCRIPTIONS,),
     variants=(
         PlannerVariant(name="schema", title="SCHEMA", own_name=True, method="schema"),
-        PlannerVariant(
-            name="schema-undescribed",
-            title="SCHEMA (no descriptions)",
+        ablation(
+            "schema",
+            "undescribed",
+            "SCHEMA (no descriptions)",
+            {"schema_model.descriptions": "none"},
             own_name=True,
-            method="schema",
-            settings={"schema_model.descriptions": "none"},
-            ablation=True,
         ),
     ),
 )

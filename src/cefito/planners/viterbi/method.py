@@ -1,6 +1,6 @@
 """Declaration of ViterbiPlanNet."""
 
-from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiSettings
 
@@ -17,13 +17,12 @@ VITERBI = Method(
     uses=(DESCRIPTIONS,),
     variants=(
         PlannerVariant(name="viterbi", title="ViterbiPlanNet", own_name=True, method="viterbi"),
-        PlannerVariant(
-            name="viterbi-unaligned",
-            title="ViterbiPlanNet (no alignment)",
+        ablation(
+            "viterbi",
+            "unaligned",
+            "ViterbiPlanNet (no alignment)",
+            {"viterbi.descriptions": "none"},
             own_name=True,
-            method="viterbi",
-            settings={"viterbi.descriptions": "none"},
-            ablation=True,
         ),
     ),
 )
