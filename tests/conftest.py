@@ -18,6 +18,7 @@ import pytest
 
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.readers.custom import prepare_custom
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.hashes import file_digest, value_sealed
 from language_model import Stand, stand
 from moved_arrays import all_arrays_moved
@@ -169,6 +170,13 @@ def shared_data() -> Path:
 def real_annotations(shared_data: Path) -> Callable[[str], Annotations]:
     """Real annotations by the name of their folder, read once."""
     return cache(lambda name: read_annotations(shared_data / name))
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    """A small simulated data set, not to be changed."""
+    knobs = WorldKnobs(train=24, val=12, test=12, dim=8)
+    return write_world(tmp_path_factory.mktemp("simulated") / "world", knobs=knobs)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import (
@@ -29,14 +28,6 @@ from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans, SearchCost
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
 
 
 @pytest.fixture(scope="module")

@@ -26,14 +26,6 @@ CONFIG = load_config("paper", overrides=TINY_RUN)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
-
-
-@pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
     return train_run(
         world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=4

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import main
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.runs import evaluate_run
@@ -19,14 +18,6 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 
 from .hub import serving
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("sharing") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
 
 
 @pytest.fixture(scope="module")

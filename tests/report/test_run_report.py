@@ -9,7 +9,6 @@ import html5lib
 import pytest
 
 from browsing import check_file
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_run, read_plans
@@ -34,14 +33,6 @@ TINY = {
     "chain.members": 1,
     "chain_training.optimiser.epochs": 2,
 }
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.plan_files import WindowPlans
 from cefito.inference.answer import PlannedSequence
@@ -21,14 +20,6 @@ from cefito.study.variants import ROWS
 from tiny_runs import TINY_RUN
 
 SETTINGS = TINY_RUN | {"chain.width": 8, "search.fitting_windows": 10}
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
 
 
 def study(world, out, **changes):
@@ -68,12 +59,8 @@ def named(study, name):
 def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path):
     ours = experiment_study(name, study(tiny_dataset, tmp_path, preset=preset, settings={}))
     assert ours.horizons == EXPERIMENTS[name].horizons
-    assert (
-        len({row.name for row in ours.rows})
-        == len({row.title for row in ours.rows})
-        == len(ours.rows)
-        > 0
-    )
+    names = {row.name for row in ours.rows}
+    assert len(names) == len({row.title for row in ours.rows}) == len(ours.rows) > 0
     for dataset in ("crosstask", "coin (simulated)", "niv", "tiny"):
         for trial in named(ours, dataset).trials:
             assert trial.config.preset == preset
@@ -82,9 +69,7 @@ def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path)
                 for part in key.split("."):
                     value = getattr(value, part)
                 assert value == expected
-    assert not EXPERIMENTS[name].against or EXPERIMENTS[name].against in {
-        row.name for row in ours.rows
-    }
+    assert EXPERIMENTS[name].against in {"", *names}
 
 
 def test_experiments_say_which_published_table_they_are_of():
@@ -92,45 +77,24 @@ def test_experiments_say_which_published_table_they_are_of():
         assert find_experiment(name) is entry
         if entry.published:
             assert published_rows(entry.dataset or "crosstask", entry.horizons[0], entry.published)
-    assert [name for name, entry in EXPERIMENTS.items() if entry.draw] == [
-        "negatives",
-        "runtime",
-        "qualitative",
-    ]
+    drawn = [name for name, entry in EXPERIMENTS.items() if entry.draw]
+    assert drawn == ["negatives", "runtime", "qualitative"]
 
 
 def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
     def rows(name, dataset=tiny_dataset):
         return {row.name: row for row in EXPERIMENTS[name].rows(dataset)}
 
-    assert [row.settings.get("training.loss.kind") for row in rows("ablation").values()] == [
-        "regression",
-        "triplet",
-        "triplet",
-        "triplet",
-        None,
-    ]
+    losses = [row.settings.get("training.loss.kind") for row in rows("ablation").values()]
+    assert losses == ["regression", "triplet", "triplet", "triplet", None]
     assert set(rows("text-encoder")) == {"actions-learned", "actions-observed", "actions-text"}
     plain = prepare_custom(make_source("plain-source"), tmp_path / "plain")
     assert set(rows("text-encoder", plain)) == {"actions-learned", "actions-observed"}
-    assert set(rows("negatives")) == {
-        "N-10",
-        "N-25",
-        "N-50",
-        "N-100",
-        "N-250",
-        "r-0.0",
-        "r-0.25",
-        "r-0.5",
-        "r-1.0",
-    }
+    names = "N-10 N-25 N-50 N-100 N-250 r-0.0 r-0.25 r-0.5 r-1.0"
+    assert set(rows("negatives")) == set(names.split())
     assert rows("negatives")["N-50"].settings["training.negatives.hard"] == 0.8
-    assert list(rows("oracle")) == [
-        "cefito-energy",
-        "cefito-energy-true-task",
-        "cefito-guided",
-        "cefito-guided-true-task",
-    ]
+    names = "cefito-energy cefito-energy-true-task cefito-guided cefito-guided-true-task"
+    assert list(rows("oracle")) == names.split()
     assert [row.true_task for row in rows("oracle").values()] == [False, True, False, True]
 
 
@@ -237,10 +201,8 @@ def test_qualitative(world, tmp_path, drawn):
         draw_experiment("qualitative", ours, gather(ours))
     assert run_study(ours) == []
     written = draw_experiment("qualitative", ours, gather(ours))
-    assert [path.name for path in written] == [
-        "qualitative-T2-successes.png",
-        "qualitative-T2-failures.png",
-    ]
+    ends = ("successes", "failures")
+    assert [path.name for path in written] == [f"qualitative-T2-{end}.png" for end in ends]
     for path in written:
         size(path)
     names = {task.name for task in world.taxonomy.tasks}
@@ -259,10 +221,8 @@ def test_a_tiny_ablation_from_end_to_end(world, tmp_path):
     assert run_study(ours) == []
     scores, differences = result_tables(gather(ours), against="baseline", published="ablation")
     first, last = (row.title for row in ours.rows)
-    assert (first, last) == (
-        "baseline: regression of the goal",
-        "+ auxiliary reconstruction (CEFITO)",
-    )
+    assert first == "baseline: regression of the goal"
+    assert last == "+ auxiliary reconstruction (CEFITO)"
     assert [line[0].text for line in scores.lines] == [first, last]
     assert [line[0].text for line in differences.lines] == [last]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
 from cefito.hashes import value_sealed
@@ -18,14 +17,6 @@ from cefito.study.variants import find_rows
 NEAREST = find_rows(["nearest"])[0]
 COSTLY = NEAREST.model_copy(update={"name": "costly", "title": "costly", "exhaustive": True})
 COMPARED = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("compare-*.json"))
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
 
 
 @pytest.fixture(scope="module")

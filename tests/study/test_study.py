@@ -33,14 +33,6 @@ SETTINGS = TINY_RUN | {"chain.width": 8, "search.fitting_windows": 10}
 NAMES = ("nearest", "frequent", "cefito-energy", "cefito-guided")
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
-
-
 def made(world, out, names=NAMES, **changes):
     return Study(
         **{
@@ -131,17 +123,10 @@ def test_rows_by_name():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (
-            ["oracle"],
-            "no planner 'oracle'; there are cefito, cefito-guided, .*, each also with "
-            "'-true-task' behind it",
-        ),
+        (["oracle"], "no planner 'oracle'; there are cefito, .*, each also with '-true-task'"),
         (["-true-task"], "no planner '-true-task'"),
         (["nearest-true-task-true-task"], "no planner"),
-        (
-            ["nearest", "frequent", "nearest"],
-            "planners nearest, frequent, nearest: one is named twice",
-        ),
+        (["nearest", "frequent", "nearest"], "nearest, frequent, nearest: one is named twice"),
     ],
 )
 def test_rows_that_do_not_exist(names, message):
@@ -354,22 +339,9 @@ def fails(monkeypatch):
 @pytest.mark.parametrize(
     ("at", "problem", "message"),
     [
-        (
-            "fit",
-            ValueError("no such\n  thing"),
-            "ValueError: no such thing. This is a defect of the planner; the others are not "
-            "affected. Its traceback is in ",
-        ),
-        (
-            "plan",
-            ZeroDivisionError("division by zero"),
-            "ZeroDivisionError: division by zero. This is a defect",
-        ),
-        (
-            "fit",
-            RunError("the loss became nan. Lower the learning rate."),
-            "the loss became nan. Lower the learning rate.",
-        ),
+        ("fit", ValueError("no such\n  thing"), "ValueError: no such thing. This is a defect"),
+        ("plan", ZeroDivisionError("by zero"), "ZeroDivisionError: by zero. This is a defect"),
+        ("fit", RunError("the loss became nan. Lower it."), "the loss became nan. Lower it."),
     ],
 )
 def test_a_planner_that_fails_leaves_the_others(
@@ -576,12 +548,7 @@ def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
     ("change", "workers", "error", "message"),
     [
         ({"rows": ()}, 1, ConfigError, "planners none: expected one or more, each once"),
-        (
-            {"rows": find_rows(["nearest"]) * 2},
-            1,
-            ConfigError,
-            "planners nearest, nearest: expected one or more, each once",
-        ),
+        ({"rows": find_rows(["nearest"]) * 2}, 1, ConfigError, "planners nearest, nearest: expe"),
         ({"horizons": (3, 3)}, 1, ConfigError, "horizons 3, 3"),
         ({"seeds": (0, 1, 0)}, 1, ConfigError, "seeds 0, 1, 0"),
         ({"seeds": (-1,)}, 1, ConfigError, "seed -1"),

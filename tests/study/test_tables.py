@@ -34,19 +34,7 @@ def to_csv(results):
     return tables.to_csv(Results.model_validate(results))
 
 
-def cell(
-    row,
-    seed,
-    success,
-    *,
-    accuracy=50.0,
-    horizon=2,
-    scored=None,
-    task=None,
-    seconds=0.5,
-    tokens=1000.0,
-    parameters=0,
-):
+def cell(row, seed, success, *, accuracy=50.0, horizon=2, scored=None, task=None, **changes):
     rate = 100 * success.count("1") / len(success)
     values = {
         "success_rate": rate,
@@ -76,24 +64,24 @@ def cell(
         "method": row,
         "selection": "held-out",
         "training": {},
-        "seconds_per_query": seconds,
+        "seconds_per_query": 0.5,
         "exact": True,
-        "token_forwards_per_query": tokens,
-        "parameters": {"field": parameters, "other": 0},
+        "token_forwards_per_query": 1000.0,
+        "parameters": {"field": 0, "other": 0},
+        **changes,
     }
+
+
+def costs(seconds, tokens):
+    return {"seconds_per_query": seconds, "token_forwards_per_query": tokens}
 
 
 @pytest.fixture
 def results():
     """Rows: a, b (seeds the other way round), sampled, told (true task), broken, half failed."""
-    names = {
-        "a": "method A",
-        "b": "B & C_1 (50 %)",
-        "sampled": "sampled",
-        "told": "told",
-        "broken": "broken",
-        "half": "half",
-    }
+    names = {"a": "method A", "b": "B & C_1 (50 %)"}
+    names |= {name: name for name in ("sampled", "told", "broken", "half")}
+    large = {"parameters": {"field": 1_234_567, "other": 0}}
     rows = [
         {
             "name": name,
@@ -107,28 +95,10 @@ def results():
         for name, title in names.items()
     ]
     cells = [
-        cell(
-            "a",
-            0,
-            "110100",
-            accuracy=60.0,
-            task=80.0,
-            parameters=1_234_567,
-            seconds=0.25,
-            tokens=1500.4,
-        ),
-        cell(
-            "a",
-            1,
-            "111100",
-            accuracy=70.0,
-            task=90.0,
-            parameters=1_234_567,
-            seconds=0.75,
-            tokens=2499.6,
-        ),
-        cell("b", 1, "110000", accuracy=65.0, tokens=0.0),
-        cell("b", 0, "100000", accuracy=65.0, tokens=0.0),
+        cell("a", 0, "110100", accuracy=60.0, task=80.0, **large, **costs(0.25, 1500.4)),
+        cell("a", 1, "111100", accuracy=70.0, task=90.0, **large, **costs(0.75, 2499.6)),
+        cell("b", 1, "110000", accuracy=65.0, **costs(0.5, 0.0)),
+        cell("b", 0, "100000", accuracy=65.0, **costs(0.5, 0.0)),
         cell("sampled", 0, "111", accuracy=99.0, scored=[0, 2, 5]),
         cell("sampled", 1, "110", accuracy=99.0, scored=[0, 2, 5]),
         cell("told", 0, "111111", accuracy=99.5, task=100.0),
@@ -165,72 +135,27 @@ def column(table, head):
 def test_each_number(results):
     table = score_table(results, 2)
     assert table.title == "made, T = 2, 6 test windows, preset small"
-    assert table.heads == (
-        "planner",
-        "SR",
-        "mAcc",
-        "mIoU",
-        "bitwise mIoU",
-        "top-5 SR",
-        "task",
-        "SR bootstrap width",
-        "s/query",
-        "tokens/query",
-        "parameters",
-        "seeds",
+    assert ", ".join(table.heads) == (
+        "planner, SR, mAcc, mIoU, bitwise mIoU, top-5 SR, task, SR bootstrap width, s/query, "
+        "tokens/query, parameters, seeds"
     )
-    assert [line[0].text for line in table.lines] == [
-        "method A",
-        "B & C_1 (50 %)",
-        "sampled (3 windows)",
-        "told",
-        "half",
-    ]
+    names = ["method A", "B & C_1 (50 %)", "sampled (3 windows)", "told", "half"]
+    assert [line[0].text for line in table.lines] == names
     assert table.below == 0
     width = bootstrap_width([50, 200 / 3])
     half = T2 * (200 / 3 - 50) / 2  # t s / √n, where s = difference / √2
-    assert [entry.text for entry in table.lines[0]] == [
-        "method A",
-        f"58.33 ± {half:.2f}",
-        f"65.00 ± {T2 * 5:.2f}",
-        f"66.00 ± {T2 * 5:.2f}",
-        f"67.00 ± {T2 * 5:.2f}",
-        "90.00 ± 0.00",
-        f"85.00 ± {T2 * 5:.2f}",
-        f"{width:.2f}",
-        "0.5",
-        "2,000",
-        "1.23 M",
-        "2",
-    ]
-    assert [entry.text for entry in table.lines[1]] == [
-        "B & C_1 (50 %)",
-        f"25.00 ± {half:.2f}",
-        "65.00 ± 0.00",
-        "66.00 ± 0.00",
-        "67.00 ± 0.00",
-        "90.00 ± 0.00",
-        "–",
-        f"{bootstrap_width([100 / 6, 200 / 6]):.2f}",
-        "0.5",
-        "0",
-        "–",
-        "2",
-    ]
-    assert [entry.text for entry in table.lines[4]] == [
-        "half",
-        "0.00",
-        "10.00",
-        "11.00",
-        "12.00",
-        "90.00",
-        "–",
-        "–",
-        "0.5",
-        "1,000",
-        "–",
-        "1",
-    ]  # one seed: no ±
+    wide = f"{T2 * 5:.2f}"
+    assert " | ".join(entry.text for entry in table.lines[0]) == (
+        f"method A | 58.33 ± {half:.2f} | 65.00 ± {wide} | 66.00 ± {wide} | 67.00 ± {wide} | "
+        f"90.00 ± 0.00 | 85.00 ± {wide} | {width:.2f} | 0.5 | 2,000 | 1.23 M | 2"
+    )
+    width = bootstrap_width([100 / 6, 200 / 6])
+    assert " | ".join(entry.text for entry in table.lines[1]) == (
+        f"B & C_1 (50 %) | 25.00 ± {half:.2f} | 65.00 ± 0.00 | 66.00 ± 0.00 | 67.00 ± 0.00 | "
+        f"90.00 ± 0.00 | – | {width:.2f} | 0.5 | 0 | – | 2"
+    )
+    last = " ".join(entry.text for entry in table.lines[4])
+    assert last == "half 0.00 10.00 11.00 12.00 90.00 – – 0.5 1,000 – 1"  # one seed: no ±
 
 
 def test_notes(results):
@@ -252,12 +177,14 @@ def test_notes(results):
 
 def test_best_and_second_best(results):
     table = score_table(results, 2)
-    assert [entry.rank for entry in column(table, "SR").values()] == [1, 2, 0, 0, 0]
-    assert [entry.rank for entry in column(table, "mAcc").values()] == [1, 1, 0, 0, 2]  # a tie
-    assert [entry.rank for entry in column(table, "top-5 SR").values()] == [1, 1, 0, 0, 1]
-    assert [entry.rank for entry in column(table, "task").values()] == [
-        0
-    ] * 5  # nothing to compare with
+
+    def ranks(head, table=table):
+        return [entry.rank for entry in column(table, head).values()]
+
+    assert ranks("SR") == [1, 2, 0, 0, 0]
+    assert ranks("mAcc") == [1, 1, 0, 0, 2]  # a tie
+    assert ranks("top-5 SR") == [1, 1, 0, 0, 1]
+    assert ranks("task") == [0] * 5  # nothing to compare with
     assert all(
         entry.rank == 0
         for head in table.heads
@@ -267,13 +194,7 @@ def test_best_and_second_best(results):
     close = copy.deepcopy(results)
     for entry in close["trials"][2:4]:
         entry["metrics"]["mean_accuracy"] = 65.004  # what is printed alike is ranked alike
-    assert [entry.rank for entry in column(score_table(close, 2), "mAcc").values()] == [
-        1,
-        1,
-        0,
-        0,
-        2,
-    ]
+    assert ranks("mAcc", score_table(close, 2)) == [1, 1, 0, 0, 2]
 
 
 def test_titles_name_sample_and_selection(results):
@@ -312,10 +233,8 @@ def test_differences_are_paired_by_seed_on_common_windows(results):
         == "made, T = 2, 6 test windows, preset small: success rate less that of method A"
     )
     assert [line[0].text for line in table.lines] == ["B & C_1 (50 %)", "sampled", "told", "half"]
-    ours, theirs = (
-        [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]],
-        [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0]],
-    )
+    ours = [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+    theirs = [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0]]
     expected = paired_difference(ours, theirs, VIDEOS)
     assert [entry.text for entry in table.lines[0]] == [
         "B & C_1 (50 %)",
@@ -353,11 +272,8 @@ def test_the_order_of_cells_does_not_matter(seed, results):
 
 def test_no_difference_has_no_minus(results):
     results["trials"][2]["success"], results["trials"][3]["success"] = "111100", "110100"
-    assert [entry.text for entry in difference_table(results, 2).lines[0][1:4]] == [
-        "+0.00",
-        "+0.00 to +0.00",
-        "±0.00",
-    ]
+    texts = [entry.text for entry in difference_table(results, 2).lines[0][1:4]]
+    assert texts == ["+0.00", "+0.00 to +0.00", "±0.00"]
     results["trials"][2]["success"] = "111010"  # rounding leaves a negative number near nothing
     assert "-0.00" not in [entry.text for entry in difference_table(results, 2).lines[0]]
 
@@ -409,14 +325,8 @@ def test_published_rows_are_below_the_rule(crosstask):
     assert names[8:] == [row.method for row in rows[8:]]
     assert all(row.unified for row in rows[8:])
     ours = below[-1]
-    assert [entry.text for entry in ours] == [
-        "CEFITO [j]",
-        "39.62 ± 0.24",
-        "64.12 ± 0.31",
-        "–",
-        "84.29 ± 0.21",
-        *["–"] * 7,
-    ]
+    numbers = ["39.62 ± 0.24", "64.12 ± 0.31", "–", "84.29 ± 0.21"]
+    assert [entry.text for entry in ours] == ["CEFITO [j]", *numbers, *["–"] * 7]
     assert all(entry.rank == 0 for line in below for entry in line)
     assert all(len(line) == len(table.heads) for line in below)
     said = " ".join(table.notes)
@@ -526,9 +436,8 @@ C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgrea
 def test_latex_of_a_whole_study(crosstask):
     for table in result_tables(crosstask):
         text = latex(table)
-        bare = re.sub(
-            r"\\[a-zA-Z]+|\\[&%#_${}]|\\\\", "", text
-        )  # without commands and escaped signs
+        # without commands and escaped signs
+        bare = re.sub(r"\\[a-zA-Z]+|\\[&%#_${}]|\\\\", "", text)
         assert bare.count("{") == bare.count("}")
         assert not set(bare) & set("%#~^<>\\")
         assert all(ord(sign) < 128 for sign in bare)
@@ -544,33 +453,19 @@ def test_csv_round_trip(results):
     results["windows"]["3"] = results["windows"]["2"]
     results["trials"].append(cell("a", 0, "100000", accuracy=100 / 7, horizon=3))
     lines = list(csv.DictReader(io.StringIO(to_csv(results))))
-    assert [(line["row"], line["horizon"], line["seeds"]) for line in lines] == [
-        ("a", "2", "2"),
-        ("b", "2", "2"),
-        ("sampled", "2", "2"),
-        ("told", "2", "2"),
-        ("half", "2", "1"),
-        ("a", "3", "1"),
-    ]
+    places = " ".join("{row}-{horizon}-{seeds}".format(**line) for line in lines)
+    assert places == "a-2-2 b-2-2 sampled-2-2 told-2-2 half-2-1 a-3-1"
     assert [line["planner"] for line in lines[:2]] == ["method A", "B & C_1 (50 %)"]
     first, last = lines[0], lines[-1]
     rates = [50, 200 / 3]
     assert float(first["success_rate"]) == np.mean(rates)
-    assert float(first["success_rate_half_width_90"]) == pytest.approx(
-        T2 * (200 / 3 - 50) / 2, rel=1e-12
-    )
+    half = T2 * (200 / 3 - 50) / 2
+    assert float(first["success_rate_half_width_90"]) == pytest.approx(half, rel=1e-12)
     assert float(first["mean_iou_bitwise"]) == 67
     assert float(first["success_rate_bootstrap_width"]) == bootstrap_width(rates)
-    assert (float(first["seconds_per_query"]), float(first["token_forwards_per_query"])) == (
-        0.5,
-        2000,
-    )
-    assert (first["parameters"], first["windows"], first["sampled_from"], first["exact"]) == (
-        "1234567",
-        "6",
-        "6",
-        "True",
-    )
+    assert {name: float(first[name]) for name in costs(0, 0)} == costs(0.5, 2000)
+    facts = [first[name] for name in ("parameters", "windows", "sampled_from", "exact")]
+    assert facts == ["1234567", "6", "6", "True"]
     assert (first["dataset"], first["selection"]) == ("made", "held-out")
     assert [first[f"accuracy_step_{step}"] for step in (1, 2, 3)] == ["65.0", "66.0", ""]
     assert lines[1]["task_accuracy"] == lines[1]["task_accuracy_half_width_90"] == ""
@@ -589,15 +484,8 @@ SURE = {
     "reliability": {"windows": [6], "probability": [20.0], "success": [16.0]},
     "risk_coverage": {"coverage": [100.0], "success": [16.0], "min_probability": [0.1]},
 }
-ENERGY = {
-    "coefficient": 0.5,
-    "low": 0.1,
-    "high": 0.9,
-    "gain": 0.02,
-    "error": 0.01,
-    "kept": True,
-    "windows": 9,
-}
+ENERGY = {"coefficient": 0.5, "low": 0.1, "high": 0.9, "gain": 0.02, "error": 0.01}
+ENERGY |= {"kept": True, "windows": 9}
 
 
 def test_calibration_has_columns_where_some_row_has_it(results):
@@ -629,10 +517,8 @@ def test_does_the_energy_add(results):
     assert not any("does the energy add" in table.title for table in result_tables(results))
     for entry in results["trials"]:
         if entry["row"] == "a":
-            entry["evidence"] = ENERGY | {
-                "coefficient": 0.5 + entry["seed"],
-                "kept": not entry["seed"],
-            }
+            seed = entry["seed"]
+            entry["evidence"] = ENERGY | {"coefficient": 0.5 + seed, "kept": not seed}
         if entry["row"] == "b":
             entry["evidence"] = ENERGY | {"low": None, "high": None, "error": None}
         if entry["row"] == "told":

@@ -202,7 +202,9 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         study.out.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
         reason = getattr(problem, "strerror", None) or problem
-        raise RunError(f"{study.out}: cannot be made ({reason}). Choose another one.") from problem
+        raise RunError(
+            f"{study.out}: cannot be made ({reason}). Choose another folder."
+        ) from problem
 
 
 def missing_trials(study: Study) -> list[Trial]:
