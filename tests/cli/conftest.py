@@ -1,19 +1,9 @@
-"""A tiny world and a run on it that the tests of commands share."""
+"""A run that the tests of commands share."""
 
 import pytest
 
 from cefito.cli import main
-from cefito.data.simulation.world import WorldKnobs, write_world
 from tiny_runs import TINY_RUN, as_arguments
-
-
-@pytest.fixture(scope="session")
-def world(tmp_path_factory):
-    """A data set, not to be changed."""
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
 
 
 @pytest.fixture(scope="session")
