@@ -39,9 +39,7 @@ def run(trained, tmp_path):
 
 
 def files(run):
-    return sorted(
-        path.name for path in run.folder.glob("*.json") if path.name.startswith("evaluation")
-    )
+    return sorted(path.name for path in run.folder.glob("evaluation*.json"))
 
 
 class Says:
@@ -57,11 +55,8 @@ class Says:
         self.predicted += len(queries)
         if queries.tasks is not None or self.tasks is None:
             return queries.tasks
-        rows = [
-            np.flatnonzero((self.queries.initial == initial).all(1))[0]
-            for initial in queries.initial
-        ]
-        return self.tasks[rows]
+        same = (self.queries.initial == queries.initial[:, None]).all(2)
+        return self.tasks[same.argmax(1)]
 
     def plan(self, queries, top_k, **_):
         self.queries = queries
@@ -92,21 +87,18 @@ def test_scores_of_given_plans(world):
     assert (evaluation.planner, evaluation.split, evaluation.horizon) == ("says", "test", 3)
     assert "simulated" in evaluation.dataset
     assert (evaluation.windows, evaluation.sampled_from, evaluation.without_plan) == (4, 50, 1)
-    assert evaluation.exact is True
-    assert evaluation.oracle_task is False
+    assert (evaluation.exact, evaluation.oracle_task) == (True, False)
     assert (evaluation.token_forwards_per_query, evaluation.leaves_per_query) == (15, 1.5)
     assert evaluation.seconds_per_query > 0
-    best = np.stack([truth[0], wrong[1], [-1] * 3, wrong[3]])
-    assert evaluation.metrics["success_rate"] == metrics.success_rate(best, truth) == 25
-    assert evaluation.metrics["top_2_success_rate"] == 50
-    assert evaluation.metrics["mean_accuracy"] == metrics.mean_accuracy(best, truth)
-    assert evaluation.metrics["mean_iou"] == pytest.approx(metrics.mean_iou(best, truth))
-    assert (
-        evaluation.metrics["position_accuracy"] == metrics.position_accuracy(best, truth).tolist()
-    )
-    assert evaluation.metrics["task_accuracy"] == 75
+    best, found = np.stack([truth[0], wrong[1], [-1] * 3, wrong[3]]), evaluation.metrics
+    assert found["success_rate"] == metrics.success_rate(best, truth) == 25
+    assert found["top_2_success_rate"] == 50
+    assert found["mean_accuracy"] == metrics.mean_accuracy(best, truth)
+    assert found["mean_iou"] == pytest.approx(metrics.mean_iou(best, truth))
+    assert found["position_accuracy"] == metrics.position_accuracy(best, truth).tolist()
+    assert found["task_accuracy"] == 75
     assert json.loads(json.dumps(evaluation.to_dict())) == evaluation.to_dict()
-    assert evaluation.to_dict()["metrics"] == evaluation.metrics
+    assert evaluation.to_dict()["metrics"] == found
 
 
 def test_oracle_task_and_planners_without_tasks(world):
@@ -155,17 +147,11 @@ def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
 def test_another_search_is_kept_in_a_file_of_its_own(run):
     as_trained, _ = evaluate_run(run)
     assert changed_search(run) == {}
-    other = run.with_search(
-        search_settings(
-            run.trained_search, method="guided", tasks=2, objective="fitted", prior_weight=0.25
-        )
-    )
-    value, path = evaluate_run(other, sample=6)
-    assert (
-        path.name
-        == "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json"
-    )
     changes = {"method": "guided", "tasks": 2, "objective": "fitted", "prior_weight": 0.25}
+    other = run.with_search(search_settings(run.trained_search, **changes))
+    value, path = evaluate_run(other, sample=6)
+    name = "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json"
+    assert path.name == name
     assert changed_search(other) == changes
     assert value.search.model_dump() == {**as_trained.search.model_dump(), **changes}
     assert value.weights == other.planner.describe().weights
@@ -217,32 +203,25 @@ def test_oracle_and_sample(run, world):
     assert (value.windows, value.sampled_from) == (7, len(windows))
     again, _ = evaluate_run(run, sample=7)
     assert again.metrics == value.metrics
-    assert (
-        evaluate_run(run, sample=7, oracle_task=True)[1].name
-        == "evaluation-test-oracle-task-sample-7.json"
-    )
+    _, path = evaluate_run(run, sample=7, oracle_task=True)
+    assert path.name == "evaluation-test-oracle-task-sample-7.json"
     value, path = evaluate_run(run, sample=100_000)
     assert path.name == "evaluation-test.json"
     assert value.windows == value.sampled_from == len(windows)
 
 
-@pytest.mark.parametrize("sample", [0, -3])
-def test_a_sample_of_nothing(run, sample):
-    with pytest.raises(ConfigError, match=f"sample of {sample} windows; expected at least 1"):
-        evaluate_run(run, sample=sample)
+def test_a_sample_of_nothing(run):
+    with pytest.raises(ConfigError, match="sample of 0 windows; expected at least 1"):
+        evaluate_run(run, sample=0)
     assert files(run) == []
 
 
 def test_splits_without_windows(make_source, tiny_videos, tmp_path):
     tiny_videos[-1]["split"] = "val"
-    dataset = prepare_custom(
-        make_source(videos=[video for video in tiny_videos if video["split"] != "test"]),
-        tmp_path / "data",
-    )
+    videos = [video for video in tiny_videos if video["split"] != "test"]
+    dataset = prepare_custom(make_source(videos=videos), tmp_path / "data")
     run = train_run(dataset, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
-    with pytest.raises(
-        DataError, match=r"split 'test' gives no windows of horizon 3 .*Mark some videos as 'test'"
-    ):
+    with pytest.raises(DataError, match=r"split 'test' gives no windows .*Mark some videos"):
         evaluate_run(run)
     with pytest.raises(DataError, match=r"split 'dev': unknown\. Choose one of train, val, test"):
         evaluate_run(run, split="dev")
@@ -283,9 +262,7 @@ def test_moved_and_other_data_sets(run, world, tmp_path):
 def test_scores_in_the_shared_vocabulary_count_equal_actions_of_other_tasks_as_right(world):
     windows = cut_windows(world, horizon=3, split="test").subset([0, 1])
     count = len(windows.taxonomy.actions)
-    mapped = [
-        0 if action == 1 else action for action in range(count)
-    ]  # actions 0 and 1 are the same there
+    mapped = [0, 0, *range(2, count)]  # actions 0 and 1 are the same there
     taxonomy = windows.taxonomy.to_dict() | {
         f"map_{count}_to_{count}": mapped,
         f"actions_{count}": [{"id": action, "name": f"a{action}"} for action in range(count)],
@@ -295,15 +272,11 @@ def test_scores_in_the_shared_vocabulary_count_equal_actions_of_other_tasks_as_r
     )
     planner = Says([np.array([[0, 2, 3]]), np.zeros((0, 3), dtype=np.int64)])
     evaluation, _ = evaluate_planner(planner, windows)
-    assert (evaluation.metrics["success_rate"], evaluation.shared_metrics["success_rate"]) == (
-        0,
-        50,
-    )
+    assert evaluation.metrics["success_rate"] == 0
+    assert evaluation.shared_metrics["success_rate"] == 50
     assert evaluation.shared_metrics["mean_accuracy"] == 50
-    assert (
-        evaluate_planner(planner, replace(windows, taxonomy=world.taxonomy))[0].shared_metrics
-        is None
-    )
+    evaluation, _ = evaluate_planner(planner, replace(windows, taxonomy=world.taxonomy))
+    assert evaluation.shared_metrics is None
 
 
 def test_probabilities_are_calibrated_against_success(world):
@@ -313,11 +286,10 @@ def test_probabilities_are_calibrated_against_success(world):
 
     class Unsure(Says):
         def plan(self, queries, top_k, **_):
+            plans, masses = super().plan(queries, top_k), (1.0, 0.5, 0.5, 1.0)
             return [
-                replace(plan, probabilities=np.full(len(plan), 0.2 * (row + 1)), searched_mass=mass)
-                for row, (plan, mass) in enumerate(
-                    zip(super().plan(queries, top_k), (1.0, 0.5, 0.5, 1.0), strict=True)
-                )
+                replace(plan, probabilities=np.full(len(plan), 0.2 * row), searched_mass=mass)
+                for row, (plan, mass) in enumerate(zip(plans, masses, strict=True), 1)
             ]
 
     found = evaluate_planner(Unsure(plans), windows)[0]
@@ -333,9 +305,8 @@ def test_probabilities_are_calibrated_against_success(world):
 
 
 def test_answering_only_when_sure_is_kept_in_a_file_of_its_own(run):
-    likely = run.with_search(
-        search_settings(run.trained_search, objective="fitted", tasks=3, prior_weight=0.5)
-    )
+    settings = {"objective": "fitted", "tasks": 3, "prior_weight": 0.5}
+    likely = run.with_search(search_settings(run.trained_search, **settings))
     value, path = evaluate_run(likely, sample=8, min_probability=0.25)
     assert path.name.endswith("-min-probability-0.25.json")
     assert RunEvaluation.read(path) == value
