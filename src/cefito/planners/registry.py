@@ -1,45 +1,67 @@
-"""All methods by their names. To add a method, add its declaration to the list here."""
+"""All methods by their names; to add a method, add its name and folder here."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+
 from cefito.errors import ConfigError
-from cefito.planners.cefito.method import CEFITO
-from cefito.planners.crf.method import CHAIN
-from cefito.planners.kepp.method import KEPP
-from cefito.planners.language_model.method import LANGUAGE_MODELS
 from cefito.planners.method import Method
-from cefito.planners.mtid.method import MTID
-from cefito.planners.p3iv.method import P3IV
-from cefito.planners.pdpp.method import PDPP
-from cefito.planners.pkg.method import PKG, PKG_BEAM
-from cefito.planners.planllm.method import PLANLLM, PLANLLM_LEAKY
-from cefito.planners.schema.method import SCHEMA
-from cefito.planners.simple.method import FREQUENT, NEAREST
-from cefito.planners.viterbi.method import VITERBI
 
 __all__ = ["METHODS", "find_method", "methods_with"]
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        CEFITO,
-        CHAIN,
-        VITERBI,
-        PDPP,
-        MTID,
-        KEPP,
-        SCHEMA,
-        PLANLLM,
-        PLANLLM_LEAKY,
-        P3IV,
-        PKG,
-        PKG_BEAM,
-        *LANGUAGE_MODELS,
-        NEAREST,
-        FREQUENT,
-    )
+_FOLDERS = {
+    "cefito": "cefito",
+    "chain": "crf",
+    "viterbi": "viterbi",
+    "pdpp": "pdpp",
+    "mtid": "mtid",
+    "kepp": "kepp",
+    "schema": "schema",
+    "planllm": "planllm",
+    "planllm-leaky": "planllm",
+    "p3iv": "p3iv",
+    "pkg": "pkg",
+    "pkg-beam": "pkg",
+    "llm-ends": "language_model",
+    "llm-ranked": "language_model",
+    "nearest": "simple",
+    "frequent": "simple",
 }
-"""All methods by their names, in the order of tables."""
+"""Names in the order of tables, and the folder whose module `method` declares each."""
+
+
+class _Registry(MutableMapping[str, Method]):
+    """Methods by name; the code of a method is imported when it is first used."""
+
+    def __init__(self, folders: dict[str, str]) -> None:
+        self._entries: dict[str, str | Method] = dict(folders)
+
+    def __getitem__(self, name: str) -> Method:
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            declared = vars(import_module(f"cefito.planners.{entry}.method")).values()
+            entry = next(x for x in declared if isinstance(x, Method) and x.name == name)
+            self._entries[name] = entry
+        return entry
+
+    def __setitem__(self, name: str, method: Method) -> None:
+        self._entries[name] = method
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+METHODS = _Registry(_FOLDERS)
 
 
 def find_method(name: str) -> Method:

@@ -6,7 +6,7 @@ from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlan
 from cefito.planners.language_model.settings import LlmSettings
 from cefito.planners.method import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
 
-__all__ = ["LANGUAGE_MODELS"]
+__all__ = ["LLM_ENDS", "LLM_RANKED"]
 
 _PARTS: dict[str, tuple[str, str, int]] = {  # further parts of prompts: title, setting, value
     "pkg": (" + PKG", "llm.graph", True),
@@ -31,34 +31,33 @@ _ENDS, _RANKED = ("llm-ends", "LLM, recognised ends"), ("llm-ranked", "LLM, rank
 _TRUE = ("llm-ends", "LLM, true ends (oracle)")
 _oracle = partial(_variant, name="llm-oracle-ends", true_ends=True)
 
-LANGUAGE_MODELS = (
-    Method(
-        name="llm-ends",
-        planner=LlmEndsPlanner,
-        settings=LlmSettings,
-        title="language model, recognised ends",
-        line="fills in the steps between a recognised first and last action",
-        needs=(GRAPH, CLASSIFIER, SERVER),
-        variants=(
-            _variant(*_ENDS),
-            _variant(*_ENDS, "pkg"),
-            _variant(*_ENDS, "examples"),
-            _oracle(*_TRUE),
-            _oracle(*_TRUE, "pkg"),
-        ),
+LLM_ENDS = Method(
+    name="llm-ends",
+    planner=LlmEndsPlanner,
+    settings=LlmSettings,
+    title="language model, recognised ends",
+    line="fills in the steps between a recognised first and last action",
+    needs=(GRAPH, CLASSIFIER, SERVER),
+    variants=(
+        _variant(*_ENDS),
+        _variant(*_ENDS, "pkg"),
+        _variant(*_ENDS, "examples"),
+        _oracle(*_TRUE),
+        _oracle(*_TRUE, "pkg"),
     ),
-    Method(
-        name="llm-ranked",
-        planner=LlmRankedPlanner,
-        settings=LlmSettings,
-        title="language model, ranked ends",
-        line="chooses all steps, given candidates of task and ends with their probabilities",
-        needs=(GRAPH, CLASSIFIER, SERVER),
-        variants=(
-            _variant(*_RANKED),
-            _variant(*_RANKED, "pkg"),
-            _variant(*_RANKED, "examples"),
-            _variant(*_RANKED, "pkg", "examples"),
-        ),
+)
+
+LLM_RANKED = Method(
+    name="llm-ranked",
+    planner=LlmRankedPlanner,
+    settings=LlmSettings,
+    title="language model, ranked ends",
+    line="chooses all steps, given candidates of task and ends with their probabilities",
+    needs=(GRAPH, CLASSIFIER, SERVER),
+    variants=(
+        _variant(*_RANKED),
+        _variant(*_RANKED, "pkg"),
+        _variant(*_RANKED, "examples"),
+        _variant(*_RANKED, "pkg", "examples"),
     ),
 )
