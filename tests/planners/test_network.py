@@ -44,12 +44,10 @@ def test_sizes_are_read_from_the_metadata(planner, windows, tmp_path):
         np.testing.assert_array_equal(ours.energies, theirs.energies)
 
 
-@pytest.mark.parametrize("content", [None, b"garbage", "another network's"])
-def test_files_that_cannot_be_loaded_name_themselves(planner, tmp_path, content):
+@pytest.mark.parametrize("content", [None, b"garbage"])
+def test_files_that_cannot_be_loaded_name_themselves(tmp_path, content):
     path = tmp_path / "toy_network.safetensors"
-    if isinstance(content, str):
-        write_tensors(path, planner.network.state_dict())
-    elif content is not None:
+    if content is not None:
         path.write_bytes(content)
     with pytest.raises(RunError, match=r"toy_network\.safetensors.*Train the run again"):
         ToyNetworkPlanner.load(tmp_path, settings=SETTINGS)
