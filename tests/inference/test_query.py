@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.inference.observer import Recipe
+from cefito.inference.observer import ObservationRecipe
 from cefito.inference.query import query_from_files, query_from_video
 from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
@@ -123,7 +123,7 @@ def with_features(run, **made_with):
 )
 def test_the_encoder_must_be_known(made_with, encoder, message, setting, run):
     with pytest.raises(ConfigError, match=message) as caught:
-        Recipe.of(with_features(run, **made_with)).open(encoder)
+        ObservationRecipe.of(with_features(run, **made_with)).open(encoder)
     assert caught.value.setting == setting
 
 
@@ -151,12 +151,12 @@ def pictures(monkeypatch, tmp_path):
 
 def test_the_query_of_two_pictures(run, pictures, caplog):
     made = with_features(run, model="constant/constant", layer="only", weights="none")
-    query = Recipe.of(made).open().of_pictures(*pictures)
+    query = ObservationRecipe.of(made).open().of_pictures(*pictures)
     assert query.initial.tolist() == [[0.0] * 4]
     assert query.goal.tolist() == [[1.0] * 4]
     assert query.tasks is None
     assert not caplog.messages
-    again = Recipe.of(run).open("constant").of_pictures(*pictures)
+    again = ObservationRecipe.of(run).open("constant").of_pictures(*pictures)
     np.testing.assert_array_equal(again.goal, query.goal)
     assert caplog.messages == [
         "the run does not say what its features were made with; plans make sense only if it was "
@@ -164,5 +164,5 @@ def test_the_query_of_two_pictures(run, pictures, caplog):
     ]
     other = with_features(run, model="constant/constant", layer="only", weights="others")
     with pytest.raises(ConfigError, match="the run was trained on features of") as wrong:
-        Recipe.of(other).open().of_pictures(*pictures)
+        ObservationRecipe.of(other).open().of_pictures(*pictures)
     assert wrong.value.setting == "encoder"

@@ -8,13 +8,13 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Job, Scheduler
+from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 
 LONG = 20.0  # seconds that nothing here should take
 
 
 def job(work, *, kind="a", expensive=False, seconds=LONG):
-    return Job(work=work, kind=kind, expensive=expensive, deadline=time.monotonic() + seconds)
+    return SearchJob(work=work, kind=kind, expensive=expensive, deadline=time.monotonic() + seconds)
 
 
 class Works:

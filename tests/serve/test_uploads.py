@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fastapi import UploadFile
 
-from cefito.inference.observer import Recipe
+from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import UploadForm
@@ -136,7 +136,7 @@ def picture(seed, size=(40, 32)):
 
 @pytest.fixture
 def decoder(model):
-    recipe = Recipe(place="RUN", made_with={}, seconds=1, size=8)
+    recipe = ObservationRecipe(place="RUN", made_with={}, seconds=1, size=8)
     return Decoder({TEA: recipe}, encoder=str(model), weights=None, pixels=10_000)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cefito.batch.planning import PIECE, PlannedRows, plan_rows
 from cefito.batch.query_rows import QuerySettings
-from cefito.batch.sources import Row, Source, file_state
+from cefito.batch.sources import QuerySource, Row, file_state
 from cefito.errors import DataError
 from cefito.files import write_bytes
 from cefito.runs.run import Run, open_run
@@ -84,7 +84,7 @@ class Shards:
 class ShardRows(Sequence[tuple[int, list[Row]]]):
     """Numbers and rows of some shards (ascending), read from a source during the iteration."""
 
-    def __init__(self, source: Source, size: int, numbers: Sequence[int]) -> None:
+    def __init__(self, source: QuerySource, size: int, numbers: Sequence[int]) -> None:
         self.source, self.size, self.numbers = source, size, numbers
         self._rows, self._next = source.rows(), 0  # number of the next row
 

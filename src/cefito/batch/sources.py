@@ -29,7 +29,7 @@ from cefito.inference.plan_tables import import_pyarrow
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 
-__all__ = ["EXPECTED", "Row", "Source", "file_state", "open_source", "open_table"]
+__all__ = ["EXPECTED", "QuerySource", "Row", "file_state", "open_source", "open_table"]
 
 EXPECTED = "Each line needs features, start and end, or initial and goal; an id is optional."
 _COLUMNS = ("id", "features", "start", "end", "initial", "goal", "task", "constraints")
@@ -69,7 +69,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Source:
+class QuerySource:
     """Rows to be planned."""
 
     folder: Path  # of the files that rows name
@@ -78,7 +78,7 @@ class Source:
     rows: Callable[[], Iterator[Row]]  # reads from the beginning; `DataError` if the file changed
 
 
-def open_source(run: Run, path: Path, *, split: str | None = None) -> Source:
+def open_source(run: Run, path: Path, *, split: str | None = None) -> QuerySource:
     """Open a prepared data set, a folder of features or a table, see `open_table`.
 
     Every window of a split (by default test) is a query, or every file of the folder, one row a
@@ -98,7 +98,7 @@ def open_source(run: Run, path: Path, *, split: str | None = None) -> Source:
     return source
 
 
-def open_table(path: Path) -> Source:
+def open_table(path: Path) -> QuerySource:
     """Open a table of queries: JSONL, CSV with a header, or Parquet (needs pyarrow)."""
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix not in readers:
@@ -121,7 +121,7 @@ def open_table(path: Path) -> Source:
             yield row
         check_unchanged()
 
-    return Source(path.parent, count, {"kind": "table", "sha256": sha256(path)}, rows)
+    return QuerySource(path.parent, count, {"kind": "table", "sha256": sha256(path)}, rows)
 
 
 def file_state(path: Path) -> tuple[int, ...]:
@@ -233,7 +233,7 @@ def _reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
         raise DataError(f"{path}: cannot be read ({reason}). Make it again.") from problem
 
 
-def _open_split(run: Run, path: Path, split: str) -> Source:
+def _open_split(run: Run, path: Path, split: str) -> QuerySource:
     """Open a split of a prepared data set; each of its windows is a query."""
     if split not in SPLITS:
         raise ConfigError(
@@ -263,10 +263,10 @@ def _open_split(run: Run, path: Path, split: str) -> Source:
                     value = {"id": name, "initial": initial, "goal": goal}
                     yield Row(number, f"{path}, {name}", value)
 
-    return Source(path, count, identity, rows)
+    return QuerySource(path, count, identity, rows)
 
 
-def _open_folder(path: Path) -> Source:
+def _open_folder(path: Path) -> QuerySource:
     """Open a folder of features; each file is a query."""
     with _reading(path):
         names = sorted(
@@ -291,4 +291,4 @@ def _open_folder(path: Path) -> Source:
             yield Row(number, place, value, problem)
 
     # shards note the state of each file that they read
-    return Source(path, len(names), {"kind": "features", "names": value_digest(names)}, rows)
+    return QuerySource(path, len(names), {"kind": "features", "names": value_digest(names)}, rows)

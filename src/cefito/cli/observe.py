@@ -97,7 +97,7 @@ def _from_media(
     run: Run, video: str | None, options: ObserveOptions, device: torch.device
 ) -> Queries:
     """Return the query of a video file or of two pictures."""
-    from cefito.inference.observer import Recipe
+    from cefito.inference.observer import ObservationRecipe
 
     if options.seconds is not None or options.precision is not None:
         raise ConfigError("--seconds and --precision are for --features. Leave them out.")
@@ -105,7 +105,9 @@ def _from_media(
     before, after = options.initial_image, options.goal_image
 
     def observer() -> Observer:
-        return Recipe.of(run).open(options.encoder, weights=options.weights, device=device)
+        return ObservationRecipe.of(run).open(
+            options.encoder, weights=options.weights, device=device
+        )
 
     if video is not None and start is not None and end is not None and before is after is None:
         return observer().of_video(video, start, end, progress=passing_progress)

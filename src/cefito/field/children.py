@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.field.attention import attend, mask_for
-from cefito.field.predictor import EPSILON, Block, Predictor, normalise
+from cefito.field.predictor import EPSILON, Predictor, TransformerBlock, normalise
 
 __all__ = ["Children", "Levels", "Prefixes"]
 
@@ -67,7 +67,7 @@ class Children:
 
     def __init__(self, predictor: Predictor, *, dtype: torch.dtype = torch.float32) -> None:
         self._coarse = dtype != torch.float32
-        self.blocks: list[Block] = list(predictor.blocks)  # type: ignore[arg-type]
+        self.blocks: list[TransformerBlock] = list(predictor.blocks)  # type: ignore[arg-type]
         if self._coarse:
             self.blocks = [deepcopy(block).to(dtype) for block in self.blocks]
         self._width, heads = predictor.config.width, predictor.config.heads
@@ -76,7 +76,7 @@ class Children:
         # block, which are the same for all queries and prefixes.
         actions = predictor.action_tokens() + place[1::2, None]  # [T, K, D]
         masks = predictor.state_mask_token + place[2::2]  # [T, D]
-        first: Block = predictor.blocks[0]  # type: ignore[assignment]
+        first: TransformerBlock = predictor.blocks[0]  # type: ignore[assignment]
         self._action_qkv = first.attn.qkv(normalise(actions)).to(dtype)
         self._mask_qkv = first.attn.qkv(normalise(masks)).to(dtype)
         self._actions, self._masks = actions.to(dtype), masks.to(dtype)
@@ -180,7 +180,7 @@ class Children:
         """Apply parameter-free layer norm in the precision of the tokens (sums in float32)."""
         return F.layer_norm(x, x.shape[-1:], eps=EPSILON) if self._coarse else normalise(x)
 
-    def mlp(self, block: Block, x: Tensor) -> Tensor:
+    def mlp(self, block: TransformerBlock, x: Tensor) -> Tensor:
         """Apply a block's norm and MLP.
 
         Lower precision uses the exact GELU: it differs from the tanh form by at most 5e-4, less
@@ -200,7 +200,7 @@ class Children:
             torch.stack([self._action_qkv[depth, actions], state_qkv], dim=1),
         )
 
-    def _projected(self, block: Block, x: Tensor, *, goal_only: bool) -> Tokens:
+    def _projected(self, block: TransformerBlock, x: Tensor, *, goal_only: bool) -> Tokens:
         """Return queries, keys and values of pairs […, 2, D]; `goal_only` skips action queries."""
         normed, width = self.normalised(x), self._width
         weight, bias = block.attn.qkv.weight, block.attn.qkv.bias
@@ -212,7 +212,7 @@ class Children:
         return query, key, value
 
     def _attend_each(
-        self, block: Block, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
+        self, block: TransformerBlock, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     ) -> Tensor:
         """Compute attention of tokens [m, t, D] to their own keys and values [m, L, D]."""
         dtype, split = query.dtype, block.attn.split

@@ -18,7 +18,7 @@ from cefito.errors import ConfigError
 from cefito.field.attention import as_computed, attend, prepared_mask
 from cefito.field.settings import FieldConfig
 
-__all__ = ["Block", "Predictor", "normalise", "positions"]
+__all__ = ["Predictor", "TransformerBlock", "normalise", "positions"]
 
 EPSILON = 1e-6  # of the norms between and behind the blocks
 
@@ -63,7 +63,7 @@ class Mlp(nn.Module):
         return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """A pre-norm transformer block with parameter-free norms."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
@@ -162,7 +162,8 @@ class Predictor(nn.Module):
         self.state_mask_token = nn.Parameter(torch.empty(width))
         self.action_mask_token = nn.Parameter(torch.empty(width))
         self.blocks = nn.ModuleList(
-            Block(width, config.heads, round(config.mlp_ratio * width)) for _ in range(config.depth)
+            TransformerBlock(width, config.heads, round(config.mlp_ratio * width))
+            for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(width, eps=EPSILON)
         self.state_head = nn.Linear(width, observation_dim)

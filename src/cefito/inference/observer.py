@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cefito.encoders.video import VideoEncoder
     from cefito.runs.run import Run
 
-__all__ = ["Observer", "Recipe"]
+__all__ = ["ObservationRecipe", "Observer"]
 
 # settings with which an encoder of each kind is opened again
 _S3D_SETTINGS = ("frames", "rate", "size")
@@ -26,7 +26,7 @@ _PICTURE_SETTINGS = ("layer",)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ObservationRecipe:
     """How the observations of a run are made of videos; can be sent to another process."""
 
     place: str  # the run, for messages
@@ -35,7 +35,7 @@ class Recipe:
     size: int  # E, numbers in an observation
 
     @classmethod
-    def of(cls, run: Run) -> Recipe:
+    def of(cls, run: Run) -> ObservationRecipe:
         """Return the recipe of a run."""
         observed = run.info.dataset.observed or {}
         return cls(
@@ -91,7 +91,7 @@ class Recipe:
 class Observer:
     """Makes queries of pictures and videos: a recipe with its encoder opened."""
 
-    recipe: Recipe
+    recipe: ObservationRecipe
     name: str
     encoder: VideoEncoder
 

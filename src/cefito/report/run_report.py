@@ -24,7 +24,7 @@ from cefito.report.frames import find_video_files, with_frames
 from cefito.report.schema import CHOSEN_ON, RunReport, command
 from cefito.runs.matching import DatasetName, match_dataset
 from cefito.runs.run import Run
-from cefito.runs.settings_export import Difference, compare_settings
+from cefito.runs.settings_export import SettingDifference, compare_settings
 from cefito.settings import flattened
 
 __all__ = ["GALLERY", "report_run"]
@@ -201,7 +201,7 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
     return facts
 
 
-def _changes(run: Run) -> list[Difference] | None:
+def _changes(run: Run) -> list[SettingDifference] | None:
     """Settings that differ from the preset; None if it is not available."""
     try:
         return compare_settings(run.folder, run.info.preset)
@@ -209,7 +209,7 @@ def _changes(run: Run) -> list[Difference] | None:
         return None
 
 
-def _training_command(run: Run, changes: list[Difference] | None) -> list[str]:
+def _training_command(run: Run, changes: list[SettingDifference] | None) -> list[str]:
     """The command that trains it again; none if a single command cannot."""
     info = run.info
     if info.imported or info.started_from or info.seed is None or changes is None:

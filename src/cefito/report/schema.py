@@ -10,7 +10,7 @@ from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.records import ABSENT, Calibration, FileRecord, RunEvaluation
 from cefito.report.mistakes import Kind
 from cefito.runs.matching import DatasetName
-from cefito.runs.settings_export import Difference
+from cefito.runs.settings_export import SettingDifference
 from cefito.study.rendering import Table
 
 __all__ = [
@@ -119,7 +119,7 @@ class RunReport(_Report):
     by_seen: list[Group] | None  # success against whether the sequence occurs in training
     energies: bool  # whether plans have energies
     energy_gap: EnergyGap | None
-    changes: list[Difference]  # to the preset
+    changes: list[SettingDifference]  # to the preset
     gallery_of: int  # number of windows that the gallery is a sample of
     gallery: list[GalleryQuery]
 

@@ -16,13 +16,13 @@ from cefito.planners.settings import check_sections, load_config, method_setting
 from cefito.runs.info import RUN_FILE, RunInfo
 from cefito.settings import flattened, variant_applies
 
-__all__ = ["Difference", "compare_settings", "settings_text", "settings_values"]
+__all__ = ["SettingDifference", "compare_settings", "settings_text", "settings_values"]
 
 _COLUMN = 33  # where comments begin, as in the shipped presets
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingDifference:
     """A setting that differs between two sets of settings."""
 
     setting: str  # its dotted key
@@ -81,7 +81,7 @@ def settings_text(
 
 def compare_settings(
     run: Path, other: str, *, overrides: Mapping[str, Any] | None = None
-) -> list[Difference]:
+) -> list[SettingDifference]:
     """Compare the settings of a run with another run, or with a preset for its data set."""
     info = RunInfo.read(run)
     check_sections(overrides or {}, [info.method])
@@ -99,7 +99,7 @@ def compare_settings(
         ).sections
     left, right = flattened(ours), flattened(theirs)
     return [
-        Difference(setting=key, ours=left.get(key), theirs=right.get(key))
+        SettingDifference(setting=key, ours=left.get(key), theirs=right.get(key))
         for key in dict.fromkeys([*left, *right])
         if left.get(key) != right.get(key)
     ]

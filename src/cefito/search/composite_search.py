@@ -31,7 +31,7 @@ RESCUED = 64
 """Leaves evaluated in full if a walk is stopped before any leaf is complete."""
 
 
-class Block(Protocol):
+class EnergyBlock(Protocol):
     """A subset of the enumeration, small enough to keep a number for each of its leaves."""
 
     @property
@@ -74,7 +74,7 @@ class CompositeWalk:
             self._add_up(block)
         self.leaves.finish()
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[EnergyBlock]:
         if self.spaces[0].free:
             size, horizon = self.spaces[0].size, self.spaces[0].horizon
             whole = [np.arange(size)] * horizon
@@ -91,7 +91,7 @@ class CompositeWalk:
                 waiting.append((query, sequences))
         yield _Listed(waiting, self.energies)
 
-    def _add_up(self, block: Block) -> None:
+    def _add_up(self, block: EnergyBlock) -> None:
         """Sum w_m E_m over the components m for each leaf of a block."""
         import torch
 
@@ -115,7 +115,7 @@ class CompositeWalk:
                     self._rescue(block, sums)
                     return
 
-    def _rescue(self, block: Block, sums: Tensor) -> None:
+    def _rescue(self, block: EnergyBlock, sums: Tensor) -> None:
         """For queries without a complete leaf, evaluate the leaves of lowest partial sum."""
         for query, first, behind in block.spans():
             if self.leaves.count[query]:

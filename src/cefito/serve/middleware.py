@@ -21,7 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cefito.serve.problems import MEDIA_TYPE, ProblemError
-from cefito.serve.scheduler import Job, Scheduler
+from cefito.serve.scheduler import Scheduler, SearchJob
 from cefito.serve.settings import ServiceSettings
 
 __all__ = [
@@ -91,7 +91,9 @@ class Metrics:
         self._requests.labels(route, method, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def searched(self, run: str, horizon: int, outcome: str, job: Job, tokens: int = 0) -> None:
+    def searched(
+        self, run: str, horizon: int, outcome: str, job: SearchJob, tokens: int = 0
+    ) -> None:
         """Count a search."""
         self._searches.labels(run, str(horizon), outcome).inc()
         if tokens:

@@ -16,7 +16,7 @@ from cefito.data.names import find_task
 from cefito.data.prepared import open_dataset
 from cefito.data.text import nfc
 from cefito.errors import CefitoError, ConfigError, RunError
-from cefito.inference.observer import Recipe
+from cefito.inference.observer import ObservationRecipe
 from cefito.runs.folders import horizons_in
 from cefito.runs.info import versions
 from cefito.runs.matching import DatasetMatch, match_dataset
@@ -240,7 +240,7 @@ def _with_encoder(
     result, reasons = [], []
     for one in served:
         try:
-            observer = Recipe.of(one.run).open(
+            observer = ObservationRecipe.of(one.run).open(
                 None if encoder == "own" else encoder, weights=weights
             )
             one = replace(one, pictures=observer.sees_pictures, video=True)

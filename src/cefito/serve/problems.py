@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from cefito.errors import CefitoError
 
-__all__ = ["MEDIA_TYPE", "Problem", "ProblemError", "possible_problems", "to_problem"]
+__all__ = ["MEDIA_TYPE", "ProblemDetails", "ProblemError", "possible_problems", "to_problem"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -57,7 +57,7 @@ _BY_STATUS = {
 _ALTERNATIVES = ("str", "int", "list[float]", "constrained-str", "constrained-int")
 
 
-class Problem(BaseModel):
+class ProblemDetails(BaseModel):
     """An error (RFC 9457); further members are numbers that belong to its type."""
 
     model_config = ConfigDict(extra="allow")
@@ -106,12 +106,12 @@ class ProblemError(HTTPException):
 
 def possible_problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
     """Problems that a route may answer with, for the OpenAPI document."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
     titles: dict[int, list[str]] = {}
     for status, title in (_KINDS[kind] for kind in ("token", "host", *kinds)):
         titles.setdefault(status, []).append(title)
     return {
-        status: {"description": ". ".join(said) + ".", "model": Problem, "content": content}
+        status: {"description": ". ".join(said) + ".", "model": ProblemDetails, "content": content}
         for status, said in titles.items()
     }
 

@@ -24,7 +24,7 @@ from cefito.search.constraints import Constraints
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
-from cefito.serve.scheduler import Job
+from cefito.serve.scheduler import SearchJob
 from cefito.serve.schemas import (
     ConstraintsRequest,
     EffortOut,
@@ -190,7 +190,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def solve(jobs: Sequence[Job], stop: Callable[[], bool]) -> list[Answer]:
+def solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> list[Answer]:
     """Plan queries of one kind as one batch."""
     batch: list[PreparedRequest] = [job.work for job in jobs]
     first, query = batch[0], Queries.concatenate([one.query for one in batch])
@@ -214,7 +214,7 @@ def solve(jobs: Sequence[Job], stop: Callable[[], bool]) -> list[Answer]:
     ]
 
 
-def to_response(job: Job, answer: Answer, began: float) -> PlanAnswer:
+def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
     """The answer in JSON to a request that arrived at `began`, by `time.monotonic`."""
     prepared: PreparedRequest = job.work
     run, operations = prepared.run, prepared.operations

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-__all__ = ["BusyError", "ClosedError", "ExpiredError", "Job", "Scheduler"]
+__all__ = ["BusyError", "ClosedError", "ExpiredError", "Scheduler", "SearchJob"]
 
 _FIRST_GUESS = 0.05  # seconds of a search, before any was measured
 _WEIGHT = 0.1  # of the latest search in the running mean
@@ -38,7 +38,7 @@ class ExpiredError(Exception):
 
 
 @dataclass(eq=False)
-class Job:
+class SearchJob:
     """A search to be run."""
 
     work: Any  # the query; opaque to the scheduler
@@ -62,7 +62,7 @@ class Job:
                 self.future.set_result(result)
 
 
-Solve = Callable[[Sequence[Job], Callable[[], bool]], Sequence[Any]]
+Solve = Callable[[Sequence[SearchJob], Callable[[], bool]], Sequence[Any]]
 
 
 class Scheduler:
@@ -79,8 +79,8 @@ class Scheduler:
     ) -> None:
         self._solve, self._prepare = solve, prepare
         self._workers, self._queue, self._together = workers, queue, together
-        self._waiting: deque[Job] = deque()
-        self._running: list[Sequence[Job]] = []
+        self._waiting: deque[SearchJob] = deque()
+        self._running: list[Sequence[SearchJob]] = []
         self._expensive = 0  # expensive jobs that run
         self.open = False  # whether it accepts jobs
         self._changed = threading.Condition()
@@ -105,7 +105,7 @@ class Scheduler:
             self._threads.append(thread)
             thread.start()
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: Sequence[SearchJob]) -> None:
         """Put jobs into the queue: all of them or none (BusyError, ClosedError)."""
         with self._changed:
             if not self.open:
@@ -147,7 +147,7 @@ class Scheduler:
                     self._seconds += _WEIGHT * (each - self._seconds)
                     self._changed.notify_all()
 
-    def _next(self) -> list[Job]:
+    def _next(self) -> list[SearchJob]:
         """Wait for the next batch of a thread; empty after closing."""
         with self._changed:
             while self.open:
@@ -158,7 +158,7 @@ class Scheduler:
                 self._changed.wait()
         return []
 
-    def _take(self) -> list[Job]:
+    def _take(self) -> list[SearchJob]:
         """Take the first job that may run, with its batch, out of the queue."""
         room = self._expensive < max(1, self._workers - 1)
         first = next((job for job in self._waiting if room or not job.expensive), None)
@@ -172,7 +172,7 @@ class Scheduler:
         self._waiting = deque(job for job in self._waiting if id(job) not in taken)
         return jobs
 
-    def _run(self, jobs: Sequence[Job]) -> None:
+    def _run(self, jobs: Sequence[SearchJob]) -> None:
         if not jobs:
             return
         try:
@@ -188,7 +188,7 @@ class Scheduler:
                 self._run([job])
 
 
-def _is_due(job: Job) -> bool:
+def _is_due(job: SearchJob) -> bool:
     """Whether a job should begin; otherwise its future is finished here."""
     if job.abandoned:
         job.future.cancel()

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from cefito.search.registry import SEARCHES
-from cefito.serve.problems import Problem
+from cefito.serve.problems import ProblemDetails
 
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
@@ -43,20 +43,20 @@ Seconds = Annotated[
 ]
 
 
-class Request(BaseModel):
+class RequestBody(BaseModel):
     """Base of requests: values are not converted, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class ObservationsRequest(Request):
+class ObservationsRequest(RequestBody):
     """Two observations, made like the observations of the run's data set."""
 
     initial: Observation
     goal: Observation
 
 
-class VideoRequest(Request):
+class VideoRequest(RequestBody):
     """A window of an annotated video of a data set that the service has opened."""
 
     id: Text
@@ -65,7 +65,7 @@ class VideoRequest(Request):
     dataset: Text | None = Field(None, description="Name of the data set, if several are open.")
 
 
-class ConstraintsRequest(Request):
+class ConstraintsRequest(RequestBody):
     """Constraints that every plan satisfies; actions by id or name."""
 
     pin: dict[Step, Name] = Field(
@@ -84,7 +84,7 @@ class ConstraintsRequest(Request):
     no_repeats: StrictBool = Field(False, description="No action may occur twice.")
 
 
-class UploadRequest(Request):
+class UploadRequest(RequestBody):
     """A query without its observations."""
 
     run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
@@ -153,7 +153,7 @@ class PlanRequest(UploadRequest):
         return self
 
 
-class BatchRequest(Request):
+class BatchRequest(RequestBody):
     """Several queries; a bad one leaves the others as they are."""
 
     queries: Annotated[
@@ -165,20 +165,20 @@ class BatchRequest(Request):
     ]
 
 
-class Answer(BaseModel):
+class ResponseBody(BaseModel):
     """Base of answers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
 
 
-class Named(Answer):
+class Named(ResponseBody):
     """A task or an action."""
 
     id: int
     name: str
 
 
-class TaskOut(Answer):
+class TaskOut(ResponseBody):
     """The task of the best plan; null if the method knows no tasks."""
 
     id: int | None
@@ -187,7 +187,7 @@ class TaskOut(Answer):
     probability: float | None = Field(description="Null if the task was given or has none.")
 
 
-class PlanOut(Answer):
+class PlanOut(ResponseBody):
     """One plan."""
 
     actions: list[Named]
@@ -199,7 +199,7 @@ class PlanOut(Answer):
     task: Named | None = Field(description="The task of the plan.")
 
 
-class EffortOut(Answer):
+class EffortOut(ResponseBody):
     """Cost of the search."""
 
     search: str | None
@@ -211,7 +211,7 @@ class EffortOut(Answer):
     interrupted: bool = Field(description="Whether the deadline stopped it.")
 
 
-class PlanAnswer(Answer):
+class PlanAnswer(ResponseBody):
     """The plans of one query."""
 
     request_id: str
@@ -231,11 +231,11 @@ class PlanAnswer(Answer):
     dataset: str | None = Field(description="Data set of a query by video, if not the run's own.")
 
 
-class BatchAnswer(Answer):
+class BatchAnswer(ResponseBody):
     """An answer, or a problem in its place, for each query in its order."""
 
     request_id: str
-    answers: list[PlanAnswer | Problem]
+    answers: list[PlanAnswer | ProblemDetails]
     milliseconds: float
 
 
@@ -245,7 +245,7 @@ class ModelTaskOut(Named):
     actions: list[int]
 
 
-class RunOut(Answer):
+class RunOut(ResponseBody):
     """A run that the service has opened."""
 
     name: str
@@ -268,7 +268,7 @@ class RunOut(Answer):
     actions: list[Named]
 
 
-class LimitsOut(Answer):
+class LimitsOut(ResponseBody):
     """Limits of the service."""
 
     top_k: int
@@ -282,7 +282,7 @@ class LimitsOut(Answer):
     queue: int
 
 
-class ModelAnswer(Answer):
+class ModelAnswer(ResponseBody):
     """Runs, limits and versions of the service."""
 
     runs: list[RunOut]
@@ -291,7 +291,7 @@ class ModelAnswer(Answer):
     versions: dict[str, str] = Field(description="Versions of the packages of the service.")
 
 
-class StepOut(Answer):
+class StepOut(ResponseBody):
     """A step of a video; its id is the run's, or null if the run does not know the action."""
 
     id: int | None
@@ -300,7 +300,7 @@ class StepOut(Answer):
     end: float = Field(description="Second at which it ends.")
 
 
-class VideoOut(Answer):
+class VideoOut(ResponseBody):
     """An annotated video."""
 
     id: str
@@ -311,7 +311,7 @@ class VideoOut(Answer):
     first_steps: list[int] = Field(description="First steps of the windows of the run's horizon.")
 
 
-class VideosAnswer(Answer):
+class VideosAnswer(ResponseBody):
     """Videos of the opened data sets with tasks that the run knows."""
 
     run: str
@@ -320,7 +320,7 @@ class VideosAnswer(Answer):
     videos: list[VideoOut]
 
 
-class Health(Answer):
+class Health(ResponseBody):
     """State of the service."""
 
     status: Literal["ok", "ready"]

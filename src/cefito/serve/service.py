@@ -19,13 +19,13 @@ from starlette.requests import Request
 
 from cefito.errors import CefitoError
 from cefito.inference.answer import Answer
-from cefito.inference.observer import Recipe
+from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
 from cefito.serve.middleware import Metrics, closing
 from cefito.serve.models import Models
-from cefito.serve.problems import Problem, ProblemError, to_problem
+from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
 from cefito.serve.requests import PreparedRequest, prepare, solve, to_response
-from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Job, Scheduler
+from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, kept
@@ -50,7 +50,7 @@ class Service:
             prepare=lambda: torch.set_num_threads(limits.threads),
         )
         metrics.watch(self.scheduler)
-        recipes = {one.title: Recipe.of(one.run) for one in models.runs if one.video}
+        recipes = {one.title: ObservationRecipe.of(one.run) for one in models.runs if one.video}
         self.encoding: EncodingProcess | None = None
         if recipes:
             decoder = Decoder(
@@ -108,7 +108,9 @@ class Service:
         # Encoding has a time limit of its own; the deadline is for the search.
         return await self._search(request, body, observed, time.monotonic())
 
-    async def batch(self, request: Request, queries: Sequence[Any]) -> list[PlanAnswer | Problem]:
+    async def batch(
+        self, request: Request, queries: Sequence[Any]
+    ) -> list[PlanAnswer | ProblemDetails]:
         """An answer or a problem for each query."""
         if len(queries) > (most := self.limits.queries):
             detail = f"{len(queries)} queries: a batch holds at most {most}. Send several."
@@ -116,9 +118,9 @@ class Service:
         read = await anyio.to_thread.run_sync(
             lambda: [self._read(request, value) for value in queries], limiter=self._preparing
         )
-        jobs = [one for one in read if isinstance(one, Job)]
+        jobs = [one for one in read if isinstance(one, SearchJob)]
         self._submit(jobs)
-        found: list[PlanAnswer | Problem] = []
+        found: list[PlanAnswer | ProblemDetails] = []
         try:
             for one in read:
                 try:
@@ -127,7 +129,7 @@ class Service:
                     found.append(await self._answer(request, one))
                 except (ProblemError, CefitoError) as error:
                     document = to_problem(error, self.models.names).document()
-                    found.append(Problem.model_validate(document))
+                    found.append(ProblemDetails.model_validate(document))
         finally:
             for job in jobs:
                 job.abandoned = True
@@ -143,7 +145,7 @@ class Service:
             )
         return self.encoding
 
-    def _read(self, request: Request, value: Any) -> Job | ProblemError:
+    def _read(self, request: Request, value: Any) -> SearchJob | ProblemError:
         """The job of one query of a batch."""
         try:
             body = PlanRequest.model_validate(value)
@@ -152,10 +154,10 @@ class Service:
             return to_problem(error, self.models.names)
         return self._job(prepared, request.state.began)
 
-    def _job(self, prepared: PreparedRequest, began: float) -> Job:
+    def _job(self, prepared: PreparedRequest, began: float) -> SearchJob:
         limits, operations = self.limits, prepared.operations
         seconds = prepared.request.deadline_seconds
-        return Job(
+        return SearchJob(
             work=prepared,
             kind=prepared.kind,
             expensive=operations is not None and operations > limits.cheap_gflop * 1e9,
@@ -171,7 +173,7 @@ class Service:
         self._submit([job])
         return await self._answer(request, job)
 
-    def _submit(self, jobs: Sequence[Job]) -> None:
+    def _submit(self, jobs: Sequence[SearchJob]) -> None:
         try:
             self.scheduler.submit(jobs)
         except BusyError as problem:
@@ -187,7 +189,7 @@ class Service:
         except ClosedError as problem:
             raise closing() from problem
 
-    async def _answer(self, request: Request, job: Job) -> PlanAnswer:
+    async def _answer(self, request: Request, job: SearchJob) -> PlanAnswer:
         """Await a search, and stop it if the client disconnects or the deadline passes."""
         future = asyncio.wrap_future(job.future)
         gone = asyncio.ensure_future(_disconnected(request))
@@ -210,7 +212,7 @@ class Service:
         state.noted = {"run": prepared.served.name, "horizon": prepared.run.horizon}
         return to_response(job, answer, state.began)
 
-    def _result(self, job: Job, future: asyncio.Future[Any]) -> Answer:
+    def _result(self, job: SearchJob, future: asyncio.Future[Any]) -> Answer:
         """The answer of a finished search."""
         try:
             answer: Answer = future.result()
@@ -231,7 +233,7 @@ class Service:
         self._count(job, "answered", answer.evaluated.token_forwards)
         return answer
 
-    def _count(self, job: Job, outcome: str, tokens: int = 0) -> None:
+    def _count(self, job: SearchJob, outcome: str, tokens: int = 0) -> None:
         prepared: PreparedRequest = job.work
         self.metrics.searched(prepared.served.name, prepared.run.horizon, outcome, job, tokens)
 

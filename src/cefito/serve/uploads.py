@@ -23,7 +23,7 @@ from typing import Any
 from cefito.errors import CefitoError, DataError
 from cefito.executors.base import Done
 from cefito.executors.worker import work
-from cefito.inference.observer import Observer, Recipe
+from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import UploadForm
@@ -43,7 +43,7 @@ Upload = tuple[str, Mapping[str, Path], float | None, float | None]
 class Decoder:
     """The function of the encoding process; it keeps its encoders open between uploads."""
 
-    recipes: Mapping[str, Recipe]  # by the titles of the runs
+    recipes: Mapping[str, ObservationRecipe]  # by the titles of the runs
     encoder: str | None  # None for the encoder of each run's features
     weights: Path | None
     pixels: int  # maximum of a picture

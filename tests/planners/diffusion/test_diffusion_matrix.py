@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
-from cefito.planners.diffusion.matrix import ACTION, OBSERVATION, Block, Layout
+from cefito.planners.diffusion.matrix import ACTION, OBSERVATION, ColumnBlock, Layout
 from cefito.planners.diffusion.network import DiffusionNetwork, end_weights
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.runtime import generator_for
@@ -21,8 +21,8 @@ def twice(values: torch.Tensor) -> torch.Tensor:
 
 def layout(horizon: int = 4, **changes: object) -> Layout:
     """Tasks, then a block with a number for every row, then actions and observations."""
-    task = Block("task", 3, lambda tasks: F.one_hot(tasks, 3)[:, None])
-    blocks = (task, Block("numbers", 2, twice))
+    task = ColumnBlock("task", 3, lambda tasks: F.one_hot(tasks, 3)[:, None])
+    blocks = (task, ColumnBlock("numbers", 2, twice))
     shape = Shape(observation_dim=DIM, tasks=3, actions=ACTIONS, horizon=horizon)
     return Layout(shape=shape, **{"before": blocks, **changes})
 

@@ -14,7 +14,7 @@ from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.kepp.networks import PlanNetwork, StepModel, StepNetwork
+from cefito.planners.kepp.networks import KeppStepNetwork, PlanNetwork, StepModel
 from cefito.planners.kepp.planner import KeppPlanner, _check_horizon
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings, PlanConfig
 from cefito.runtime import generator_for
@@ -37,9 +37,9 @@ def shape_of(horizon: int) -> Shape:
     return Shape(observation_dim=DIM, tasks=1, actions=ACTIONS, horizon=horizon)
 
 
-def step_network(horizon: int = 3, **changes: object) -> StepNetwork:
+def step_network(horizon: int = 3, **changes: object) -> KeppStepNetwork:
     config = KeppConfig(step=DiffusionConfig(**{**TINY, **changes}))
-    return made_away(StepNetwork(config, shape_of(horizon)))
+    return made_away(KeppStepNetwork(config, shape_of(horizon)))
 
 
 def plan_network(horizon: int = 3, agreement: str = "last") -> PlanNetwork:

@@ -16,7 +16,7 @@ from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.transitions import k_best
 from cefito.planners.viterbi.layer import log_marginals, transition_probabilities
 from cefito.planners.viterbi.loss import ViterbiLoss
-from cefito.planners.viterbi.network import Outputs, ViterbiNetwork
+from cefito.planners.viterbi.network import ViterbiNetwork, ViterbiOutputs
 from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import generator_for
@@ -84,7 +84,7 @@ def weights(planner: ViterbiPlanner) -> dict[str, torch.Tensor]:
     return planner.network.state_dict()
 
 
-def mean_outputs(planner: ViterbiPlanner, queries: Queries) -> Outputs:
+def mean_outputs(planner: ViterbiPlanner, queries: Queries) -> ViterbiOutputs:
     """The outputs of a planner of one member."""
     with torch.inference_mode():
         (outputs,) = planner.outputs(queries)

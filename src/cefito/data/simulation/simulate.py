@@ -25,7 +25,14 @@ from cefito.errors import ConfigError
 from cefito.files import load_npy, sha256
 from cefito.runtime import check_seed
 
-__all__ = ["CALIBRATION_HORIZON", "LIKE", "OBSERVATION_DIM", "Calibration", "Figures", "simulate"]
+__all__ = [
+    "CALIBRATION_HORIZON",
+    "LIKE",
+    "OBSERVATION_DIM",
+    "Figures",
+    "KnobCalibration",
+    "simulate",
+]
 
 OBSERVATION_DIM = 1536
 CALIBRATION_HORIZON = 4
@@ -51,7 +58,7 @@ REFERENCE_TRAIN = Figures(task=None, first=97.9, last=95.8, both=94.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class KnobCalibration:
     """Accuracy of a probe on simulated observations, beside models of real ones."""
 
     dataset: str
@@ -88,7 +95,7 @@ def simulate(
     seed: int = 0,
     shared_actions: bool = False,
     progress: Callable[[str], None] | None = None,
-) -> Calibration:
+) -> KnobCalibration:
     """Simulate observations for an annotated folder, measure them, and write a prepared data set.
 
     The folder holds `taxonomy.json`, `videos.jsonl` and optionally `action_text_features.npy`
@@ -111,7 +118,7 @@ def simulate(
     vocabulary = f"-{len(written.taxonomy.actions)}" if shared_actions else ""
     name = f"{annotations.taxonomy.dataset}{vocabulary}-simulated"
     test, train = _measure(annotations, start, end, seed=seed, progress=talk)
-    calibration = Calibration(
+    calibration = KnobCalibration(
         dataset=name,
         like=like,
         seed=seed,

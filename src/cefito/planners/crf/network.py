@@ -13,11 +13,11 @@ from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates
 
-__all__ = ["ChainNetwork", "Outputs"]
+__all__ = ["ChainNetwork", "CrfOutputs"]
 
 
 @dataclass(frozen=True)
-class Outputs:
+class CrfOutputs:
     """Outputs of the network for B queries."""
 
     scores: SequenceScores
@@ -117,7 +117,7 @@ class ChainNetwork(nn.Module):
 
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
-    ) -> Outputs:
+    ) -> CrfOutputs:
         """Compute the scores of all sequences, and the logits of the ends, from [B, E] each."""
         encoded = self._encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
         between = F.gelu(
@@ -132,7 +132,7 @@ class ChainNetwork(nn.Module):
         read[:, 0] += self.end_factors[0] * logits[:, 0]
         read[:, -1] += self.end_factors[1] * logits[:, 1]
         scores = SequenceScores(self.states, emissions + read, self.transitions)
-        return Outputs(scores=scores, first=logits[:, 0], last=logits[:, 1])
+        return CrfOutputs(scores=scores, first=logits[:, 0], last=logits[:, 1])
 
     def _encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
         """Encode observations [B, 2, E] as [B, 2, width]."""

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 
-__all__ = ["ACTION", "OBSERVATION", "Block", "Layout", "Projection", "task_layout"]
+__all__ = ["ACTION", "OBSERVATION", "ColumnBlock", "Layout", "Projection", "task_layout"]
 
 ACTION = "action"
 """The block that is predicted."""
@@ -24,7 +24,7 @@ OBSERVATION = "observation"
 
 
 @dataclass(frozen=True)
-class Block:
+class ColumnBlock:
     """Columns whose content is given.
 
     `fill` makes them from the source for B plans [B, ...]: [B, T, width], or [B, 1, width] if the
@@ -41,7 +41,7 @@ class Layout:
     """The blocks of the matrices of a method, from left to right."""
 
     shape: Shape
-    before: tuple[Block, ...] = ()  # the given blocks before the actions
+    before: tuple[ColumnBlock, ...] = ()  # the given blocks before the actions
     ends_only: bool = False  # only the first and the last action are predicted, others are zero
 
     @property
@@ -121,5 +121,5 @@ class Projection:
 def task_layout(shape: Shape) -> Layout:
     """The task as one-hot in every row, from task ids [B], then actions and observations."""
     count = shape.tasks
-    task = Block("task", count, lambda tasks: F.one_hot(tasks, count)[:, None])
+    task = ColumnBlock("task", count, lambda tasks: F.one_hot(tasks, count)[:, None])
     return Layout(shape=shape, before=(task,))

@@ -15,7 +15,7 @@ from typing_extensions import override
 from cefito.data.windows import Windows
 from cefito.planners.base import Queries, Shape
 from cefito.planners.diffusion.loss import DiffusionLoss
-from cefito.planners.diffusion.matrix import Block, Layout
+from cefito.planners.diffusion.matrix import ColumnBlock, Layout
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, end_weights
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp.settings import KeppConfig
@@ -24,10 +24,10 @@ from cefito.planners.network import TrainedNetwork
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.training.settings import TrainingConfig
 
-__all__ = ["PlanNetwork", "StepModel", "StepNetwork"]
+__all__ = ["KeppStepNetwork", "PlanNetwork", "StepModel"]
 
 
-class StepNetwork(DiffusionNetwork):
+class KeppStepNetwork(DiffusionNetwork):
     """Denoises the first and the last action, given the observations; between them all is zero.
 
     PDPP's network without the task and the last skip connection has the published size, here as
@@ -63,20 +63,20 @@ class PlanNetwork(DiffusionNetwork):
     def __init__(self, config: KeppConfig, shape: Shape) -> None:
         actions = shape.actions
         fill = partial(walk_block, action_count=actions, summed=config.agreement == "sum")
-        blocks = (Block("graph", actions, fill), Block("language", actions, fill))
+        blocks = (ColumnBlock("graph", actions, fill), ColumnBlock("language", actions, fill))
         layout = Layout(shape=shape, before=blocks)
         super().__init__(config=config.plan, layout=layout, last_skip=False)
 
 
 @dataclass(frozen=True)
-class StepModel(TrainedNetwork[StepNetwork]):
+class StepModel(TrainedNetwork[KeppStepNetwork]):
     """A trained step network, and walks of the graph between the ends that it predicts."""
 
     title: ClassVar[str] = "KEPP step network"
     part: ClassVar[str] = "kepp_step"
     stream: ClassVar[int] = 20
     ignored = frozenset({"plan", "paths", "folds", "agreement", "walks", "knowledge"})
-    build = StepNetwork
+    build = KeppStepNetwork
     loss = DiffusionLoss
 
     @override
@@ -86,7 +86,7 @@ class StepModel(TrainedNetwork[StepNetwork]):
 
     @override
     @classmethod
-    def observe(cls, network: StepNetwork, train: Windows, *given: Any) -> None:
+    def observe(cls, network: KeppStepNetwork, train: Windows, *given: Any) -> None:
         network.observe(train)
 
     @cached_property

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.p3iv.decoding import best_sequences
-from cefito.planners.p3iv.network import Outputs, P3ivNetwork
+from cefito.planners.p3iv.network import P3ivNetwork, P3ivOutputs
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.training.distributed import Processes
 from cefito.training.trainer import Term
@@ -84,7 +84,7 @@ class P3ivLoss(PlanLoss):
         critic.seen += windows  # kept with the weights, so that a resumed training knows
         return epoch % 2 == 1
 
-    def _criticism(self, outputs: Outputs, actions: Tensor, generator: torch.Generator) -> Term:
+    def _criticism(self, outputs: P3ivOutputs, actions: Tensor, generator: torch.Generator) -> Term:
         """Loss of the critic: true plans as true, decoded plans as decoded."""
         critic = self.module.critic
         assert critic is not None
@@ -96,7 +96,7 @@ class P3ivLoss(PlanLoss):
         )
         return mean_term(1.0, losses)
 
-    def _judgement(self, outputs: Outputs, generator: torch.Generator) -> Term:
+    def _judgement(self, outputs: P3ivOutputs, generator: torch.Generator) -> Term:
         """Loss of decoded plans that the critic recognises; the critic itself has no gradient."""
         critic = self.module.critic
         assert critic is not None

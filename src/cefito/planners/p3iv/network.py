@@ -16,15 +16,15 @@ from cefito.field.predictor import normalise, positions
 from cefito.planners.base import Shape
 from cefito.planners.p3iv.critic import Critic
 from cefito.planners.p3iv.settings import P3ivConfig
-from cefito.planners.shared.layers import Attention, Drop, draw_layers, dropping
+from cefito.planners.shared.layers import Drop, MultiHeadAttention, draw_layers, dropping
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for
 
-__all__ = ["DecoderLayer", "Outputs", "P3ivNetwork"]
+__all__ = ["DecoderLayer", "P3ivNetwork", "P3ivOutputs"]
 
 
 @dataclass(frozen=True)
-class Outputs:
+class P3ivOutputs:
     """Outputs of the decoder for B queries."""
 
     logits: Tensor  # float32 [B, T, K]
@@ -122,7 +122,7 @@ class P3ivNetwork(nn.Module):
 
     def forward(
         self, encoded: Tensor, noise: Tensor, *, generator: torch.Generator | None = None
-    ) -> Outputs:
+    ) -> P3ivOutputs:
         """Decode encoded observations [B, 2, D'] and noise [B, Z]; dropout by the generator."""
         horizon = self.horizon
         empty = encoded.new_zeros(len(encoded), horizon - 1, encoded.shape[2])
@@ -138,7 +138,7 @@ class P3ivNetwork(nn.Module):
             x = layer(x, slots, drop)
         read = x[:, [*range(horizon - 1), horizon]] if horizon > 1 else x[:, :1]
         states = self.state(read) if self.state is not None else read[..., :0]
-        return Outputs(logits=self.action(read).float(), states=states.float())
+        return P3ivOutputs(logits=self.action(read).float(), states=states.float())
 
     def named(self, vectors: Tensor) -> Tensor:
         """Vectors of names [K, W] in the space of decoded states, float32 [K, D']."""
@@ -188,8 +188,8 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
-        self.tokens = Attention(width, heads)
-        self.memory = Attention(width, heads)
+        self.tokens = MultiHeadAttention(width, heads)
+        self.memory = MultiHeadAttention(width, heads)
         self.fc1 = nn.Linear(width, hidden)
         self.fc2 = nn.Linear(hidden, width)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))

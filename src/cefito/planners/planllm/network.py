@@ -12,7 +12,7 @@ from typing_extensions import override
 from cefito.planners.base import Shape
 from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.network import Encoded, SchemaNetwork
-from cefito.planners.shared.layers import Attention, Drop, dropping, keep
+from cefito.planners.shared.layers import Drop, MultiHeadAttention, dropping, keep
 
 __all__ = ["Exchange", "PlanLlmNetwork", "QueryTransformer"]
 
@@ -129,9 +129,9 @@ class _Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = activation
-        self.among = Attention(width, heads)
+        self.among = MultiHeadAttention(width, heads)
         self.norm_among = nn.LayerNorm(width)
-        self.crossing = Attention(width, heads) if crossing else None
+        self.crossing = MultiHeadAttention(width, heads) if crossing else None
         self.norm_crossing = nn.LayerNorm(width) if crossing else None
         self.fc1 = nn.Linear(width, hidden)
         self.fc2 = nn.Linear(hidden, width)

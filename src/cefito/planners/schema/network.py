@@ -16,7 +16,7 @@ from cefito.planners.schema.settings import SchemaConfig
 from cefito.planners.shared.descriptions import DESCRIPTIONS
 from cefito.planners.shared.layers import Drop, draw_layers, dropping, keep
 
-__all__ = ["BLOCK", "Encoded", "Memory", "Outputs", "SchemaNetwork"]
+__all__ = ["BLOCK", "Encoded", "Memory", "SchemaNetwork", "SchemaOutputs"]
 
 BLOCK = 512  # queries decoded at once
 _SCALE = math.log(1 / 0.07)  # logarithm of the initial factor of the cosines (published)
@@ -40,7 +40,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class SchemaOutputs:
     """Outputs of the network for B queries."""
 
     actions: Tensor  # logits, float32 [B, T, K]
@@ -158,7 +158,7 @@ class SchemaNetwork(nn.Module):
         tasks: Tensor | None,
         memory: Memory,
         generator: torch.Generator | None,
-    ) -> Outputs:
+    ) -> SchemaOutputs:
         """Decode the states between encoded observations, then the actions.
 
         Task ids [B] are the true ones in training; None takes the likeliest.
@@ -182,7 +182,9 @@ class SchemaNetwork(nn.Module):
         tokens = tokens + self.task(logits.argmax(dim=1) if tasks is None else tasks)[:, None]
         decoded = self.action_decoder(tokens, memory.actions, drop)[:, 1::2]
         actions = self.action2(drop(F.relu(self.action1(decoded)))).float()
-        return Outputs(actions=actions, tasks=logits, aligned=encoded.aligned, between=between)
+        return SchemaOutputs(
+            actions=actions, tasks=logits, aligned=encoded.aligned, between=between
+        )
 
     def added(self, states: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
         """The term added to the queries of the state decoder: zero in SCHEMA."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cefito.field.predictor import Dropout
 
-__all__ = ["Attention", "Drop", "PostNormLayer", "draw_layers", "dropping", "keep"]
+__all__ = ["Drop", "MultiHeadAttention", "PostNormLayer", "draw_layers", "dropping", "keep"]
 
 Drop = Callable[[Tensor], Tensor]
 """Zeroes parts of its argument in training, nothing otherwise."""
@@ -34,7 +34,7 @@ def draw_layers(network: nn.Module, generator: torch.Generator) -> None:
                 nn.init.zeros_(module.bias)
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Multi-head attention whose weights are dropped as well; `width` is a multiple of `heads`."""
 
     def __init__(self, width: int, heads: int) -> None:

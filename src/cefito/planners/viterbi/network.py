@@ -13,13 +13,13 @@ from cefito.planners.base import Shape
 from cefito.planners.shared.layers import PostNormLayer, draw_layers, dropping
 from cefito.planners.viterbi.settings import ViterbiConfig
 
-__all__ = ["Outputs", "ViterbiNetwork"]
+__all__ = ["ViterbiNetwork", "ViterbiOutputs"]
 
 _TEMPERATURE = 1 / 0.07  # initial factor of the cosines (published)
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ViterbiOutputs:
     """Outputs of the network for B queries."""
 
     emissions: Tensor  # log σ of each step's logits, float32 [B, T, K]
@@ -72,7 +72,7 @@ class ViterbiNetwork(nn.Module):
 
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
-    ) -> Outputs:
+    ) -> ViterbiOutputs:
         """Emissions, states and task logits of initial and goal observations, each [B, E]."""
         drop = dropping(self.config.dropout, generator)
         x = torch.stack([initial, goal], dim=1)  # [B, 2, E]
@@ -87,7 +87,7 @@ class ViterbiNetwork(nn.Module):
         tasks = emissions.new_zeros(len(x), 0)
         if self.task is not None:
             tasks = self.task(states.flatten(1)).float()
-        return Outputs(emissions=emissions, states=states, tasks=tasks)
+        return ViterbiOutputs(emissions=emissions, states=states, tasks=tasks)
 
     def alignment(
         self,

@@ -24,7 +24,7 @@ from cefito.planners.shared.descriptions import name_vectors, read_descriptions
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.viterbi.layer import decode
 from cefito.planners.viterbi.loss import ViterbiLoss
-from cefito.planners.viterbi.network import Outputs, ViterbiNetwork
+from cefito.planners.viterbi.network import ViterbiNetwork, ViterbiOutputs
 from cefito.planners.viterbi.settings import Alignment, ViterbiConfig, ViterbiSettings
 from cefito.runtime import derived_seed
 from cefito.search.problem import Plans, SearchCost
@@ -153,7 +153,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
         tasks = torch.stack([outputs.tasks for outputs in self.outputs(queries)]).mean(dim=0)
         return np.asarray(tasks.argmax(dim=1).cpu().numpy())
 
-    def outputs(self, queries: Queries) -> list[Outputs]:
+    def outputs(self, queries: Queries) -> list[ViterbiOutputs]:
         """The outputs of each member for queries."""
         observations = self.observations(queries)
         return [network(*observations) for network in self._members]
