@@ -22,8 +22,9 @@ test: $(VENV)/.installed-test
 
 # Instruction sets of other processors, as far as PyTorch, oneDNN and MKL follow these variables; arrays
 # that begin anywhere in memory; two threads.
-NUMBERS := tests/test_arrays.py tests/field tests/search tests/training tests/data/simulation \
-  tests/planners/test_contract.py tests/planners/cefito tests/planners/crf tests/batch
+NUMBERS := tests/test_arrays.py tests/field tests/data/simulation/test_observations.py \
+  tests/training/test_trainer.py tests/search/test_screening.py tests/planners/test_contract.py \
+  tests/planners/cefito/test_planner.py tests/planners/crf tests/batch
 PORTABLE := $(BIN)/python -m pytest -q -n 2 -p no:cacheprovider
 
 test-portable: $(VENV)/.installed-test
@@ -34,13 +35,13 @@ test-portable: $(VENV)/.installed-test
 test-ray: $(VENV)/.installed-test
 	$(PIP) --editable '.[test,ray]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "ray or cluster" \
-	  tests/executors tests/batch/test_batch.py tests/evaluation/test_study.py
+	  tests/executors tests/batch/test_batch.py tests/study/test_study.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_imports.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_imports.py tests/test_structure.py
 	$(BIN)/python tests/structure.py
 
 clean:
