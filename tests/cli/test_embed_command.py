@@ -137,7 +137,7 @@ def test_foreign_provenance(tiny_dataset, tmp_path, embed):
         (["--encoder", "nonsense"], "nonsense: no such folder, and not a name of a model."),
         (["--encoder", "nowhere.npy"], "nowhere.npy: no such file. Give one row per action"),
         (["--encoder", "few.npy"], "few.npy: has shape [3, 2], but the data set has 8 actions"),
-        (["--encoder", "few.npy", "--prompt", "{action}"], "few.npy: is a file of embeddings"),
+        (["--encoder", "few.npy", "--prompt", "{action}"], "few.npy: a file of embeddings"),
         (["--encoder", "t5", "--prompt", "action"], "prompt 'action': write {action} in the"),
         (["--encoder", "t5", "--device", "tpu9"], "unknown device 'tpu9'"),
         (["--encoder", "clip"], "clip-vit-base-patch32: could not be fetched from the Hugging"),

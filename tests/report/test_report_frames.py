@@ -154,7 +154,7 @@ def test_refusals_on_the_command_line(run, capsys, tmp_path):
     for options, message in (
         (
             ("--videos", tmp_path / "nowhere"),
-            "no such folder. Give the one that holds one video file a video",
+            "no such folder. Give the folder with one video file a video",
         ),
         (("--videos", tmp_path, "--without-frames"), "exclude each other"),
     ):
