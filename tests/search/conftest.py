@@ -308,6 +308,28 @@ def assert_consistent(plans: Plans, all_of_them: Sequence[tuple[float, Ids, floa
     assert set(found) <= set(all_of_them)
 
 
+def assert_same(fast: Plans, slow: Plans, rtol: float = 1e-5) -> None:
+    """Exact plans of the same scores, the same sequences but where neighbours are nearly equal."""
+    assert fast.exact
+    assert slow.exact
+    np.testing.assert_allclose(fast.scores, slow.scores, rtol=rtol)
+    np.testing.assert_allclose(fast.energies, slow.energies, rtol=rtol)
+    assert len({tuple(row) for row in fast.actions.tolist()}) == len(fast)
+    gaps = np.abs(np.diff(slow.scores)) > 1e-4 * np.abs(slow.scores[1:])
+    # the last may be nearly equal to one beyond the list
+    clear = np.r_[True, gaps] & np.r_[gaps, len(slow) == 1]
+    assert (fast.actions[clear] == slow.actions[clear]).all()
+
+
+def direct_energies(field: Any, one: Problem, plans: Plans) -> np.ndarray:
+    """Energies of plans by forwards of their full sequences."""
+    initial, goal = (
+        torch.from_numpy(part).expand(len(plans), -1) for part in (one.initial, one.goal)
+    )
+    with torch.no_grad():
+        return field.energy(initial, goal, torch.from_numpy(plans.actions)).numpy()
+
+
 @st.composite
 def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int = 4) -> StepCosts:
     """Chains of all orders with whole numbers as costs, a fifth of them infinite if wanted."""

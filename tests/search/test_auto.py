@@ -12,18 +12,14 @@ def gflop(size: int, horizon: int, flops_per_token: int = 1000) -> float:
     return (1 + 2 * sum(size**level for level in range(1, horizon + 1))) * flops_per_token / 1e9
 
 
-def auto(budget_gflop: float, **guided: int) -> AutoSearch:
-    return AutoSearch(budget_gflop=budget_gflop, **guided)
-
-
 @pytest.mark.parametrize(("size", "horizon"), [(1, 1), (3, 1), (4, 3), (2, 5)])
 def test_the_budget_counts_the_whole_tree(size, horizon):
     dummy, one = DummyField(horizon, scrambled), problem(0, range(size))
     exact = gflop(size, horizon)
-    assert auto(exact * (1 + 1e-9)).affordable(dummy, len(one.actions))
-    assert not auto(exact * (1 - 1e-9)).affordable(dummy, len(one.actions))
+    assert AutoSearch(budget_gflop=exact * (1 + 1e-9)).affordable(dummy, len(one.actions))
+    assert not AutoSearch(budget_gflop=exact * (1 - 1e-9)).affordable(dummy, len(one.actions))
     dearer = DummyField(horizon, scrambled, flops_per_token=1001)
-    assert not auto(exact * (1 + 1e-9)).affordable(dearer, len(one.actions))
+    assert not AutoSearch(budget_gflop=exact * (1 + 1e-9)).affordable(dearer, len(one.actions))
     (plans,) = ExhaustiveSearch().search(dummy, [one], 1)
     assert plans.evaluated.token_forwards * dummy.flops_per_token / 1e9 == pytest.approx(exact)
 
@@ -33,7 +29,7 @@ def test_what_constraints_save_is_not_counted():
         DummyField(3, scrambled),
         problem(0, range(4), constraints=Constraints(pinned=((1, 0), (2, 0)))),
     )
-    assert not auto(gflop(4, 3) * 0.99).affordable(dummy, len(one.actions))
+    assert not AutoSearch(budget_gflop=gflop(4, 3) * 0.99).affordable(dummy, len(one.actions))
 
 
 def test_exact_within_the_budget_guided_beyond_and_answers_keep_their_places():
@@ -47,7 +43,9 @@ def test_exact_within_the_budget_guided_beyond_and_answers_keep_their_places():
         for goal, size in enumerate(sizes)
     ]
     dummy = DummyField(3, scrambled)
-    found = auto(gflop(3, 3) * 1.001, proposals=6, refinements=0).search(dummy, problems, 6)
+    found = AutoSearch(budget_gflop=gflop(3, 3) * 1.001, proposals=6, refinements=0).search(
+        dummy, problems, 6
+    )
     for size, one, plans in zip(sizes, problems, found, strict=True):
         assert plans.exact == (size <= 3)
         assert plans.evaluated.leaves == (size**3 if size <= 3 else 6)
@@ -58,7 +56,7 @@ def test_exact_within_the_budget_guided_beyond_and_answers_keep_their_places():
 
 @pytest.mark.parametrize(("budget", "leaves"), [(0, 5), (1, 27)])
 def test_budgets_of_nothing_and_of_plenty(budget, leaves):
-    (plans,) = auto(budget, proposals=5, refinements=0).search(
+    (plans,) = AutoSearch(budget_gflop=budget, proposals=5, refinements=0).search(
         DummyField(3, scrambled), [problem(0, [0, 1, 2])], 1
     )
     assert plans.evaluated.leaves == leaves

@@ -3,13 +3,12 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
-from cefito.search.step_costs import StepCosts
 
 from .conftest import satisfies
 
@@ -89,48 +88,29 @@ def check_against_brute_force(
         ]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=300)
 @given(case=cases())
-@example(
-    case=(
-        Constraints(required=(2,), before=((3, 2), (5, 2), (8, 2)), no_repeats=True),
-        ACTIONS[:4],
-        4,
-    )
-)
-@example(
-    case=(
-        Constraints(pinned=((4, 3),), before=((2, 3), (5, 2), (8, 5)), no_repeats=True),
-        ACTIONS[:4],
-        4,
-    )
-)
-@example(
-    case=(
-        Constraints(required=(2, 3), before=((2, 3), (5, 8), (8, 5)), no_repeats=True),
-        ACTIONS[:4],
-        3,
-    )
-)
-@example(
-    case=(Constraints(before=((2, 3), (3, 5), (5, 8), (8, 2)), no_repeats=True), ACTIONS[:4], 4)
-)
-@example(
-    case=(Constraints(pinned=((1, 3), (3, 3)), required=(2,), before=((2, 3),)), ACTIONS[:3], 3)
-)
-@example(case=(Constraints(pinned=((2, 2), (3, 3)), before=((3, 2),)), ACTIONS[:3], 3))
-@example(case=(Constraints(pinned=((2, 5),), required=(2, 3), before=((3, 5),)), ACTIONS[:3], 3))
-@example(
-    case=(
-        Constraints(forbidden=(2,), before=((2, 3), (3, 5), (5, 2)), no_repeats=True),
-        ACTIONS[:4],
-        3,
-    )
-)
-@example(case=(Constraints(pinned=((2, 2), (2, 2)), required=(3, 3)), ACTIONS[:3], 3))
-@example(case=(Constraints(before=((2, 3), (3, 2))), ACTIONS[:2], 4))
 def test_everything_agrees_with_brute_force(case):
     check_against_brute_force(*case)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "size", "horizon"),
+    [
+        (Constraints(required=(2,), before=((3, 2), (5, 2), (8, 2)), no_repeats=True), 4, 4),
+        (Constraints(pinned=((4, 3),), before=((2, 3), (5, 2), (8, 5)), no_repeats=True), 4, 4),
+        (Constraints(required=(2, 3), before=((2, 3), (5, 8), (8, 5)), no_repeats=True), 4, 3),
+        (Constraints(before=((2, 3), (3, 5), (5, 8), (8, 2)), no_repeats=True), 4, 4),
+        (Constraints(pinned=((1, 3), (3, 3)), required=(2,), before=((2, 3),)), 3, 3),
+        (Constraints(pinned=((2, 2), (3, 3)), before=((3, 2),)), 3, 3),
+        (Constraints(pinned=((2, 5),), required=(2, 3), before=((3, 5),)), 3, 3),
+        (Constraints(forbidden=(2,), before=((2, 3), (3, 5), (5, 2)), no_repeats=True), 4, 3),
+        (Constraints(pinned=((2, 2), (2, 2)), required=(3, 3)), 3, 3),
+        (Constraints(before=((2, 3), (3, 2))), 2, 4),
+    ],
+)
+def test_hard_cases_agree_with_brute_force(constraints, size, horizon):
+    check_against_brute_force(constraints, ACTIONS[:size], horizon)
 
 
 @settings(deadline=None, max_examples=150)
@@ -153,66 +133,26 @@ def test_scarce_actions_agree_with_brute_force(before, last, required, horizon):
     )
 
 
-@settings(deadline=None, max_examples=100)
-@given(case=cases(), count=st.integers(1, 6), seed=st.integers(0, 1000))
-def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
-    constraints, actions, horizon = case
-    expected = brute(constraints, actions, horizon)
-    if not expected:
-        return
-    generator = np.random.default_rng(seed)
-    chain = StepCosts(
-        costs=tuple(generator.random((len(actions),) * min(step + 1, 2)) for step in range(horizon))
-    )
-    costs = chain.cost(np.array(expected))
-    best = np.argsort(costs, kind="stable")[:count]
-    found = chain.cheapest(count, Feasible(constraints, actions, horizon).children)
-    assert found.complete
-    np.testing.assert_allclose(found.costs, costs[best])
-    assert found.sequences.tolist() == [list(expected[index]) for index in best]
-
-
 @pytest.mark.parametrize(
     ("constraints", "message"),
     [
-        (
-            Constraints(pinned=((0, 2),)),
-            "action 2 is pinned to step 0, which does not exist; steps are counted from 1 to 3",
-        ),
-        (Constraints(pinned=((4, 2),)), "action 2 is pinned to step 4, which does not exist"),
-        (
-            Constraints(pinned=((1, 4),)),
-            "action 4 is pinned but is not an action of this task; choose among 2, 3, 5, 8, 13",
-        ),
-        (Constraints(required=(4,)), "action 4 is required but is not an action of this task"),
-        (
-            Constraints(pinned=((1, 2), (1, 3))),
-            "step 1 is pinned to two actions, 2 and 3; keep one",
-        ),
-        (Constraints(pinned=((1, 2),), forbidden=(2,)), "action 2 is both pinned and forbidden"),
-        (Constraints(required=(2,), forbidden=(2,)), "action 2 is both required and forbidden"),
-        (Constraints(required=(2, 3, 5, 8)), "4 actions are required but a plan has only 3 steps"),
+        (Constraints(pinned=((0, 2),)), "step 0, which does not exist; .* counted from 1 to 3"),
+        (Constraints(pinned=((4, 2),)), "step 4, which does not exist"),
+        (Constraints(pinned=((1, 4),)), "4 is pinned .* not an action .* among 2, 3, 5, 8, 13"),
+        (Constraints(required=(4,)), "4 is required but is not an action"),
+        (Constraints(pinned=((1, 2), (1, 3))), "step 1 is pinned to two actions, 2 and 3"),
+        (Constraints(pinned=((1, 2),), forbidden=(2,)), "2 is both pinned and forbidden"),
+        (Constraints(required=(2,), forbidden=(2,)), "2 is both required and forbidden"),
+        (Constraints(required=(2, 3, 5, 8)), "4 actions are required .* only 3 steps"),
         (Constraints(forbidden=(*ACTIONS, 99)), "every allowed action is forbidden"),
-        (Constraints(before=((3, 3),)), "action 3 cannot precede itself"),
-        (Constraints(before=((99, 99),)), "action 99 cannot precede itself"),
-        (
-            Constraints(required=(2, 3), before=((2, 3), (3, 2))),
-            r"ordered in a circle: (2 before 3 before 2|3 before 2 before 3);",
-        ),
+        (Constraints(before=((99, 99),)), "99 cannot precede itself"),
         (
             Constraints(required=(2, 3), pinned=((1, 5),), before=((2, 3), (3, 5), (5, 2))),
-            "required or pinned actions are ordered "
             "in a circle: (2 before 3 before 5 before 2|3 before 5 before 2 before 3|5 before 2 "
             "before 3 before 5);",
         ),
-        (
-            Constraints(forbidden=(2, 3, 5), no_repeats=True),
-            "no repeats: 3 steps need as many actions, but only 2 may be used",
-        ),
-        (
-            Constraints(pinned=((3, 2), (1, 2)), no_repeats=True),
-            "action 2 is pinned to steps 1, 3 although no action may repeat",
-        ),
+        (Constraints(forbidden=(2, 3, 5), no_repeats=True), "3 steps .* only 2 may be used"),
+        (Constraints(pinned=((3, 2), (1, 2)), no_repeats=True), "2 is pinned to steps 1, 3"),
         (
             Constraints(pinned=((1, 3), (2, 5)), required=(2, 8)),
             r"no sequence of 3 of the 5 allowed actions satisfies all constraints "
@@ -223,8 +163,7 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
             Constraints(
                 pinned=((1, 3),), required=(2,), forbidden=(8,), before=((2, 3),), no_repeats=True
             ),
-            r"\(action 3 at step 1; action 2 required; action 8 forbidden; action 2 before 3; "
-            r"no repeats\)",
+            "action 8 forbidden; action 2 before 3; no repeats",
         ),
     ],
 )
@@ -257,6 +196,8 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", [field.name for field in fields(Constraints)])
 def test_every_constraint_is_whole(name):
     """A new one needs an example here, a meaning in `satisfies`, words, and `Feasible`."""
+    assert not Constraints()
+    assert Constraints().summary() == ""
     assert name in EXAMPLES, f"add an example of '{name}' to EXAMPLES"
     example = EXAMPLES[name]
     others = {field.name: field.default for field in fields(Constraints) if field.name != name}
@@ -265,11 +206,6 @@ def test_every_constraint_is_whole(name):
     assert example.summary(), f"say in Constraints.summary what '{name}' asks for"
     assert 0 < len(brute(example, ACTIONS[:3], 3)) < 3**3, f"give '{name}' a meaning in `satisfies`"
     check_against_brute_force(example, ACTIONS[:3], 3)
-
-
-def test_nothing_is_asked_for():
-    assert not Constraints()
-    assert Constraints().summary() == ""
 
 
 def test_counts_of_large_sets():
@@ -313,7 +249,7 @@ def test_many_prefixes_at_the_largest_size(name):
     """Random walks from the root see no further than one step, yet all of them end validly."""
     feasible = Feasible(HARD[name], range(40), 8)
     generator = np.random.default_rng(3)
-    walks = np.zeros((20_000, 0), dtype=np.int64)
+    walks = np.zeros((5000, 0), dtype=np.int64)
     for _ in range(8):
         possible = feasible.children(walks)
         assert possible.any(axis=1).all()

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field import IncrementalField
 from cefito.search import SEARCHES, Constraints, Plans, Problem, SearchConfig, make_search
 from cefito.search.base import Search, SpaceSize, Watch
 from cefito.search.energies import components_of
@@ -25,12 +25,14 @@ from cefito.search.problem import Best, SearchCost
 from cefito.search.registry import SearchEntry
 from cefito.search.settings import search_settings
 from cefito.search.space import Space, compiled
+from random_fields import random_field
 
 from .conftest import (
     DummyComposite,
     DummyField,
     Impatient,
     assert_consistent,
+    direct_energies,
     everything,
     listed,
     problem,
@@ -291,19 +293,12 @@ def test_one_energy_that_is_no_number_is_told(search, none):
 
 def network(count: int) -> tuple[IncrementalField, list[Problem]]:
     """A small field with random weights, and problems for it."""
-    field = EnergyField(
-        config=FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6, init="fan_in"),
-        observation_dim=12,
-        action_count=8,
-        horizon=3,
-    )
-    field.reset(torch.Generator().manual_seed(4))
     observations = np.random.default_rng(1).normal(size=(count, 2, 12)).astype(np.float32)
     problems = [
         replace(one, initial=initial, goal=goal)
         for one, (initial, goal) in zip(SEVERAL, observations, strict=False)
     ]
-    return IncrementalField(field.eval()), problems
+    return IncrementalField(random_field(4, actions=8, observation_dim=12)), problems
 
 
 def test_threads_may_share_a_search_and_a_field(search):
@@ -321,13 +316,8 @@ def test_on_a_network(search):
     best = make_search(SearchConfig(method="naive")).search(incremental, problems, 3)
     found = search.search(incremental, problems, 3)
     for one, plans, reference in zip(problems, found, best, strict=True):
-        initial, goal = (torch.from_numpy(part)[None] for part in (one.initial, one.goal))
-        direct = incremental.energy(
-            initial.expand(len(plans), -1),
-            goal.expand(len(plans), -1),
-            torch.from_numpy(plans.actions),
-        )
-        np.testing.assert_allclose(plans.energies, direct.numpy(), rtol=1e-4, atol=1e-5)
+        direct = direct_energies(incremental, one, plans)
+        np.testing.assert_allclose(plans.energies, direct, rtol=1e-4, atol=1e-5)
         if plans.exact:
             assert np.array_equal(plans.actions, reference.actions)
 

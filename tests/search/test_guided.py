@@ -256,17 +256,6 @@ def test_rounds_bound_the_walk():
     assert best == [5, 4, 3, 2]
 
 
-def test_many_queries():
-    problems = [problem(goal, [0, 1, 2]) for goal in range(70)]
-    dummy, watch = DummyField(2, scrambled), Impatient()
-    found = GuidedSearch(proposals=9).search(dummy, problems, 1, watch.watch)
-    assert [listed(plans) for plans in found] == [
-        everything(one, 2, scrambled)[:1] for one in problems
-    ]
-    assert watch.advanced == pytest.approx(70)
-    assert 1 < dummy.roots < 10
-
-
 def test_the_budget_bounds_what_is_spent():
     one, horizon, size = problem(3, range(8)), 5, 8
     around = size * horizon * (horizon + 1)  # token forwards of all neighbours of a sequence

@@ -2,16 +2,25 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field import IncrementalField
 from cefito.search import Constraints, NaiveSearch, Objective, SearchCost, StepCosts
 from cefito.search.k_best import KBestSearch
+from random_fields import random_field
 
-from .conftest import DummyField, Impatient, chains, constraint_sets, everything, problem, scrambled
+from .conftest import (
+    DummyField,
+    Impatient,
+    chains,
+    constraint_sets,
+    everything,
+    listed,
+    problem,
+    scrambled,
+)
 
 NOTHING = 1e9  # the temperature of an energy that weighs nothing
 
@@ -37,17 +46,6 @@ def by_cost(one, horizon):
     return sorted(
         (round(score - energy / one.objective.temperature, 6), sequence, energy)
         for score, sequence, energy in found
-    )
-
-
-def listed(plans):
-    return list(
-        zip(
-            plans.scores.tolist(),
-            map(tuple, plans.actions.tolist()),
-            plans.energies.tolist(),
-            strict=True,
-        )
     )
 
 
@@ -86,14 +84,8 @@ def test_the_cheapest_of_a_list_of_everything(data, horizon, actions, top_k):
     ],
 )
 def test_as_a_naive_search_of_an_energy_that_weighs_nothing(constraints):
-    field = EnergyField(
-        config=FieldConfig(width=16, depth=1, heads=2, mlp_ratio=2, action_dim=6, init="fan_in"),
-        observation_dim=1,
-        action_count=8,
-        horizon=3,
-    )
-    field.reset(torch.Generator().manual_seed(4))
-    incremental, rng = IncrementalField(field.eval()), np.random.default_rng(0)
+    incremental = IncrementalField(random_field(4, actions=8, observation_dim=1))
+    rng = np.random.default_rng(0)
     actions = (1, 2, 5, 7)
     problems = [
         problem(
@@ -103,11 +95,7 @@ def test_as_a_naive_search_of_an_energy_that_weighs_nothing(constraints):
             objective=Objective(
                 temperature=NOTHING,
                 costs=StepCosts(
-                    costs=(
-                        rng.standard_normal(4),
-                        rng.standard_normal((4, 4)),
-                        rng.standard_normal((4, 4)),
-                    )
+                    costs=tuple(rng.standard_normal(shape) for shape in (4, (4, 4), (4, 4)))
                 ),
                 offset=goal,
             ),

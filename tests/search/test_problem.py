@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.search import ExhaustiveSearch, NaiveSearch, Objective, Plans, SearchCost, StepCosts
+from cefito.search import ExhaustiveSearch, NaiveSearch, Objective, SearchCost, StepCosts
 from cefito.search.problem import Best, places, ranks
 
 from .conftest import DummyField, Impatient, problem, scrambled
@@ -39,6 +39,8 @@ def test_best_is_a_stable_sort_however_it_is_fed(energies, scores, top_k, cuts, 
     assert plans.evaluated == SearchCost(token_forwards=4, leaves=9)
     assert plans.exact == plans.finite == np.isfinite(energies).all()
     assert plans.tasks is None
+    assert plans.actions.dtype == np.int64
+    assert plans.energies.dtype == plans.scores.dtype == np.float64
 
 
 def test_energies_that_are_no_numbers_come_last():
@@ -54,19 +56,6 @@ def test_energies_that_are_no_numbers_come_last():
         plans = best.plans(problem(0, (0, 1)), 2, SearchCost(0, 4), exact=True)
         assert plans.actions.tolist() == [[0, 0], [0, 1]]
         assert plans.energies.tolist() == plans.scores.tolist() == [np.inf, np.inf]
-
-
-def test_types_of_plans():
-    best = Best(3)
-    empty = best.plans(problem(0, (4, 9)), 3, SearchCost(0, 0), exact=False)
-    assert empty.actions.shape == (0, 3)
-    best.add(np.array([2.0, 1.0], np.float32), np.arange(2))
-    plans = best.plans(problem(0, (4, 9)), 1, SearchCost(0, 2), exact=False)
-    assert isinstance(plans, Plans)
-    assert plans.actions.dtype == np.int64
-    assert plans.energies.dtype == plans.scores.dtype == np.float64
-    assert plans.actions.tolist() == [[9], [4]]
-    assert not plans.exact
 
 
 @given(size=st.integers(1, 6), length=st.integers(1, 5))

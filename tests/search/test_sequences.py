@@ -4,9 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field import IncrementalField
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import compiled
+from random_fields import random_field
 
 from .conftest import DummyField, problem, random_problems, scrambled
 
@@ -105,13 +106,7 @@ def test_energies_that_are_no_numbers_count_as_infinite():
 @given(seed=st.integers(0, 1000), case=wanted(), memory=st.sampled_from([1e-9, 0.02, 1024]))
 def test_energies_of_a_real_field(seed, case, memory):
     horizon, sets, rows = case
-    made = EnergyField(
-        config=FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6),
-        observation_dim=12,
-        action_count=8,
-        horizon=horizon,
-    )
-    made.reset(torch.Generator().manual_seed(seed))
+    made = random_field(seed, horizon=horizon, actions=8, observation_dim=12)
     problems = random_problems(seed, sets, 12)
     found = SequenceEnergies(IncrementalField(made), compiled(problems, horizon, 1), memory)(
         *arrays(rows, horizon)
@@ -133,22 +128,7 @@ def test_energies_of_a_real_field(seed, case, memory):
 @pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize("skip", [False, True])
 def test_all_at_once_or_level_by_level(coarse, skip, monkeypatch):
-    generator = torch.Generator().manual_seed(3)
-    made = EnergyField(
-        config=FieldConfig(
-            width=24,
-            depth=2,
-            heads=2,
-            action_dim=8,
-            goal_skip=skip,
-            action_encoding="observed" if skip else "auto",
-        ),
-        observation_dim=20,
-        action_count=8,
-        horizon=4,
-        action_vectors=torch.randn(8, 20, generator=generator) if skip else None,
-    )
-    made.reset(generator)
+    made = random_field(3, horizon=4, actions=8, observation_dim=20, skip=skip)
     rng = np.random.default_rng(0)
     problems = random_problems(0, [(0, 1, 2, 5), (1, 3, 4, 7), (2, 3, 5, 6)])
     query, sequences = rng.integers(3, size=60), rng.integers(4, size=(60, 4))

@@ -177,15 +177,6 @@ def test_sums_and_multiples(data, shape, factor):
     assert (one + StepCosts.free(*shape)).cost(every).tolist() == one.cost(every).tolist()
 
 
-def test_free():
-    chain = StepCosts.free(3, 2)
-    assert (chain.horizon, chain.size) == (3, 2)
-    assert chain.cheapest(3).sequences.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 0]]
-    assert chain.cheapest(100).sequences.tolist() == [
-        list(places) for places in itertools.product(range(2), repeat=3)
-    ]
-
-
 def test_nothing_is_possible():
     found = StepCosts(costs=(np.full(2, np.inf), np.zeros(2))).cheapest(5)
     assert found.sequences.shape == (0, 2)
