@@ -33,10 +33,11 @@ def candidates(seed: int, batch: int, count: int, horizon: int, actions: int) ->
     )
 
 
+@pytest.mark.parametrize("normalisation", ["layer", "unit"])
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("distance", ["l2", "mean_square"])
-def test_distance_by_hand(distance, centre):
-    field = make(distance=distance, centre=centre)
+def test_distance_by_hand(distance, centre, normalisation):
+    field = make(distance=distance, centre=centre, normalisation=normalisation)
     initial, goal = observations(5)
     actions = torch.randint(4, (5, 3), generator=torch.Generator().manual_seed(2))
     assert bool(field.mean.any()) == centre
@@ -45,9 +46,12 @@ def test_distance_by_hand(distance, centre):
         field.predictor.goal(initial - field.mean, actions).detach().numpy().astype(np.float64)
     )
     centred = goal.numpy() - mean
-    target = (centred - centred.mean(axis=1, keepdims=True)) / np.sqrt(
-        centred.var(axis=1, keepdims=True) + 1e-5
-    )
+    if normalisation == "unit":
+        target = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    else:
+        target = (centred - centred.mean(axis=1, keepdims=True)) / np.sqrt(
+            centred.var(axis=1, keepdims=True) + 1e-5
+        )
     squared = ((predicted - target) ** 2).sum(axis=1)
     expected = np.sqrt(squared) if distance == "l2" else squared / E
     np.testing.assert_allclose(
@@ -55,13 +59,14 @@ def test_distance_by_hand(distance, centre):
     )
 
 
-def test_observations_are_normalised():
-    field = make()
+@pytest.mark.parametrize(("normalisation", "shift"), [("layer", 2.0), ("unit", 0.0)])
+def test_observations_are_normalised(normalisation, shift):
+    field = make(normalisation=normalisation)
     initial, goal = observations(3)
     actions = torch.tensor([[0, 1, 2]]).expand(3, -1)
     torch.testing.assert_close(
         field.energy(initial, goal, actions),
-        field.energy(5 * initial + 2, 3 * goal - 1, actions),
+        field.energy(5 * initial + shift, 3 * goal - shift, actions),
         rtol=1e-4,
         atol=1e-4,
     )
@@ -113,11 +118,12 @@ def test_gradient_where_the_goal_is_hit(distance):
     batch=st.integers(1, 3),
     depth=st.integers(1, 3),
     distance=st.sampled_from(sorted(DISTANCES)),
+    normalisation=st.sampled_from(["layer", "unit"]),
     projection=st.sampled_from([0, 4]),
     skip=st.booleans(),
 )
 def test_candidates_have_the_energies_and_gradients_of_the_plain_evaluation(
-    seed, horizon, actions, count, batch, depth, distance, projection, skip
+    seed, horizon, actions, count, batch, depth, distance, normalisation, projection, skip
 ):
     field = make(
         seed,
@@ -125,6 +131,7 @@ def test_candidates_have_the_energies_and_gradients_of_the_plain_evaluation(
         actions=actions,
         depth=depth,
         distance=distance,
+        normalisation=normalisation,
         goal_projection=projection,
         skip=skip,
     )

@@ -43,6 +43,7 @@ def every_energy(
     observation_dim=st.sampled_from([8, 16, 24]),
     depth=st.integers(1, 3),
     distance=st.sampled_from(sorted(DISTANCES)),
+    normalisation=st.sampled_from(["layer", "unit"]),
     projection=st.sampled_from([0, 5]),
     centre=st.booleans(),
     skip=st.booleans(),
@@ -50,7 +51,17 @@ def every_energy(
     allowed=st.sets(st.integers(0, 5), min_size=1, max_size=4),
 )
 def test_the_walk_gives_the_energies_of_full_sequences(
-    seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries, allowed
+    seed,
+    horizon,
+    observation_dim,
+    depth,
+    distance,
+    normalisation,
+    projection,
+    centre,
+    skip,
+    queries,
+    allowed,
 ):
     field = make(
         seed,
@@ -58,6 +69,7 @@ def test_the_walk_gives_the_energies_of_full_sequences(
         observation_dim=observation_dim,
         depth=depth,
         distance=distance,
+        normalisation=normalisation,
         goal_projection=projection,
         centre=centre,
         skip=skip,
@@ -83,13 +95,24 @@ def test_the_walk_gives_the_energies_of_full_sequences(
     observation_dim=st.sampled_from([8, 16, 24]),
     depth=st.integers(1, 3),
     distance=st.sampled_from(sorted(DISTANCES)),
+    normalisation=st.sampled_from(["layer", "unit"]),
     projection=st.sampled_from([0, 5]),
     centre=st.booleans(),
     skip=st.booleans(),
     queries=st.integers(1, 3),
 )
 def test_chosen_children_give_the_energies_of_full_sequences(
-    data, seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries
+    data,
+    seed,
+    horizon,
+    observation_dim,
+    depth,
+    distance,
+    normalisation,
+    projection,
+    centre,
+    skip,
+    queries,
 ):
     """Any children, each query's own, some parents without any; at times after a dense level."""
     field = make(
@@ -98,6 +121,7 @@ def test_chosen_children_give_the_energies_of_full_sequences(
         observation_dim=observation_dim,
         depth=depth,
         distance=distance,
+        normalisation=normalisation,
         goal_projection=projection,
         centre=centre,
         skip=skip,

@@ -18,7 +18,7 @@ from cefito.errors import ConfigError
 from cefito.field.attention import as_computed, attend, prepared_mask
 from cefito.field.settings import FieldConfig
 
-__all__ = ["Predictor", "TransformerBlock", "normalise", "positions"]
+__all__ = ["Predictor", "TransformerBlock", "normalise", "normalise_observation", "positions"]
 
 EPSILON = 1e-6  # of the norms between and behind the blocks
 
@@ -26,6 +26,13 @@ EPSILON = 1e-6  # of the norms between and behind the blocks
 def normalise(x: Tensor, epsilon: float = EPSILON) -> Tensor:
     """Apply parameter-free layer norm over the last dimension, in at least float32."""
     return F.layer_norm(x.float(), x.shape[-1:], eps=epsilon)
+
+
+def normalise_observation(x: Tensor, config: FieldConfig) -> Tensor:
+    """Normalise (centred) observations […, E] along the features, as configured, in float32."""
+    if config.normalisation == "unit":
+        return F.normalize(x.float(), dim=-1)  # x / ‖x‖
+    return normalise(x, config.observation_epsilon)
 
 
 def positions(length: int, width: int) -> Tensor:
@@ -239,8 +246,8 @@ class Predictor(nn.Module):
         return self.state_embed(self.normalised(observation))  # type: ignore[no-any-return]
 
     def normalised(self, observation: Tensor) -> Tensor:
-        """Apply layer norm to (centred) observations […, E]."""
-        return normalise(observation, self.config.observation_epsilon)
+        """Normalise (centred) observations […, E] as configured."""
+        return normalise_observation(observation, self.config)
 
     def states(self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None) -> Tensor:
         """Predict the state after each action [B, T, E], the goal last (pass 1)."""

@@ -36,8 +36,11 @@ class FieldConfig(Settings):
     # "l2" is the paper's norm, "mean_square" the released code's mean over the features of the
     # squared difference; see `cefito.field.distances`
     distance: str = "l2"
-    # subtract the training windows' mean observation before the layer norm (paper: no)
+    # subtract the training windows' mean observation before the normalisation (paper: no)
     centre: bool = False
+    # of observations along their features: parameter-free "layer" norm (released code), or "unit"
+    # length; the paper names neither
+    normalisation: Literal["layer", "unit"] = "layer"
     # added to the variance in the layer norm of observations (released code: 1e-5; the norms
     # between the blocks have 1e-6)
     observation_epsilon: float = Field(1e-5, gt=0)

@@ -46,7 +46,8 @@ class EmaConfig(Settings):
 
     decay: float = Field(0.0, ge=0, lt=1)  # weight of the past at each update; 0 is off
     every: int = Field(10, ge=1)  # steps between updates
-    warmup: int = Field(400, ge=0)  # steps during which the average is a copy
+    # step of the first average; at earlier multiples of `every` the weights are copied
+    warmup: int = Field(400, ge=0)
 
 
 class StoppingConfig(Settings):

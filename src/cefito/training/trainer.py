@@ -248,14 +248,15 @@ class _Training:
 
     @torch.no_grad()
     def _average(self) -> None:
-        """Update the moving average: θ̄ ← decay · θ̄ + (1 − decay) · θ."""
-        if not self.state.average:
+        """Update the moving average: θ̄ ← θ before the start, then decay · θ̄ + (1 − decay) · θ."""
+        step = self.state.step
+        if not self.state.average or step % self.ema.every:
             return
-        step, current = self.state.step, self.module.state_dict()
+        current = self.module.state_dict()
         for name, tensor in self.state.average.items():
-            if step <= self.ema.warmup or not tensor.is_floating_point():
+            if step < self.ema.warmup or not tensor.is_floating_point():
                 tensor.copy_(current[name])
-            elif step % self.ema.every == 0:
+            else:
                 tensor.lerp_(current[name], 1 - self.ema.decay)
 
     @torch.no_grad()

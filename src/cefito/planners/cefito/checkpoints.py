@@ -260,6 +260,7 @@ def _departures(field: EnergyField) -> list[str]:
         "it projects goals": config.goal_projection > 0,
         "it adds action vectors to goals": config.goal_skip,
         "its action vectors are not text embeddings": not text,
+        "observations are scaled to unit length": config.normalisation != "layer",
         "observations are normalised with another epsilon": config.observation_epsilon != 1e-5,
     }
     wrong = [words for words, departs in checks.items() if departs]

@@ -20,7 +20,7 @@ from cefito.field.composite_field import (
     parameter_count,
 )
 from cefito.field.energy import EnergyField
-from cefito.field.predictor import normalise
+from cefito.field.predictor import normalise_observation
 from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape
 from cefito.planners.cefito.settings import CefitoSettings
@@ -160,7 +160,7 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
     """
     if settings.field.action_encoding == "observed":
         mean = mean if settings.field.centre else torch.zeros_like(mean)
-        normed = partial(normalise, epsilon=settings.field.observation_epsilon)
+        normed = partial(normalise_observation, config=settings.field)
         return ActionMeans(windows, mean, normed).all()
     text = windows.action_text
     return None if text is None else torch.tensor(text.astype(np.float32))

@@ -25,7 +25,7 @@ class PkgConfig(Settings):
         optimiser=OptimiserConfig(
             epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0, schedule="cosine"
         ),
-        ema=EmaConfig(decay=0.99, every=1, warmup=100),
+        ema=EmaConfig(decay=0.99, every=1, warmup=101),
         stopping=StoppingConfig(every=2, patience=0, windows=0),
         augmentation=AugmentationConfig(noise=0.3),
     )
