@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 TINY_RUN: dict[str, Any] = {
@@ -46,3 +47,12 @@ def stopping_after(steps: int) -> Callable[..., Any]:
         yield advance
 
     return progress
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Time and content of every file below a folder, by its path in it."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

@@ -1,9 +1,9 @@
-"""A run that the tests of commands share."""
+"""What the tests of commands share: a run, and calls of the command line."""
 
 import pytest
 
 from cefito.cli import main
-from tiny_runs import TINY_RUN, as_arguments
+from tiny_runs import TINY_RUN, as_arguments, snapshot
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +13,33 @@ def trained(world, tmp_path_factory):
     command = ["train", str(world.folder), "--horizon", "3", "--out", str(out), "--preset", "paper"]
     assert main([*command, *as_arguments(TINY_RUN)]) == 0
     return out
+
+
+@pytest.fixture
+def call(capsys):
+    """Call the command line, as (exit code, stdout, stderr)."""
+
+    def call(*argv):
+        capsys.readouterr()
+        code = main([str(part) for part in argv])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def refused(call, tmp_path):
+    """Call the command line; it must exit with 2, say one line on stderr alone, change no file."""
+
+    def refused(*argv):
+        before = snapshot(tmp_path)
+        code, out, err = call(*argv)
+        lines = err.splitlines(keepends=True)
+        (line,) = (line for line in lines if "has no manifest.json" not in line)
+        assert (code, out) == (2, "")
+        assert line.startswith("error: ")
+        assert line.endswith("\n")
+        assert snapshot(tmp_path) == before
+        return line
+
+    return refused

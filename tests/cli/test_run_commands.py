@@ -11,7 +11,7 @@ from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.runs.run import open_run
-from tiny_runs import TINY_RUN, as_arguments
+from tiny_runs import TINY_RUN, as_arguments, snapshot
 
 TINY = as_arguments(TINY_RUN)
 VIDEO = "world-0036"  # the first test video
@@ -21,37 +21,6 @@ VIDEO = "world-0036"  # the first test video
 def run(trained, tmp_path):
     """A copy of the finished run, to be changed."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
-def snapshot(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-@pytest.fixture
-def fails(capsys, tmp_path):
-    """Call the command line; it must exit with 2, say one line on stderr, and write nothing.
-
-    Nothing goes to stdout either.
-    """
-
-    def call(*argv):
-        before = snapshot(tmp_path)
-        capsys.readouterr()
-        assert main([str(part) for part in argv]) == 2
-        captured = capsys.readouterr()
-        lines = captured.err.splitlines(keepends=True)
-        (line,) = (line for line in lines if "has no manifest.json" not in line)
-        assert captured.out == ""
-        assert line.startswith("error: ")
-        assert line.endswith("\n")
-        assert snapshot(tmp_path) == before
-        return line
-
-    return call
 
 
 def succeeds(capsys, *argv):
@@ -72,138 +41,91 @@ def test_train(world, tmp_path, capsys):
     captured = succeeds(capsys, *command)
     assert captured.out == ""
     *_, classifier, chain, field, wrote = captured.err.splitlines()
-    likely = r"log likelihood -\d+\.\d\d"
-    assert re.fullmatch(
-        rf"task classifier: best epoch [12] of 2, validation task accuracy \d+\.\d\d, {likely}",
-        classifier,
-    )
-    assert re.fullmatch(
-        rf"chain: best epoch \d+ of \d+, validation success rate \d+\.\d\d, {likely}", chain
-    )
-    assert re.fullmatch(
-        r"energy field: best epoch 1 of 1, validation success rate \d+\.\d\d, "
-        r"mean accuracy \d+\.\d\d",
-        field,
-    )
+    rate, likely = r"validation \D+\d+\.\d\d", r"log likelihood -\d+\.\d\d"
+    assert re.fullmatch(rf"task classifier: best epoch [12] of 2, {rate}, {likely}", classifier)
+    assert re.fullmatch(rf"chain: best epoch \d+ of \d+, {rate}, {likely}", chain)
+    assert re.fullmatch(rf"energy field: best epoch 1 of 1, {rate}, mean accuracy .*", field)
     assert wrote == f"wrote {folder}; score it with: cefito evaluate {folder}"
     opened = open_run(folder)
-    assert (opened.info.seed, opened.planner.horizon) == (5, 2)
-    assert opened.info.preset == "paper"
-    settings = opened.planner.settings
-    assert settings.field.width == 16
-    assert settings.classifier.hidden == (8, 16, 8)
-    assert settings.training.optimiser.epochs == 1
+    assert (opened.info.seed, opened.planner.horizon, opened.info.preset) == (5, 2, "paper")
+    assert opened.planner.settings.classifier.hidden == (8, 16, 8)
     again = succeeds(capsys, *command)
     assert again.err == f"{folder} is finished already and nothing was done\n"
 
 
 def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
-    """Nor are the arrays of its data set; with the weights gone it is trained as ever."""
+    """Nor are the arrays of its data set."""
 
     def refuse(*_):
         raise AssertionError("the data set was opened")
 
     before = snapshot(trained)
-    with monkeypatch.context() as patch:
-        patch.setattr("cefito.data.prepared.open_dataset", refuse)
-        captured = succeeds(capsys, *training(world, trained))
-        assert captured.err.splitlines()[-1].startswith(f"{trained} is finished already")
-        assert main([str(part) for part in training(world, trained, "--seed", 1)]) == 1
-        assert "the data set was opened" in capsys.readouterr().err
+    monkeypatch.setattr("cefito.data.prepared.open_dataset", refuse)
+    captured = succeeds(capsys, *training(world, trained))
+    assert captured.err.splitlines()[-1].startswith(f"{trained} is finished already")
+    assert main([str(part) for part in training(world, trained, "--seed", 1)]) == 1
+    assert "the data set was opened" in capsys.readouterr().err
     assert snapshot(trained) == before
 
 
-def test_a_finished_run_whose_weights_are_gone_is_mended(world, run, capsys):
-    lost = (run / "chain.safetensors").read_bytes()
-    (run / "chain.safetensors").unlink()
-    captured = succeeds(capsys, *training(world, run))
-    assert captured.err.splitlines()[-1].startswith(f"wrote {run}")
-    assert (run / "chain.safetensors").read_bytes() == lost
-
-
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
-    (tmp_path / "own.toml").write_text(
-        'base = "paper"\n[field]\nwidth = 24\ndistance = "mean_square"\n'
-    )
+    """A precision is one for all networks; a single one may have its own."""
+    (tmp_path / "own.toml").write_text('base = "paper"\n[field]\nwidth = 24\ndepth = 2\n')
     train = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset")
-    changes = ("--set", "field.distance=l2", "--set=field.centre=true")
+    changes = ("--set", "field.depth=1", "--set=field.centre=true", "--precision", "bfloat16")
     changes += ("--set", " training.loss.kind = softmax ")
-    succeeds(capsys, *train, tmp_path / "own.toml", *TINY[2:], *changes)
+    changes += ("--set", "chain_training.precision=float32")
+    succeeds(capsys, *train, tmp_path / "own.toml", *TINY[4:], *changes)
     opened = open_run(tmp_path / "run")
     settings = opened.planner.settings
     assert opened.info.preset == "own"
-    assert (settings.field.width, settings.field.distance) == (24, "l2")
-    assert settings.field.centre is True
+    assert (settings.field.width, settings.field.depth, settings.field.centre) == (24, 1, True)
     assert settings.training.loss.kind == "softmax"
+    found = {name: result.precision for name, result in opened.info.training.items()}
+    assert found["energy field"] == "bfloat16"
+    assert {value for name, value in found.items() if name.startswith("chain")} == {"float32"}
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (
-            ["--set", "training.optimiser.epochs"],
-            "expected KEY=VALUE, as in --set training.optimiser.epochs=20",
-        ),
-        (
-            ["--set", "training.optimiser.epoch=3"],
-            "setting 'training.optimiser.epoch': there is none of that name; did you mean "
-            "'training.optimiser.epochs'?",
-        ),
-        (["--set", "nonsense=3"], "setting 'nonsense': there is none of that name."),
+        (["--set", "training.optimiser.epochs"], "expected KEY=VALUE"),
+        (["--set", "training.optimiser.epoch=3"], "did you mean 'training.optimiser.epochs'?"),
         (["--set", "pdpp.steps=0"], "setting 'pdpp.steps': is not read by cefito. Change one of"),
         (["--set", "=3"], "--set =3: expected KEY=VALUE"),
-        (
-            ["--set", "training.optimiser.epochs=many"],
-            "setting 'training.optimiser.epochs': expected a whole number",
-        ),
-        (["--set", "training.optimiser.epochs=0"], "greater than or equal to 1 (got 0)"),
+        (["--set", "training.optimiser.epochs=many"], "epochs': expected a whole number"),
         (["--set", "field.width=15"], "width 15 must be even and divisible by the"),
-        (["--set", "search.actions=all"], "'training' or 'taxonomy'"),
-        (
-            ["--preset", "papre"],
-            "no preset 'papre'; shipped are paper, quickstart, released, small",
-        ),
-        (["--preset", "nowhere.toml"], "no preset 'nowhere.toml'"),
+        (["--preset", "papre"], "no preset 'papre'; shipped are paper, quickstart, released, "),
+        (["--preset", "damaged.toml"], "cannot be read"),
         (["--horizon", "0"], "horizon 0: expected a positive number"),
         (["--horizon", "40"], "gives no windows of horizon 40"),
-        (["--horizon", "three"], "three"),
         (["--seed", "-1"], "seed -1"),
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--nonsense"], "--nonsense"),
         (["--precision", "float8"], "--precision"),
     ],
 )
-def test_train_refuses(argv, message, world, tmp_path, fails):
+def test_train_refuses(argv, message, world, tmp_path, refused, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("damaged.toml").write_text("[field\n")
     given = {"--horizon": "3", "--preset": "paper"}
     rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
-    assert message in fails("train", world.folder, "--out", tmp_path / "run", *rest, *argv)
+    assert message in refused("train", world.folder, "--out", tmp_path / "run", *rest, *argv)
 
 
-def test_train_without_what_it_needs(world, tmp_path, fails):
-    assert "--horizon" in fails("train", world.folder, "--out", tmp_path / "run")
-    assert "--out" in fails("train", world.folder, "--horizon", 3)
-    assert "no such file" in fails(
-        "train", tmp_path / "nowhere", "--horizon", 3, "--out", tmp_path / "run"
-    )
+def test_train_without_what_it_needs(world, tmp_path, refused):
+    out, horizon = ("--out", tmp_path / "run"), ("--horizon", 3)
+    assert "--horizon" in refused("train", world.folder, *out)
+    assert "--out" in refused("train", world.folder, *horizon)
+    assert "no such file" in refused("train", tmp_path / "nowhere", *horizon, *out)
 
 
-def test_train_refuses_folders_in_use(world, run, tmp_path, fails):
+def test_train_refuses_folders_in_use(world, run, tmp_path, refused):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("keep")
-    (tmp_path / "file").write_text("keep")
-    for name, reason in (
-        ("mine", "is not empty and holds no run"),
-        ("file", "file: cannot be made (File exists)"),
-    ):
-        assert reason in fails(*training(world, tmp_path / name))
+    assert "is not empty and holds no run" in refused(*training(world, tmp_path / "mine"))
     for change, what in ((["--seed", "1"], "seed"), (["--set", "field.depth=2"], "config")):
-        assert f"holds a run with another {what}" in fails(*training(world, run, *change))
-
-
-def test_train_with_an_own_preset_that_is_no_toml(world, tmp_path, fails):
-    (tmp_path / "own.toml").write_text("[field\n")
-    command = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset")
-    assert "cannot be read" in fails(*command, tmp_path / "own.toml")
+        assert f"holds a run with another {what}" in refused(*training(world, run, *change))
 
 
 def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys):
@@ -213,14 +135,12 @@ def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys
         "warning: tasks without training windows, which may use all actions that the taxonomy "
         "lists for them: 1, 2 ('tyre')"
     )
-    captured = succeeds(capsys, *training(dataset, tmp_path / "run"))
-    assert warning in captured.err.splitlines()
-    captured = succeeds(capsys, "evaluate", tmp_path / "run", "--oracle-task")
-    assert warning in captured.err.splitlines()
-    assert (
-        "tasks without training windows: 1; windows of these tasks: 2" in captured.err.splitlines()
-    )
-    captured = succeeds(capsys, "plan", tmp_path / "run", "--video", "c", "--task", 2, "--json")
+    run = tmp_path / "run"
+    assert warning in succeeds(capsys, *training(dataset, run)).err.splitlines()
+    lines = succeeds(capsys, "evaluate", run, "--oracle-task").err.splitlines()
+    assert warning in lines
+    assert "tasks without training windows: 1; windows of these tasks: 2" in lines
+    captured = succeeds(capsys, "plan", run, "--video", "c", "--task", 2, "--json")
     assert captured.err.splitlines() == [warning]
     assert len(json.loads(captured.out)["plans"]) == 5
 
@@ -229,19 +149,14 @@ def test_evaluate_prints_a_table(run, world, capsys):
     count = len(cut_windows(world, horizon=3, split="test"))
     captured = succeeds(capsys, "evaluate", run)
     title, heads, cells, sure, steps, right, sure_of_steps = captured.out.splitlines()
-    assert (
-        title
-        == f"synthetic world (simulated), test, T = 3, {count} windows, predicted task; per cent"
-    )
+    assert title.endswith(f", test, T = 3, {count} windows, predicted task; per cent")
     assert re.split(r"  +", heads)[:5] == ["planner", "SR", "mAcc", "mIoU", "bitwise mIoU"]
     kept = json.loads((run / "evaluation-test.json").read_text())
     names = [name for name in kept["metrics"] if name != "position_accuracy"]
     assert cells.split() == ["CEFITO", *(f"{kept['metrics'][name]:.2f}" for name in names)]
     low, high = kept["intervals"]["low"], kept["intervals"]["high"]
-    assert re.split(r"  +", sure) == [
-        "90 % interval, 12 videos resampled",
-        *(f"{low[name]:.2f} to {high[name]:.2f}" for name in names),
-    ]
+    ends = [f"{low[name]:.2f} to {high[name]:.2f}" for name in names]
+    assert re.split(r"  +", sure) == ["90 % interval, 12 videos resampled", *ends]
     assert re.split(r"  +", steps) == ["right action at step", "1", "2", "3"]
     accuracy = kept["metrics"]["position_accuracy"]
     assert right.split() == ["CEFITO", *(f"{value:.2f}" for value in accuracy)]
@@ -283,27 +198,17 @@ def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     assert f"wrote the plans of {kept['windows']} windows into {path}" in captured.err
     saved = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(saved) == kept["windows"]
-    assert 100 * sum(window["success"] for window in saved) == pytest.approx(
-        kept["metrics"]["success_rate"] * kept["windows"]
-    )
+    rate = 100 * np.mean([window["success"] for window in saved])
+    assert rate == pytest.approx(kept["metrics"]["success_rate"])
     err = succeeds(capsys, "evaluate", run, "--sample", 9).err
-    assert re.search(
-        r"SR of \d+ tasks: \d+\.\d\d \(.+\) to \d+\.\d\d \(.+\); --per-task shows", err
-    )
+    assert re.search(r"SR of \d+ tasks: \d+\.\d\d \(.+\) to \d+\.\d\d .*; --per-task shows", err)
 
 
 @pytest.mark.parametrize(
     ("argv", "name"),
     [
         ([], "evaluation-test"),
-        (["--split", "val"], "evaluation-val"),
-        (["--split", "train"], "evaluation-train"),
-        (["--oracle-task"], "evaluation-test-oracle-task"),
-        (["--sample", "6"], "evaluation-test-sample-6"),
-        (
-            ["--split", "val", "--oracle-task", "--sample", "6"],
-            "evaluation-val-oracle-task-sample-6",
-        ),
+        (["--split", "val", "--oracle-task", "--sample", 6], "evaluation-val-oracle-task-sample-6"),
     ],
 )
 def test_evaluate_json(argv, name, run, world, capsys):
@@ -311,21 +216,14 @@ def test_evaluate_json(argv, name, run, world, capsys):
     value = json.loads(captured.out)
     assert [path.name for path in run.glob("evaluation*")] == [f"{name}.json"]
     assert json.loads((run / f"{name}.json").read_text()) == value
-    split = argv[1] if "--split" in argv else "test"
+    split = "val" if argv else "test"
     described = (value["planner"], value["split"], value["horizon"], value["preset"])
     assert described == ("CEFITO", split, 3, "paper")
     assert value["sampled_from"] == len(cut_windows(world, horizon=3, split=split))
-    assert value["windows"] == (6 if "--sample" in argv else value["sampled_from"])
-    assert value["oracle_task"] is ("--oracle-task" in argv)
-    assert set(value["metrics"]) == {
-        "success_rate",
-        "mean_accuracy",
-        "mean_iou",
-        "mean_iou_bitwise",
-        "top_5_success_rate",
-        "task_accuracy",
-        "position_accuracy",
-    }
+    assert value["windows"] == (6 if argv else value["sampled_from"])
+    assert value["oracle_task"] is bool(argv)
+    percents = "success_rate mean_accuracy mean_iou mean_iou_bitwise top_5_success_rate"
+    assert set(value["metrics"]) == {*percents.split(), "task_accuracy", "position_accuracy"}
     assert len(value["metrics"]["position_accuracy"]) == 3
     assert {"seed", "exact", "without_plan", "seconds_per_query", "actions_from"} <= set(value)
     assert {"token_forwards_per_query", "leaves_per_query", "dataset"} <= set(value)
@@ -341,11 +239,11 @@ def lose_dataset(run):
     (run / "run.json").write_text(json.dumps(info))
 
 
-def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, fails):
+def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, refused):
     moved = shutil.copytree(world.folder, tmp_path / "moved")
     lose_dataset(run)
-    assert "Give its folder. (--dataset)" in fails("evaluate", run)
-    assert "Give its folder. (--dataset)" in fails("plan", run, "--video", VIDEO)
+    assert "Give its folder. (--dataset)" in refused("evaluate", run)
+    assert "Give its folder. (--dataset)" in refused("plan", run, "--video", VIDEO)
     value = json.loads(succeeds(capsys, "evaluate", run, "--dataset", moved, "--json").out)
     assert value["windows"] == len(cut_windows(world, horizon=3, split="test"))
     succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", moved)
@@ -362,8 +260,8 @@ def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, fails):
         (["--horizon", "4"], "plans 3 actions, not 4."),
     ],
 )
-def test_evaluate_refuses(argv, message, run, fails):
-    assert message in fails("evaluate", run, *argv)
+def test_evaluate_refuses(argv, message, run, refused):
+    assert message in refused("evaluate", run, *argv)
 
 
 @pytest.fixture
@@ -431,12 +329,8 @@ def test_finetune(run, other, world, tmp_path, capsys):
     assert captured.out == ""
     lines = captured.err.splitlines()
     # names that have several meanings get one more with the new task
-    added = len(open_run(out).taxonomy.actions) - len(world.taxonomy.actions)
-    assert added == 5
-    assert (
-        "learned from the training split of 'more (simulated)'; 1 tasks and 5 actions are new"
-        in lines
-    )
+    assert len(open_run(out).taxonomy.actions) - len(world.taxonomy.actions) == 5
+    assert any("'more (simulated)'; 1 tasks and 5 actions are new" in line for line in lines)
     assert any(re.match(r"energy field: best epoch [12] of 2, validation", line) for line in lines)
     assert any(re.match(r"chain: best epoch 1 of 1, validation", line) for line in lines)
     assert lines[-1] == f"wrote {out}; score it with: cefito evaluate {out}"
@@ -444,10 +338,8 @@ def test_finetune(run, other, world, tmp_path, capsys):
     assert made.info.seed == 3
     assert made.info.started_from.dataset.fingerprint == world.fingerprint
     assert made.taxonomy.tasks[-1].name == "Brew Coffee"
-    captured = succeeds(capsys, "evaluate", out, "--json", "--sample", 10)
-    assert json.loads(captured.out)["sampled_from"] == len(
-        cut_windows(other, horizon=3, split="test")
-    )
+    scores = json.loads(succeeds(capsys, "evaluate", out, "--json", "--sample", 10).out)
+    assert scores["sampled_from"] == len(cut_windows(other, horizon=3, split="test"))
     mixed = ["--out", tmp_path / "mixed", "--replay", world.folder, "--epochs", 1]
     captured = succeeds(capsys, "finetune", run, other.folder, *mixed)
     assert f"of 'more (simulated)' and of '{world.name}'; " in captured.err
@@ -463,46 +355,34 @@ def test_finetune(run, other, world, tmp_path, capsys):
         (["--seed", "-1"], "seed -1: expected"),
     ],
 )
-def test_finetune_refuses(argv, message, run, world, tmp_path, fails):
-    assert message in fails("finetune", run, world.folder, "--out", tmp_path / "out", *argv)
+def test_finetune_refuses(argv, message, run, world, tmp_path, refused):
+    assert message in refused("finetune", run, world.folder, "--out", tmp_path / "out", *argv)
 
 
-@pytest.mark.parametrize("command", ["evaluate", "plan"])
-def test_what_is_no_finished_run(command, run, tmp_path, fails):
-    rest = ["--video", VIDEO] if command == "plan" else []
-    assert "nowhere/run.json: no such file" in fails(command, tmp_path / "nowhere", *rest)
+def test_what_is_no_finished_run(run, tmp_path, refused):
+    """Other damage is tested where runs are opened."""
+    for command in (["evaluate"], ["plan", "--video", VIDEO]):
+        assert "nowhere/run.json: no such file" in refused(*command, tmp_path / "nowhere")
     content = (run / "field.safetensors").read_bytes()
     (run / "field.safetensors").write_bytes(content[: len(content) // 2])
-    assert "field.safetensors: has changed since" in fails(command, run, *rest)
-    (run / "manifest.json").unlink()  # as of earlier versions
-    assert "field.safetensors: truncated" in fails(command, run, *rest)
-    info = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(info | {"finished": False}))
-    assert "has not finished. Continue it by the same cefito train command" in fails(
-        command, run, *rest
-    )
-    (run / "run.json").write_text('{"finished": true}')
-    assert "run.json: not a run of this version (dataset: " in fails(command, run, *rest)
-    (run / "run.json").write_text("{")
-    assert "run.json: not valid JSON" in fails(command, run, *rest)
+    assert "field.safetensors: has changed since" in refused("evaluate", run)
+    (run / "manifest.json").unlink()
+    assert "field.safetensors: truncated" in refused("evaluate", run)
 
 
 def test_plan_a_video(run, world, capsys):
     before = snapshot(run)
     captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 1, "--top-k", 4)
-    lines = captured.out.splitlines()
-    assert lines[0].split() == ["energy", "(lower", "is", "better)", "plan"]
-    assert len(lines) == 5
-    assert all(line.count(" → ") == 2 for line in lines[1:])
-    energies = [float(line.split()[0]) for line in lines[1:]]
+    head, *lines = captured.out.splitlines()
+    assert head.split() == ["energy", "(lower", "is", "better)", "plan"]
+    assert [line.count(" → ") for line in lines] == [2] * 4
+    energies = [float(line.split()[0]) for line in lines]
     assert energies == sorted(energies)
     video = next(video for video in world.videos if video.video_id == VIDEO)
     truth = world.taxonomy.names([step.action for step in video.steps[1:4]])
     task, quality, annotated = captured.err.splitlines()
     assert re.fullmatch(r"task \d+: .* \(predicted, \d+\.\d %\)", task)
-    assert re.fullmatch(
-        r"exact: no other allowed sequence is better; [\d,]+ token forwards", quality
-    )
+    assert re.fullmatch(r"exact: no other .* is better; [\d,]+ token forwards", quality)
     assert annotated == "annotated: " + " → ".join(truth)
     assert snapshot(run) == before
 
@@ -522,24 +402,18 @@ def check_plans(value, world, count):
     assert value["exact"] is True
 
 
-@pytest.mark.parametrize("task", [None, 0, 11])
+@pytest.mark.parametrize("task", [None, 11])
 def test_plan_json(task, run, world, capsys):
     argv = [] if task is None else ["--task", task]
-    captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 0, "--json", *argv)
+    captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--top-k", 9, "--json", *argv)
     value = json.loads(captured.out)
     assert captured.err == ""
-    check_plans(value, world, 5)
-    assert value["task"]["source"] == ("predicted" if task is None else "given")
-    assert task is None or value["task"] == {
-        "id": task,
-        "name": world.taxonomy.tasks[task].name,
-        "source": "given",
-        "probability": None,
-    }
+    check_plans(value, world, 9)
+    name = world.taxonomy.tasks[value["task"]["id"]].name
+    given = {"id": task, "name": name, "source": "given", "probability": None}
+    assert value["task"]["source"] == "predicted" if task is None else value["task"] == given
     assert value["sure"] is value["searched_mass"] is None
     assert len(value["truth"]["actions"]) == 3
-    nine = succeeds(capsys, "plan", run, "--video", VIDEO, "--top-k", 9, "--json", *argv)
-    check_plans(json.loads(nine.out), world, 9)
 
 
 # with a part of the prior, so that probabilities need a search whatever was fitted
@@ -550,22 +424,14 @@ def test_plan_with_probabilities(run, capsys):
     argv = ["plan", run, "--video", VIDEO, *PROBABLE]
     captured = succeeds(capsys, *argv, "--min-probability", 1)
     head, *lines = captured.out.splitlines()
-    assert re.split(r"  +", head.strip())[:3] == [
-        "energy",
-        "score (lower is better)",
-        "probability",
-    ]
+    heads = ["energy", "score (lower is better)", "probability"]
+    assert re.split(r"  +", head.strip())[:3] == heads
     shares = [float(re.search(r"(\d+\.\d) %", line)[1]) for line in lines]
     assert shares == sorted(shares, reverse=True)
-    errors = captured.err.splitlines()
-    assert re.fullmatch(
-        r"probabilities: the compared sequences have \d+\.\d % of all probability", errors[2]
-    )
-    assert errors[3] == (
-        f"not sure: the best plan's probability is {shares[0]} %; requested: 100.0 %"
-    )
+    _, _, compared, sure = captured.err.splitlines()[:4]
+    assert re.fullmatch(r"probabilities: the compared .* have \d+\.\d % of .*", compared)
+    assert f"not sure: the best plan's probability is {shares[0]} %; requested: 100.0 %" == sure
     assert "not sure" not in succeeds(capsys, *argv, "--min-probability", 0).err
-    assert "not sure" not in succeeds(capsys, *argv).err
     for least, sure in ((0, True), (1, False)):
         value = json.loads(succeeds(capsys, *argv, "--json", "--min-probability", least).out)
         assert value["sure"] is sure
@@ -582,11 +448,8 @@ def test_evaluate_with_probabilities(run, capsys, tmp_path):
     assert "SR at 50 %" in captured.out
     assert picture.read_bytes()[:4] == b"\x89PNG"
     (line,) = (line for line in captured.err.splitlines() if line.startswith("answered"))
-    assert re.fullmatch(
-        r"answered with a probability of at least 5 %: \d+ windows, \d+\.\d %"
-        r"(; SR among them \d+\.\d\d)?",
-        line,
-    )
+    said = r"\w+ with a probability of at least 5 %: \d+ windows, \d+\.\d %(; SR .* \d+\.\d\d)?"
+    assert re.fullmatch(said, line)
     value = json.loads(succeeds(capsys, *argv, "--json").out)
     assert value["answered"]["min_probability"] == 0.05
     assert len(value["calibration"]["reliability"]["windows"]) == 15
@@ -601,17 +464,14 @@ def test_evaluate_with_probabilities(run, capsys, tmp_path):
         (["--min-probability", "0.5"], "gives plans no probabilities here; it has them under"),
         ([*PROBABLE, "--min-probability", "1.5"], "1.5: expected a number from 0 to 1"),
         (["--reliability", "a.png"], "no probabilities here"),
-        (
-            [*PROBABLE, "--reliability", "a.txt"],
-            "expected a file that ends in .png or .svg or .pdf",
-        ),
+        ([*PROBABLE, "--reliability", "a.txt"], "expected a file that ends in .png"),
         ([*PROBABLE, "--reliability", "gone/a.png"], "the folder does not exist"),
     ],
 )
-def test_what_probabilities_cannot_do(argv, message, run, fails, tmp_path, monkeypatch):
+def test_what_probabilities_cannot_do(argv, message, run, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert message in fails("evaluate", run, *argv)
-    assert "(--min-probability)" in fails("plan", run, "--video", VIDEO, "--min-probability", "2")
+    assert message in refused("evaluate", run, *argv)
+    assert "(--min-probability)" in refused("plan", run, "--video", VIDEO, "--min-probability", "2")
 
 
 def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
@@ -621,18 +481,19 @@ def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
     np.save(tmp_path / "goal.npy", world.end[row + 2])
     files = ["--initial", tmp_path / "initial.npy", "--goal", tmp_path / "goal.npy"]
     ours = json.loads(succeeds(capsys, "plan", run, *files, "--json").out)
-    theirs = json.loads(
-        succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 1, "--json").out
-    )
+    video = ("--video", VIDEO, "--from-step", 1)
+    theirs = json.loads(succeeds(capsys, "plan", run, *video, "--json").out)
     check_plans(ours, world, 5)
     del theirs["truth"]
     assert ours == theirs
     captured = succeeds(capsys, "plan", run, *files, "--task", 3)
     assert captured.err.splitlines()[0] == f"task 3: {world.taxonomy.tasks[3].name} (given)"
     assert len(captured.err.splitlines()) == 2
+    lose_dataset(run)  # which files do not need
+    succeeds(capsys, "plan", run, *files)
 
 
-def test_lists_of_a_run(run, world, capsys, fails):
+def test_lists_of_a_run(run, world, capsys, refused):
     lose_dataset(run)
     (run / "field.safetensors").unlink()  # no weights are read
     value = json.loads(succeeds(capsys, "data", "list", run, "tasks", "--json").out)
@@ -641,16 +502,7 @@ def test_lists_of_a_run(run, world, capsys, fails):
     lines = succeeds(capsys, "data", "list", run, "actions", "--task", task.name).out.splitlines()
     assert lines[0].split() == ["id", "name", "tasks"]
     assert [int(line.split()[0]) for line in lines[1:]] == list(task.actions)
-    assert "a run has tasks and actions. Give its data set to list videos" in fails(
-        "data", "list", run, "videos"
-    )
-
-
-def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
-    lose_dataset(run)
-    np.save(tmp_path / "x.npy", np.zeros(8, np.float32))
-    np.save(tmp_path / "y.npy", np.ones(8, np.float32))
-    succeeds(capsys, "plan", run, "--initial", tmp_path / "x.npy", "--goal", tmp_path / "y.npy")
+    assert "Give its data set to list videos" in refused("data", "list", run, "videos")
 
 
 @pytest.mark.parametrize(
@@ -671,25 +523,15 @@ def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
         ("--initial long.npy --goal good.npy", "has 9 features; this run was trained on 8"),
     ],
 )
-def test_plan_refuses(argv, message, run, tmp_path, fails, monkeypatch):
+def test_plan_refuses(argv, message, run, tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("good.npy", np.zeros(8, np.float32))
     np.save("long.npy", np.zeros(9, np.float32))
     np.save("nan.npy", np.array([0, 1, np.nan, 3, 4, 5, 6, 7], np.float32))
     np.save("pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
-    assert message in fails("plan", run, *argv.split(), "--json")
+    assert message in refused("plan", run, *argv.split(), "--json")
 
 
 def test_the_folder_of_the_data_set_is_left_as_it_was(trained, world):
     assert len(list(world.folder.iterdir())) == 4
     assert open_dataset(world.folder).fingerprint == open_run(trained).info.dataset.fingerprint
-
-
-def test_train_in_a_precision(world, tmp_path, capsys):
-    """For all networks at once; a single one may have its own."""
-    more = ("--precision", "bfloat16", "--set", "chain_training.precision=float32")
-    succeeds(capsys, *training(world, tmp_path / "run", *more))
-    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
-    found = {name: result["precision"] for name, result in record["training"].items()}
-    assert found["energy field"] == "bfloat16"
-    assert {value for name, value in found.items() if name.startswith("chain")} == {"float32"}
