@@ -68,6 +68,14 @@ def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
     assert snapshot(trained) == before
 
 
+def test_a_finished_run_whose_weights_are_gone_is_mended(world, run, capsys):
+    lost = (run / "chain.safetensors").read_bytes()
+    (run / "chain.safetensors").unlink()
+    captured = succeeds(capsys, *training(world, run))
+    assert captured.err.splitlines()[-1].startswith(f"wrote {run}")
+    assert (run / "chain.safetensors").read_bytes() == lost
+
+
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     """A precision is one for all networks; a single one may have its own."""
     (tmp_path / "own.toml").write_text('base = "paper"\n[field]\nwidth = 24\ndepth = 2\n')
