@@ -1,6 +1,5 @@
 """Progress in Python: on a terminal, in a notebook, and as lines."""
 
-import io
 import re
 import subprocess
 import sys
@@ -10,11 +9,7 @@ import pytest
 
 import cefito
 from cefito import progress
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from consoles import Terminal
 
 
 class Page:

@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import re
 from dataclasses import replace
 from itertools import product
 
@@ -16,7 +15,7 @@ from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
 from cefito.study.trials import FailedTrial
 from cefito.study.variants import ROWS
-from tiny_runs import as_arguments
+from tiny_runs import as_arguments, snapshot
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
 PAPER = ["--preset", "paper", "--device", "cpu"]
@@ -24,32 +23,10 @@ TINY = [*as_arguments(SETTINGS), *PAPER]
 CHEAP = ["--planners", "nearest,frequent", "--horizons", "2,3", "--seeds", "2", *TINY]
 
 
-def snapshot(folder):
-    return {
-        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 def call(capsys, *argv, code=0):
     capsys.readouterr()
     assert main([str(part) for part in argv]) == code
     return capsys.readouterr()
-
-
-@pytest.fixture
-def refused(capsys, tmp_path):
-    """Call the command line; it must exit with 2, say one line on stderr, and write nothing."""
-
-    def refuse(*argv):
-        captured = call(capsys, *argv, code=2)
-        assert captured.out == ""
-        assert re.fullmatch(r"error: .*\n", captured.err)
-        assert list(tmp_path.iterdir()) == []
-        return captured.err
-
-    return refuse
 
 
 # compare
@@ -68,10 +45,6 @@ def test_compare(world, tmp_path, capsys):
     rates = [cell.success_rate for cell in results.trials if cell.row == "nearest"]
     assert f"{rates[0]:.2f} ± 0.00 ¹" in captured.out
     assert "Per cent; ± half the 90 % interval" in captured.err
-    assert (
-        captured.err.splitlines()[-1]
-        == f"wrote results.json, tables.md, tables.tex and tables.csv into {out}"
-    )
     names = "T2 T3 results.json tables.csv tables.md tables.tex"
     assert sorted(path.name for path in out.iterdir()) == names.split()
     text = (out / "tables.md").read_text()
@@ -109,19 +82,13 @@ def test_compare_json_and_against(world, tmp_path, capsys):
         (["--planners", ","], "planners none: expected one or more"),
         (["--planners", "all,nearest,all:3"], "planners all, nearest, all: one is named twice"),
         (["--planners", "nearest:x"], "--planners nearest:x: expected a number of seeds, as in"),
-        (["--planners", "nearest:"], "--planners nearest:: expected a number of seeds, as in"),
         (["--planners", "nearest:0"], "seeds of nearest 0: expected at least 1"),
-        (["--planners", "viterbi-true-task"], "'viterbi-true-task': ViterbiPlanNet makes no use"),
         (["--horizons", "3,x"], "--horizons 3,x: expected a positive number of actions"),
-        (["--horizons", "0"], "--horizons 0: expected"),
         (["--horizons", "60"], "split 'test' gives no windows of horizon 60"),
         (["--seeds", "0"], "--seeds 0: expected 1 to 10,000"),
         (["--against", "frequent"], "--against frequent: is not among the planners nearest"),
         (["--workers", "0"], "workers 0: expected at least 1"),
-        (["--selection", "best"], "best"),
-        (["--set", "field.width"], "expected KEY=VALUE"),
         (["--set", "field.width=8"], "is not read by nearest. Leave it out."),
-        (["--set", "classifier.wide=3", "--planners", "nearest,frequent"], "'classifier.wide'"),
     ],
 )
 def test_compare_refuses(argv, message, world, tmp_path, refused):
@@ -152,9 +119,9 @@ def test_compare_all(world, tmp_path, capsys, monkeypatch):
 
 def test_compare_without_what_it_needs(world, tmp_path, refused):
     assert "--out" in refused("compare", world.folder)
-    assert "nowhere/dataset.json: no such file" in refused(
-        "compare", tmp_path / "nowhere", "--planners", "nearest", "--out", tmp_path / "out"
-    )
+    rest = ("--planners", "nearest", "--out", tmp_path / "out")
+    missing = refused("compare", tmp_path / "nowhere", *rest)
+    assert "nowhere/dataset.json: no such file" in missing
 
 
 def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys, monkeypatch):
@@ -176,11 +143,8 @@ def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys,
     (tmp_path / "trap").write_text("")
     captured = call(capsys, *command, code=1)
     path = tmp_path / "out" / "T2" / "seed1" / "trials" / "fails.json"
-    assert (
-        "failed: fails, T = 2, seed 1: ValueError: out of luck. This is a defect of the planner; "
-        f"the others are not affected. Its traceback is in {path}. Repeat the command once it is "
-        "fixed."
-    ) in captured.err.splitlines()
+    assert "failed: fails, T = 2, seed 1: ValueError: out of luck. This is a def" in captured.err
+    assert f"Its traceback is in {path}. Repeat" in captured.err
     assert "error: fails, T = 2, seed 1 failed" in captured.err.splitlines()
     assert "Traceback" not in captured.err
     assert "fails, seed 1: ValueError" in (tmp_path / "out" / "tables.md").read_text()
@@ -214,20 +178,15 @@ def cheap_experiments(monkeypatch):
 def test_reproduce(world, tmp_path, capsys, cheap_experiments):
     command = ["reproduce", "classifier", world.folder, "--out", tmp_path, "--seeds", 1, *TINY]
     captured = call(capsys, *command)
-    lines = captured.err.splitlines()
-    assert lines[0] == (
-        "classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seeds. Needs a prepared "
-        "data set."
-    )
-    assert "4 of 4 scores are missing." in lines
-    assert lines[-1] == f"wrote results.json, tables.md, tables.tex and tables.csv into {tmp_path}"
+    first, *_, last = captured.err.splitlines()
+    assert first.startswith("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seed")
+    assert "4 of 4 scores are missing." in captured.err
+    assert last == f"wrote results.json, tables.md, tables.tex and tables.csv into {tmp_path}"
     assert captured.out.count("test windows, preset paper") == 4
     again = call(capsys, *command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out
     assert not list(tmp_path.glob("*.png"))
-    few = call(capsys, *command, "--sample", 5)
-    assert "5 of " in few.out
 
 
 def test_reproduce_a_figure(world, tmp_path, capsys, cheap_experiments):
@@ -240,12 +199,10 @@ def test_reproduce_a_figure(world, tmp_path, capsys, cheap_experiments):
 
 
 def test_reproduce_says_that_the_data_set_is_another(world, tmp_path, capsys, cheap_experiments):
-    given = ("--seeds", 1, "--horizons", "2", *TINY)
-    captured = call(capsys, "reproduce", "crosstask", world.folder, "--out", tmp_path, *given)
-    assert (
-        f"The paper's table is of crosstask; this data set is '{world.name}'."
-        in captured.err.splitlines()
-    )
+    given = ("--out", tmp_path, "--seeds", 1, "--horizons", "2", "--sample", 5, *TINY)
+    captured = call(capsys, "reproduce", "crosstask", world.folder, *given)
+    assert f"table is of crosstask; this data set is '{world.name}'." in captured.err
+    assert "5 of " in captured.out
 
 
 def test_reproduce_that_fails_draws_nothing(
@@ -266,12 +223,10 @@ def test_reproduce_that_fails_draws_nothing(
     [
         (["table-9"], "no table 'table-9'; there are crosstask, coin, niv, "),
         (["classifier", "--seeds", "0"], "--seeds 0: expected 1 to 10,000"),
-        (["classifier", "--horizons", "3,x"], "--horizons 3,x: expected"),
         (["classifier", "--horizons", ""], "--horizons : expected"),
         (["classifier", "--sample", "0"], "sample 0: expected at least 1"),
     ],
 )
 def test_reproduce_refuses(argv, message, world, tmp_path, refused):
-    assert message in refused(
-        "reproduce", argv[0], world.folder, "--out", tmp_path / "out", *argv[1:]
-    )
+    name, *rest = argv
+    assert message in refused("reproduce", name, world.folder, "--out", tmp_path / "out", *rest)

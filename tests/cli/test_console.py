@@ -1,4 +1,3 @@
-import io
 import os
 import signal
 import sys
@@ -8,11 +7,7 @@ import pytest
 
 from cefito import progress as shown
 from cefito.cli import console
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from consoles import Terminal
 
 
 @pytest.fixture(autouse=True)

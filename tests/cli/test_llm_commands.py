@@ -44,18 +44,6 @@ def served(monkeypatch, tmp_path):
         yield served
 
 
-@pytest.fixture
-def call(capsys):
-    """Call the command line, as (exit code, stdout, stderr)."""
-
-    def call(*argv):
-        capsys.readouterr()
-        code = main([str(part) for part in argv])
-        return code, *capsys.readouterr()
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def simple(world, tmp_path_factory):
     """A run that asks no language model."""
@@ -65,14 +53,9 @@ def simple(world, tmp_path_factory):
     return out
 
 
-def test_a_model_has_to_be_named(world, call, tmp_path):
-    code, out, err = call(
-        *("train", world.folder, "--horizon", 3, "--out", tmp_path / "run"),
-        *("--method", "llm-ranked"),
-    )
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "error: llm.model: no language model is named. Name one as its server calls it" in err
-    assert list(tmp_path.iterdir()) == []
+def test_a_model_has_to_be_named(world, refused, tmp_path):
+    train = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run")
+    assert "llm.model: no language model is named." in refused(*train, "--method", "llm-ranked")
 
 
 def test_the_preview_asks_nothing(run, served, call):
@@ -94,17 +77,23 @@ def test_the_preview_asks_nothing(run, served, call):
     assert f"{MODEL} at {served.url} would be asked at most 0 times, the budget is 1,000" in err
 
 
-def test_invalid_previews(run, simple, call):
-    for argv, message in (
-        ((run, "--window", 9999), "window 9999: there are"),
-        ((run, "--window", -1), "window -1: there are"),
-        ((run, "--sample", 0), "sample of 0 windows; expected at least 1"),
-        ((run, "--split", "all"), "--split all: expected one of train, val, test"),
-        ((simple,), "nearest window asks no language model"),
-    ):
-        code, out, err = call("llm-prompt", *argv)
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert message in err
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--window", 9999), "window 9999: there are"),
+        (("--sample", 0), "sample of 0 windows; expected at least 1"),
+        (("--split", "all"), "--split all: expected one of train, val, test"),
+    ],
+)
+def test_invalid_previews(argv, message, run, refused):
+    assert message in refused("llm-prompt", run, *argv)
+
+
+def test_a_method_without_language_model_and_true_ends(simple, refused):
+    assert "nearest window asks no language model" in refused("llm-prompt", simple)
+    err = refused("evaluate", simple, "--oracle-ends")
+    assert "nearest window makes no use of the true first and last action" in err
+    assert "--oracle-ends" in err
 
 
 def test_scores_say_who_answered_and_when(run, served, call):
@@ -151,13 +140,6 @@ def test_an_oracle_is_asked_for_and_named(run, served, call):
     assert (run / "evaluation-test-oracle-ends-sample-6.json").exists()
     assert "annotated" in served.asked[0]["messages"][1]["content"]
     assert "predicted task, true ends" in call("evaluate", run, "--sample", 6, "--oracle-ends")[1]
-
-
-def test_true_ends_are_refused_if_a_method_does_not_use_them(simple, call):
-    code, _, err = call("evaluate", simple, "--oracle-ends")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "nearest window makes no use of the true first and last action" in err
-    assert "--oracle-ends" in err
 
 
 def test_the_budget_is_kept(run, served, call, monkeypatch):

@@ -28,6 +28,7 @@ def made(tmp_path_factory):
         features = generator.standard_normal((EACH * len(STEPS) + 1, 5)).astype(np.float32)
         np.save(root / "features" / f"v{number}.npy", features)
     (root / "steps.csv").write_text("\n".join(lines) + "\n")
+    np.save(root / "features" / "row.npy", np.zeros(5, np.float32))
     data, features = str(root / "data"), str(root / "features")
     prepare = ["data", "prepare", "custom", str(root / "steps.csv"), data, "--features", features]
     assert main(prepare) == 0
@@ -36,11 +37,10 @@ def made(tmp_path_factory):
     return root
 
 
-def call(capsys, *argv, code=0):
+def call(capsys, *argv):
     capsys.readouterr()
-    assert main([str(part) for part in argv]) == code
-    captured = capsys.readouterr()
-    return captured.err if code else captured.out
+    assert main([str(part) for part in argv]) == 0
+    return capsys.readouterr().out
 
 
 def test_planning_from_features_and_from_the_video(made, capsys):
@@ -57,32 +57,23 @@ def test_planning_from_features_and_from_the_video(made, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--features", "v3.npy"], "give --features FILE with --start and --end in seconds."),
-        (["--features", "v3.npy", "--start", "1"], "give --features FILE with --start and --end"),
-        (["--features", "v3.npy", "--start", "1", "--end", "18"], "which has 17 rows. (--end)"),
-        (["--features", "v3.npy", "--start", "-1", "--end", "4"], "(--start)"),
-        (["--features", "v3.npy", "--start", "9", "--end", "4"], "(--end)"),
-        (["--features", "v3.npy", "--start", "1", "--end", "4", "--seconds", "5"], "(--seconds)"),
-        (["--features", "v3.npy", "--video", "v3"], "--features takes the place of --video"),
-        (["--features", "v3.npy", "--encoder", "s3d"], "no encoder is needed"),
-        (["--features", "v3.npy", "--from-step", "1"], "do not go with"),
-        (["--video", "v3", "--seconds", "3"], "--seconds and --precision are for --features"),
-        (["--features", "gone.npy", "--start", "1", "--end", "4"], "gone.npy: no such file"),
-        (
-            ["--initial", "row.npy", "--goal", "row.npy"],
-            "row.npy has 5 features; this run was trained on 15, which",
-        ),
-        (["--initial", "row.npy", "--goal", "row.npy"], "(--features)"),
+        ("--features v3.npy --start 1", "give --features FILE with --start and --end in seconds."),
+        ("--features v3.npy --start 1 --end 18", "which has 17 rows. (--end)"),
+        ("--features v3.npy --start -1 --end 4", "(--start)"),
+        ("--features v3.npy --start 9 --end 4", "(--end)"),
+        ("--features v3.npy --start 1 --end 4 --seconds 5", "(--seconds)"),
+        ("--features v3.npy --video v3", "--features takes the place of --video"),
+        ("--features v3.npy --encoder s3d", "no encoder is needed"),
+        ("--features v3.npy --from-step 1", "do not go with"),
+        ("--video v3 --seconds 3", "--seconds and --precision are for --features"),
+        ("--features gone.npy --start 1 --end 4", "gone.npy: no such file"),
+        ("--initial row.npy --goal row.npy", "has 5 features; this run was trained on 15, which"),
+        ("--initial row.npy --goal row.npy", "(--features)"),
     ],
 )
-def test_invalid_options_with_features(argv, message, made, capsys, monkeypatch):
+def test_invalid_options_with_features(argv, message, made, refused, monkeypatch):
     monkeypatch.chdir(made / "features")
-    row = made / "features" / "row.npy"
-    np.save(row, np.zeros(5, np.float32))
-    line = call(capsys, "plan", made / "runs", "--horizon", 3, *argv, code=2)
-    assert message in line
-    assert line.count("\n") == 1
-    row.unlink()
+    assert message in refused("plan", made / "runs", "--horizon", 3, *argv.split())
 
 
 def test_a_list_of_queries(made, capsys, tmp_path):
@@ -131,33 +122,27 @@ def test_a_list_of_queries(made, capsys, tmp_path):
         ("q.jsonl", '{"features": "v3.npy", "start": 1}', "is not a query (found features, start)"),
         ("q.jsonl", '{"video": "v3"}', "line 1: is not a query (video: Extra inputs"),
         ("q.jsonl", '{"features": "v3.npy", "start": NaN, "end": 2}', "is not a query (start: "),
-        ("q.csv", "features,start,end\nv3.npy,one,2\n", "q.csv, line 2: is not a query (start: "),
         ("q.csv", "features,start,end\nv3.npy,1\n", "q.csv, line 2: has 2 cells, the header 3"),
         ("q.csv", "features,start,end\nv3.npy,1,99\n", "q.csv, line 2: second 99 is outside of"),
-        ("q.csv", "features,start,end\ngone.npy,1,9\n", "line 2: gone.npy: no such file"),
         ("q.csv", "id,initial,goal\na,v3.npy,v3.npy\n", "line 2: v3.npy: has shape [17, 5]"),
         ("q.csv", "id,features,start,end\na,v3.npy,1,9\na,v3.npy,1,8\n", "id 'a' occurs twice"),
     ],
 )
-def test_lists_that_hold_no_queries(name, text, message, made, capsys, monkeypatch):
-    monkeypatch.chdir(made / "features")
-    path = made / "features" / name
-    path.write_text(text)
-    try:
-        line = call(capsys, "plan", made / "runs", "--horizon", 3, "--queries", name, code=2)
-    finally:
-        path.unlink()
-    assert message in line
-    assert line.count("\n") == 1
+def test_lists_that_hold_no_queries(name, text, message, made, refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in (made / "features").glob("v3*"):
+        shutil.copy(file, tmp_path)
+    Path(name).write_text(text)
+    assert message in refused("plan", made / "runs", "--horizon", 3, "--queries", name)
 
 
-def test_a_list_goes_with_no_other_query(made, capsys):
-    plan = ("plan", made / "runs", "--horizon", 3, "--queries", "q.csv")
-    for more in (["--video", "v3"], ["--features", "v3.npy"], ["--from-step", 1]):
-        assert "--queries replaces --video" in call(capsys, *plan, *more, code=2)
+@pytest.mark.parametrize("more", ["--video v3", "--features v3.npy", "--from-step 1"])
+def test_a_list_goes_with_no_other_query(more, made, refused):
+    plan = ("plan", made / "runs", "--horizon", 3, "--queries", "q.csv", *more.split())
+    assert "--queries replaces --video" in refused(*plan)
 
 
-def test_several_horizons(made, capsys):
+def test_several_horizons(made, capsys, refused):
     data, runs = made / "data", made / "runs"
     assert sorted(path.name for path in runs.iterdir()) == ["T2", "T3"]
     train = ("train", data, "--method", "nearest", "--out", runs, "--horizon")
@@ -169,10 +154,9 @@ def test_several_horizons(made, capsys):
         f"{runs}: plan with one of them by cefito plan {runs} --horizon 2",
     ]
     for command in (("plan", runs, "--video", "v3"), ("evaluate", runs)):
-        said = call(capsys, *command, code=2)
-        assert "holds runs of the horizons 2, 3. Give one of them. (--horizon)" in said
-        said = call(capsys, *command, "--horizon", 5, code=2)
-        assert "holds runs of the horizons 2, 3, not of 5." in said
+        said = "holds runs of the horizons 2, 3. Give one of them. (--horizon)"
+        assert said in refused(*command)
+        assert "holds runs of the horizons 2, 3, not of 5." in refused(*command, "--horizon", 5)
     scores = json.loads(call(capsys, "evaluate", runs, "--horizon", 2, "--json"))
     assert scores["horizon"] == 2
     assert (runs / "T2" / "evaluation-test.json").exists()
@@ -183,18 +167,15 @@ def test_several_horizons(made, capsys):
     [
         ("3.7", "--horizon 3.7: expected a positive number of actions"),
         ("3,", "--horizon 3,: expected"),
-        ("3,-4", "--horizon 3,-4: expected"),
         ("3,3", "--horizon 3,3: expected a positive number of actions"),
         ("2,9", "gives no windows of horizon 9"),
         ("9" * 5000, "9999: expected a positive number"),
     ],
 )
-def test_invalid_horizons(given, message, made, tmp_path, capsys):
-    out = tmp_path / "out"
-    line = call(capsys, "train", made / "data", "--horizon", given, "--out", out, code=2)
+def test_invalid_horizons(given, message, made, tmp_path, refused):
+    line = refused("train", made / "data", "--horizon", given, "--out", tmp_path / "out")
     assert message in line
     assert len(line) < 300
-    assert not out.exists()
 
 
 def test_the_python_of_the_page_runs(made, tmp_path, monkeypatch, capsys):
