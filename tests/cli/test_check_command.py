@@ -31,10 +31,12 @@ def folder(whole, tmp_path):
     return Path(shutil.copytree(whole, tmp_path / "copy"))
 
 
-def found(capsys, *given):
-    code = main(["check", *map(str, given)])
+def found(capsys, *given, code=0):
+    """Stdout, or stderr of an error."""
+    assert main(["check", *map(str, given)]) == code
     out, err = capsys.readouterr()
-    return code, out, err
+    assert (err, out)[code > 0] == ""
+    return err if code else out
 
 
 @pytest.mark.parametrize(
@@ -46,13 +48,11 @@ def found(capsys, *given):
     ],
 )
 def test_it_tells_what_it_is_and_lists_the_files(whole, capsys, name, kind, files):
-    code, out, err = found(capsys, whole / name, "--json")
-    value = json.loads(out)
-    assert (code, value["ok"], value["kind"], value["notes"], err) == (0, True, kind, [], "")
+    value = json.loads(found(capsys, whole / name, "--json"))
+    assert (value["ok"], value["kind"], value["notes"]) == (True, kind, [])
     assert set(value["files"]) >= set(files)
     assert all(len(digest) == 64 for digest in value["files"].values())
-    code, out, _ = found(capsys, whole / name)
-    assert code == 0
+    out = found(capsys, whole / name)
     assert out.startswith(f"{kind} '")
     assert all(file in out for file in files)
 
@@ -71,8 +71,7 @@ def test_a_change_is_refused_by_name(folder, capsys, name, file):
     data = path.read_bytes()
     digit = next(place for place in range(len(data) - 1, 0, -1) if data[place : place + 1] in b"34")
     path.write_bytes(data[:digit] + b"5" + data[digit + 1 :])
-    code, out, err = found(capsys, folder / name)
-    assert (code, out) == (2, "")
+    err = found(capsys, folder / name, code=2)
     assert err.startswith(f"error: {path}")
     assert err.count("\n") == 1
 
@@ -80,8 +79,7 @@ def test_a_change_is_refused_by_name(folder, capsys, name, file):
 def test_a_trial_in_the_place_of_another_is_refused(folder, capsys):
     trials = folder / "study" / "T2" / "seed0" / "trials"
     (trials / "nearest.json").rename(trials / "frequent.json")
-    code, _, err = found(capsys, folder / "study")
-    assert code == 2
+    err = found(capsys, folder / "study", code=2)
     assert "frequent.json: is the trial of nearest, T = 2, seed 0" in err
 
 
@@ -89,23 +87,17 @@ def test_runs_of_several_horizons(folder, capsys):
     both = folder / "both"
     both.mkdir()
     (folder / "run").rename(both / "T3")
-    code, out, _ = found(capsys, both, "--json")
-    value = json.loads(out)
-    assert (code, value["kind"], value["facts"]["T3, horizon"]) == (0, "runs", 3)
+    value = json.loads(found(capsys, both, "--json"))
+    assert (value["kind"], value["facts"]["T3, horizon"]) == ("runs", 3)
     assert "T3/run.json" in value["files"]
 
 
 def test_a_run_without_manifest_cannot_be_verified(folder, capsys):
     (folder / "run" / "manifest.json").unlink()
-    code, _, err = found(capsys, folder / "run")
-    assert code == 2
-    assert "manifest.json" in err
+    assert "manifest.json" in found(capsys, folder / "run", code=2)
 
 
 def test_nothing_that_can_be_checked(tmp_path, capsys):
-    code, _, err = found(capsys, tmp_path)
-    assert code == 2
+    err = found(capsys, tmp_path, code=2)
     assert "is not a data set (dataset.json), a run (run.json) or a study" in err
-    code, _, err = found(capsys, tmp_path / "nowhere")
-    assert code == 2
-    assert "no such file" in err
+    assert "no such file" in found(capsys, tmp_path / "nowhere", code=2)

@@ -37,7 +37,7 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize("preset", preset_names())
-@pytest.mark.parametrize(("dataset", "horizon"), [("", 0), ("crosstask", 3), ("coin", 4)])
+@pytest.mark.parametrize(("dataset", "horizon"), [("", 0), ("coin", 4)])
 def test_what_is_shown_is_a_preset_of_the_same_settings(preset, dataset, horizon, tmp_path):
     overrides = {"chain.members": 4, "pkg.width": 3}
     given = {"dataset": dataset, "horizon": horizon, "overrides": overrides}
@@ -100,20 +100,13 @@ def test_differences_are_of_what_the_method_reads(run, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["show", "smal"], "no preset 'smal'"),
-        (["show", "small", "--method", "magic"], "no method 'magic'"),
-        (["show", "small", "--set", "chain.member=2"], "did you mean 'chain.members'?"),
-        (
-            ["show", "small", "--method", "frequent", "--set", "field=1"],
-            "'field': is not read by frequent. Change one of classifier, classifier_training.",
-        ),
-        (["show", "small", "--method", "nearest", "--set", "pkg=1"], "by nearest. Leave it out."),
-        (["diff", "nowhere", "small"], "nowhere"),
+        ("show smal", "no preset 'smal'"),
+        ("show small --method magic", "no method 'magic'"),
+        ("show small --set chain.member=2", "did you mean 'chain.members'?"),
+        ("show small --method frequent --set field=1", "Change one of classifier, classifier_tr"),
+        ("show small --method nearest --set pkg=1", "by nearest. Leave it out."),
+        ("diff nowhere small", "nowhere"),
     ],
 )
-def test_refusals(argv, message, capsys):
-    assert main(["config", *argv]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert message in captured.err
+def test_refusals(argv, message, refused):
+    assert message in refused("config", *argv.split())

@@ -115,16 +115,15 @@ def test_a_signal_cleans_up(name, monkeypatch, capsys):
 
 def test_nohup_is_respected(monkeypatch):
     inherited = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    monkeypatch.setattr(
-        "cefito.cli.build_app", lambda: lambda *_, **__: os.kill(os.getpid(), signal.SIGHUP) or 7
-    )
+    app = lambda *_, **__: os.kill(os.getpid(), signal.SIGHUP) or 7  # noqa: E731
+    monkeypatch.setattr("cefito.cli.build_app", lambda: app)
     try:
         assert main(["x"]) == 7
     finally:
         signal.signal(signal.SIGHUP, inherited)
 
 
-def test_numbers():
+def test_numbers(capsys):
     assert [whole_number(text) for text in ("3", " -4 ", "+5", "007")] == [3, -4, 5, 7]
     assert [real_number(text) for text in ("3", "-.5", "1e-3", "2.")] == [3, -0.5, 0.001, 2]
     for text in ("3.7", "3.0", "1e3", "true", "", "0x10", "٣", "9" * 5000, "1_0"):
@@ -133,14 +132,10 @@ def test_numbers():
     for text in ("nan", "inf", "1e999", "1,5", "0x1", "1_0", ""):
         with pytest.raises(ValueError, match=r"is not a number; expected|is too large a number"):
             real_number(text)
-
-
-def test_commands_take_whole_numbers_only(capsys):
     for argv in (
-        ["train", "x", "--horizon", "3", "--out", "y", "--seed", "3.7"],
-        ["plan", "x", "--top-k", "1.7"],
-        ["plan", "x", "--width", "4.5"],
-        ["data", "world", "y", "--seed=1.9"],
+        "train x --horizon 3 --out y --seed 3.7",
+        "plan x --top-k 1.7",
+        "plan x --width 4.5",
     ):
-        assert main(argv) == 2
+        assert main(argv.split()) == 2
         assert "is not a whole number; expected one such as 3" in capsys.readouterr().err

@@ -214,3 +214,8 @@ def test_plain_progress_is_a_line_every_ten_seconds_and_one_at_the_end(monkeypat
         "training: 80/100, 4 it/s, 0:00:05 remaining, loss 0.25",
         "training: 100/100, 4 it/s, loss 0.25",
     ]
+
+
+def test_json_refuses_nan():
+    with pytest.raises(ValueError, match="Out of range"):
+        console.print_json({"x": float("nan")})

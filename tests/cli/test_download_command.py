@@ -2,6 +2,7 @@ import hashlib
 import http.server
 import io
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -46,9 +47,8 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     licence, progress, wrote = captured.err.splitlines()
-    assert licence == (
-        "s3d: Weights of the S3D video encoder, trained on HowTo100M (MIL-NCE); licence: Apache-2.0"
-    )
+    assert licence.startswith("s3d: Weights of the S3D video encoder")
+    assert licence.endswith("licence: Apache-2.0")
     assert progress.startswith("s3d_howto100m.pth, MiB: ")
     assert wrote.startswith(f"wrote: {path}, 7,000 bytes, SHA-256 {HASH} (not checked: no SHA-256")
     assert path.read_bytes() == CONTENT
@@ -92,19 +92,17 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["i3d"], "unknown download 'i3d'; expected one of: s3d, "),
-        (["unified-windows"], "unified-windows: no address is documented. They come with the"),
-        (["s3d", "--address", "file:///etc/passwd"], "address 'file:///etc/passwd': expected one"),
-        (["s3d", "--sha256", "abc"], "SHA-256 'abc': expected 64 hexadecimal digits."),
+        ("i3d", "unknown download 'i3d'; expected one of: s3d, "),
+        ("unified-windows", "unified-windows: no address is documented. They come with the"),
+        ("s3d --address file:///etc/passwd", "address 'file:///etc/passwd': expected one"),
+        ("s3d --sha256 abc", "SHA-256 'abc': expected 64 hexadecimal digits."),
     ],
 )
-def test_wrong_calls_are_one_line(argv, message, capsys, tmp_path, monkeypatch):
+def test_wrong_calls_are_one_line(argv, message, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["data", "download", *argv]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith("error: ")
-    assert message in captured.err.splitlines()[-1]
+    code, out, err = call("data", "download", *argv.split())
+    assert (code, out) == (2, "")
+    assert re.match(f"error: .*{re.escape(message)}", err.splitlines()[-1])
     assert list(tmp_path.iterdir()) == []
 
 

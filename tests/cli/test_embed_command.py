@@ -45,8 +45,8 @@ def t5(tmp_path_factory):
 def embed(capsys):
     """Call the command; return stdout and stderr."""
 
-    def embed(dataset, out, *options, code=0):
-        assert main(["embed", str(dataset), "--out", str(out), *map(str, options)]) == code
+    def embed(dataset, out, *options):
+        assert main(["embed", str(dataset), "--out", str(out), *map(str, options)]) == 0
         return capsys.readouterr()
 
     return embed
@@ -121,11 +121,10 @@ def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
 
 
 def test_foreign_provenance(tiny_dataset, tmp_path, embed):
-    observations = {"start": tiny_dataset.start, "end": tiny_dataset.end}
+    names = ("annotations", "start", "end")
+    parts = {name: getattr(tiny_dataset, name) for name in names}
     foreign = {"name": "kitchen", "provenance": {"action_text": "by hand"}}
-    write_dataset(
-        tmp_path / "data", annotations=tiny_dataset.annotations, **observations, **foreign
-    )
+    write_dataset(tmp_path / "data", **parts, **foreign)
     np.save(tmp_path / "mine.npy", np.ones((8, 2), np.float32))
     embed(tmp_path / "data", tmp_path / "out", "--encoder", tmp_path / "mine.npy")
     assert open_dataset(tmp_path / "out").name == "kitchen-mine.npy"
@@ -134,33 +133,27 @@ def test_foreign_provenance(tiny_dataset, tmp_path, embed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--encoder", "nonsense"], "nonsense: no such folder, and not a name of a model."),
-        (["--encoder", "nowhere.npy"], "nowhere.npy: no such file. Give one row per action"),
-        (["--encoder", "few.npy"], "few.npy: has shape [3, 2], but the data set has 8 actions"),
-        (["--encoder", "few.npy", "--prompt", "{action}"], "few.npy: a file of embeddings"),
-        (["--encoder", "t5", "--prompt", "action"], "prompt 'action': write {action} in the"),
-        (["--encoder", "t5", "--device", "tpu9"], "unknown device 'tpu9'"),
-        (["--encoder", "clip"], "clip-vit-base-patch32: could not be fetched from the Hugging"),
+        ("nonsense", "nonsense: no such folder, and not a name of a model."),
+        ("nowhere.npy", "nowhere.npy: no such file. Give one row per action"),
+        ("few.npy", "few.npy: has shape [3, 2], but the data set has 8 actions"),
+        ("few.npy --prompt {action}", "few.npy: a file of embeddings"),
+        ("t5 --prompt action", "prompt 'action': write {action} in the"),
+        ("t5 --device tpu9", "unknown device 'tpu9'"),
+        ("clip", "clip-vit-base-patch32: could not be fetched from the Hugging"),
     ],
 )
 def test_errors_are_one_line_and_write_nothing(
-    tiny_dataset, tmp_path, embed, monkeypatch, arguments, message
+    tiny_dataset, tmp_path, refused, monkeypatch, arguments, message
 ):
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.chdir(tmp_path)
     np.save("few.npy", np.ones((3, 2), np.float32))
-    out, err = embed(tiny_dataset.folder, "out", *arguments, code=2)
-    assert (out, err.count("\n")) == ("", 1)
-    assert message in err
-    assert not (tmp_path / "out").exists()
+    embed = ("embed", tiny_dataset.folder, "--out", "out", "--encoder", *arguments.split())
+    assert message in refused(*embed)
 
 
-def test_folders_are_checked_first(tiny_dataset, tmp_path, embed):
-    target = tmp_path / "out"
-    target.mkdir()
-    (target / "mine").write_text("keep")
-    assert "out: exists already." in embed(tiny_dataset.folder, target, code=2).err
-    assert [path.name for path in target.iterdir()] == ["mine"]
-    assert "dataset.json: no such file" in embed(target, tmp_path / "new", code=2).err
+def test_folders_are_checked_first(tiny_dataset, tmp_path, refused):
+    assert "exists already." in refused("embed", tiny_dataset.folder, "--out", tmp_path)
+    assert "dataset.json: no such file" in refused("embed", tmp_path, "--out", tmp_path / "new")

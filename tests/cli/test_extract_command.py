@@ -94,13 +94,11 @@ def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, capsys
         (["--device", "abacus"], "unknown device 'abacus'"),
     ],
 )
-def test_wrong_calls_are_one_line(videos, weights, tmp_path, capsys, changed, message):
-    given = {"--weights": str(weights), "--out": str(tmp_path / "features")}
+def test_wrong_calls_are_one_line(videos, weights, tmp_path, call, changed, message):
+    given = {"--weights": weights, "--out": tmp_path / "features"}
     given |= dict(zip(TINY[::2], TINY[1::2], strict=True)) | dict([changed])
     options = [part for pair in given.items() if None not in pair for part in pair]
-    assert main(["extract", str(videos), *options]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("error: ")
-    assert message in captured.err.splitlines()[-1]
+    code, out, err = call("extract", videos, *options)
+    assert (code, out) == (2, "")
+    assert message in err.splitlines()[-1]
     assert not list(tmp_path.rglob("*.npy"))

@@ -56,8 +56,6 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
     ]
     assert lines[4][:3] == ["left out: no features", "1", "4"]
     assert lines[5][:3] == ["left out: no steps", "1", "0"]
-    assert prepare(*argv) == 2
-    assert "out: exists already" in one_line(capsys.readouterr().err)
     run = str(tmp_path / "run")
     train = ["train", str(target), "--horizon", "3", "--out", run, "--method", "nearest"]
     assert main([*train, "--selection", "published"]) == 0
@@ -87,17 +85,11 @@ def test_prepare_the_table_of_the_guide(tmp_path, capsys):
     features = ("--features", tmp_path / "features", "--seconds", "1")
     assert prepare("custom", example / "steps.csv", tmp_path / "out", *features) == 0
     captured = capsys.readouterr()
-    assert captured.err.splitlines()[:3] == [
-        "note: step names that differ by little: 'boil water' and 'Boil water'. If they mean the "
-        "same, write them alike.",
-        "note: Names that mean the same can also be merged by a map of names.",
-        "note: The table has no split: 30 % of the videos of each task were drawn for test.",
-    ]
-    assert captured.err.splitlines()[-1].startswith("--suggest-merges MAP.csv writes such a map")
-    assert (
-        captured.out.splitlines()[0] == "steps: 1 s around each start and end, 16 numbers, float16"
-    )
-    assert main(["data", "check", str(tmp_path / "out")]) == 0
+    near, _, split, *_, last = captured.err.splitlines()
+    assert near.startswith("note: step names that differ by little: 'boil water' and 'Boil water'")
+    assert "has no split: 30 % of the videos of each task were drawn for test." in split
+    assert last.startswith("--suggest-merges MAP.csv writes such a map")
+    assert captured.out.startswith("steps: 1 s around each start and end, 16 numbers, float16\n")
 
 
 def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, monkeypatch):
@@ -114,9 +106,7 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, monkeypa
     argv = ["data", "prepare", "custom", "steps.csv", "out"]
     columns = ["--column", "task=Aufgabe", "--column", "step=Aktion"]
     assert main([*argv, "--features", "features"]) == 2
-    assert "has no column 'task', only 'video', 'aufgabe', 'aktion', 'start', 'end'" in one_line(
-        capsys.readouterr().err
-    )
+    assert "has no column 'task', only 'video', 'aufg" in one_line(capsys.readouterr().err)
     assert main([*argv, *columns, "--suggest-merges", "map.csv"]) == 0
     assert "then repeat the command with --merge map.csv" in one_line(capsys.readouterr().err)
     assert Path("map.csv").read_text() == (
@@ -126,9 +116,7 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, monkeypa
     assert not Path("out").exists()
     assert main([*argv, *columns, "--features", "features", "--merge", "map.csv"]) == 0
     captured = capsys.readouterr()
-    assert captured.err.splitlines()[0] == (
-        "note: map.csv: 0 names of tasks and 1 of steps were replaced."
-    )
+    assert captured.err.startswith("note: map.csv: 0 names of tasks and 1 of steps were replaced")
     dataset = open_dataset("out")
     assert [action.name for action in dataset.taxonomy.actions] == ["Wasser kochen", "Blatt dazu"]
     assert [step.start for step in dataset.videos[0].steps] == [0.5, 2.0]
@@ -144,52 +132,33 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, monkeypa
         assert not Path("other").exists()
 
 
-def test_names_of_a_folder_are_merged(make_source, tmp_path, capsys):
-    source = make_source()
+def test_names_of_a_folder_are_merged(make_source, tmp_path, call, refused):
     (tmp_path / "map.csv").write_text("kind,from,to\nstep,jack up,jack down\n")
-    argv = ["data", "prepare", "custom", str(source), str(tmp_path / "out")]
-    assert main([*argv, "--merge", str(tmp_path / "map.csv")]) == 0
-    assert capsys.readouterr().err.startswith(
-        "note: map.csv: 0 names of tasks and 1 of steps were replaced.\nwrote "
-    )
+    prepare = ("data", "prepare", "custom", make_source(), tmp_path / "out")
+    code, _, err = call(*prepare, "--merge", tmp_path / "map.csv")
+    assert code == 0
+    assert err.startswith("note: map.csv: 0 names of tasks and 1 of steps were replaced.\nwrote ")
     assert len(open_dataset(tmp_path / "out").taxonomy.actions) == 7
-    assert main([*argv, "--column", "step=x"]) == 2
-    assert "--column applies to tables" in one_line(capsys.readouterr().err)
-
-
-BENCHMARK = ["--features", "features", "--out", "out", "--annotations"]
+    assert "--column applies to tables" in refused(*prepare, "--column", "step=x")
 
 
 @pytest.mark.parametrize(
     ("argv", "match"),
     [
-        (["crosstask", *BENCHMARK, "nowhere.json"], "nowhere.json: no such file. Known forms"),
-        (["niv", *BENCHMARK, "features"], "features: the annotations have no known form"),
-        (["captaincook4d", *BENCHMARK, "nowhere.json", "--split", "x"], "nowhere.json: no such"),
-        (["coin", *BENCHMARK, "source", "--beyond", "cut"], "cut"),
-        (["custom", "steps.csv", "out"], "give --features, a folder with one file a video"),
-        (["niv", "--annotations", "source", "--out", "out"], "give --features, a folder with one"),
-        (
-            ["custom", "steps.csv", "out", "--features", "features", "--weights", "s3d.pth"],
-            "--encoder and its options apply to --videos only",
-        ),
-        (
-            ["custom", "steps.csv", "out", "--videos", "features", "--weights", "nowhere.pth"],
-            "nowhere.pth: no such file",
-        ),
-        (["custom", "nowhere.csv", "out", "--features", "features"], "nowhere.csv: no such file"),
-        (["custom", "nowhere.csv", "out", "--videos", "features"], "nowhere.csv: no such file"),
-        (["custom", "nowhere", "out"], "nowhere: no such folder or table. Give a folder with"),
+        ("niv --annotations features --features features", "features: the annotations have no kn"),
+        ("coin --annotations source --features features --beyond cut", "cut"),
+        ("custom steps.csv", "give --features, a folder with one file a video"),
+        ("niv --annotations source", "give --features, a folder with one"),
+        ("custom steps.csv --features features --weights s3d.pth", "apply to --videos only"),
+        ("custom steps.csv --videos features --weights gone.pth", "gone.pth: no such file"),
+        ("custom gone.csv --features features", "gone.csv: no such file"),
+        ("custom gone.csv --videos features", "gone.csv: no such file"),
+        ("custom nowhere", "nowhere: no such folder or table. Give a folder with"),
     ],
 )
-def test_preparations_that_fail(
-    argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch
-):
-    make_source(features=None)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "steps.csv").write_text("video,task,step,start,end\na,tea,boil,0,1\n")
-    assert main(["data", "prepare", *argv]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert match in one_line(captured.err)
-    assert not (tmp_path / "out").exists()
+def test_preparations_that_fail(argv, match, make_source, feature_folder, refused, monkeypatch):
+    monkeypatch.chdir(make_source(features=None).parent)
+    Path("steps.csv").write_text("video,task,step,start,end\na,tea,boil,0,1\n")
+    kind, *rest = argv.split()
+    rest.insert(*((1, "out") if kind == "custom" else (0, "--out=out")))
+    assert match in refused("data", "prepare", kind, *rest)

@@ -73,9 +73,7 @@ def test_verbose_shows_information(capsys):
     assert capsys.readouterr().err == "info: epoch 3\n"
 
 
-def test_quiet_on_the_line(tmp_path, capsys):
-    assert main(["data", "world", str(tmp_path / "world"), "--quiet"]) == 0
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "")
-    assert main(["train", "nowhere", "--quiet", "--horizon", "3", "--out", "x"]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+def test_quiet_on_the_line(tmp_path, call):
+    assert call("data", "world", tmp_path / "world", "--quiet") == (0, "", "")
+    code, _, err = call("train", "nowhere", "--quiet", "--horizon", "3", "--out", "x")
+    assert (code, err[:7]) == (2, "error: ")
