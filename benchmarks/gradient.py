@@ -46,10 +46,9 @@ from cefito.search import (
     StepCosts,
 )
 from cefito.search.base import Watch
-from cefito.search.problem import Best
+from cefito.search.problem import Best, Space, compiled, observations
 from cefito.search.problem import ranks as ranks_of
-from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Space, compiled, observations
+from cefito.search.screening import SequenceEnergies
 
 HIT = 1e-5  # difference of energies that float rounding explains
 

@@ -11,7 +11,7 @@ import torch
 
 from cefito.field import EnergyField, FieldConfig
 from cefito.search import Constraints, ExhaustiveSearch, Objective, Problem, StepCosts
-from cefito.search.space import Space
+from cefito.search.problem import Space
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gradient.py"
 E, T, ACTIONS = 6, 3, (0, 1, 2, 4)

@@ -27,7 +27,7 @@ from cefito.planners.registry import METHODS
 from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
-from cefito.search.registry import SEARCHES
+from cefito.search.settings import SEARCHES
 from cefito.study.variants import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,10 +18,8 @@ from cefito.cli.search_options import SearchOptions
 from cefito.errors import ConfigError
 from cefito.field.incremental import IncrementalField
 from cefito.runs.run import Run, open_run
-from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.naive import NaiveSearch
-from cefito.search.registry import SEARCHES, SearchEntry
-from cefito.search.settings import SearchConfig
+from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
+from cefito.search.settings import SEARCHES, SearchConfig, SearchEntry
 
 VIDEO = "world-0036"  # the first test video
 

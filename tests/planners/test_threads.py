@@ -19,8 +19,7 @@ from cefito.runs.run import open_run
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search import Constraints
-from cefito.search.registry import SEARCHES
-from cefito.search.settings import search_settings
+from cefito.search.settings import SEARCHES, search_settings
 from language_model import SETTINGS as STAND_IN
 
 pytestmark = pytest.mark.usefixtures("language_model")

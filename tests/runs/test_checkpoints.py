@@ -42,8 +42,7 @@ from cefito.runs.finetune import finetune
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search import Constraints
-from cefito.search.registry import SEARCHES
-from cefito.search.settings import search_settings
+from cefito.search.settings import SEARCHES, search_settings
 from part_worlds import part_of
 
 TAXONOMY = {

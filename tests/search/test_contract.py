@@ -19,12 +19,9 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.field import IncrementalField
 from cefito.search import SEARCHES, Constraints, Plans, Problem, SearchConfig, make_search
-from cefito.search.base import Search, SpaceSize, Watch
-from cefito.search.energies import components_of
-from cefito.search.problem import Best, SearchCost
-from cefito.search.registry import SearchEntry
-from cefito.search.settings import search_settings
-from cefito.search.space import Space, compiled
+from cefito.search.base import Search, SpaceSize, Watch, components_of
+from cefito.search.problem import Best, SearchCost, Space, compiled
+from cefito.search.settings import SearchEntry, search_settings
 from random_fields import random_field
 
 from .conftest import (

@@ -15,7 +15,7 @@ from cefito.search import (
     NaiveSearch,
     Objective,
 )
-from cefito.search.energies import CACHE_MIB
+from cefito.search.base import CACHE_MIB
 from random_fields import random_field
 
 from .conftest import (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.field import IncrementalField
 from cefito.search import Constraints, NaiveSearch, Objective, SearchCost, StepCosts
-from cefito.search.k_best import KBestSearch
+from cefito.search.beam import KBestSearch
 from random_fields import random_field
 
 from .conftest import (

@@ -2,8 +2,13 @@ import pytest
 
 from cefito.errors import ConfigError
 from cefito.search import AutoSearch, BeamSearch, ExhaustiveSearch, GuidedSearch
-from cefito.search.registry import SEARCHES
-from cefito.search.settings import SearchConfig, changed_settings, make_search, search_settings
+from cefito.search.settings import (
+    SEARCHES,
+    SearchConfig,
+    changed_settings,
+    make_search,
+    search_settings,
+)
 
 
 def test_settings_with_some_replaced():

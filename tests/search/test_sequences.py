@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import IncrementalField
-from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import compiled
+from cefito.search.problem import compiled
+from cefito.search.screening import SequenceEnergies
 from random_fields import random_field
 
 from .conftest import DummyField, problem, random_problems, scrambled
@@ -136,7 +136,7 @@ def test_all_at_once_or_level_by_level(coarse, skip, monkeypatch):
     field = field.coarse() if coarse else field
     spaces, found = compiled(problems, 4, 1), []
     for packed in (0, 1000):
-        monkeypatch.setattr("cefito.search.sequences.PACKED", packed)
+        monkeypatch.setattr("cefito.search.screening.PACKED", packed)
         energies = SequenceEnergies(field, spaces, 64)
         found.append(energies(query, sequences))
         found.append(energies.tokens)

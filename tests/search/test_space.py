@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.search import Constraints, Objective, Problem, StepCosts
-from cefito.search.space import Space, compiled
+from cefito.search.problem import Space, compiled
 
 from .conftest import chain_cost, everything, problem, problems_of
 

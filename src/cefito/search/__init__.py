@@ -3,18 +3,14 @@
 Nothing here loads PyTorch before a search runs, so that the settings of searches stay light.
 """
 
-from cefito.search.auto import AutoSearch
-from cefito.search.base import Search, SpaceSize, Watch
+from cefito.search.base import Field, IncrementalEnergies, Search, SpaceSize, Watch
 from cefito.search.beam import BeamSearch
 from cefito.search.constraints import Constraints
-from cefito.search.energies import Field, IncrementalEnergies
-from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.guided import GuidedSearch
-from cefito.search.naive import NaiveSearch
+from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
+from cefito.search.guided import AutoSearch, GuidedSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Objective, Plans, Problem, SearchCost
-from cefito.search.registry import SEARCHES
-from cefito.search.settings import SearchConfig, make_search
+from cefito.search.settings import SEARCHES, SearchConfig, make_search
 from cefito.search.step_costs import StepCosts
 
 __all__ = [

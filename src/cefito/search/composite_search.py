@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.search.base import Watch
-from cefito.search.energies import Component, root_of, to_device
-from cefito.search.problem import ranks
-from cefito.search.result_heap import ResultHeap
-from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Space, observations
+from cefito.search.base import Component, Watch, observations, root_of, to_device
+from cefito.search.problem import Space, ranks
+from cefito.search.screening import ResultHeap, SequenceEnergies
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,6 +8,8 @@
    changes: evaluate the P sequences that are best under that estimate plus the exact costs, which
    covers changes of two and more steps.
 4. Repeat from 2, until nothing new is wanted: no neighbour is better.
+
+"auto" is exhaustive search for problems that fit a budget, and guided search for the others.
 """
 
 from __future__ import annotations
@@ -20,16 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.search.base import Screening, ScreeningSettings, Search, SpaceSize, Watch
-from cefito.search.energies import Searchable, components_of
-from cefito.search.problem import Best, Plans, SearchCost, places
+from cefito.search.base import (
+    Screening,
+    ScreeningSettings,
+    Search,
+    Searchable,
+    SpaceSize,
+    Watch,
+    components_of,
+    operations,
+    values_of,
+)
+from cefito.search.exhaustive import ExhaustiveSearch
+from cefito.search.problem import Best, Plans, Problems, SearchCost, Space, compiled, places
 from cefito.search.problem import ranks as ranks_of
-from cefito.search.screening import LEAST, Screened, coarse_of, rescore, screens
-from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Problems, Space, compiled
+from cefito.search.screening import LEAST, Screened, SequenceEnergies, coarse_of, rescore, screens
 from cefito.search.step_costs import StepCosts
 
-__all__ = ["GuidedSearch", "GuidedSettings"]
+__all__ = ["AutoSearch", "AutoSettings", "GuidedSearch", "GuidedSettings"]
 
 _SAMPLED = 12  # sequences besides the best that show the error of lower precision
 _TOGETHER = 32  # queries that advance in step, so that the network sees large batches
@@ -305,3 +315,52 @@ def _neighbours(sequence: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     return np.unique(
         np.concatenate([changed, np.array(swaps, dtype=np.int64).reshape(-1, horizon)]), axis=0
     )
+
+
+class AutoSettings(GuidedSettings):
+    """Settings of "auto".
+
+    Attributes:
+        budget_gflop: Of "auto": most operations that an exhaustive search may take, 10⁹.
+    """
+
+    budget_gflop: float = Field(500, ge=0)
+
+
+class AutoSearch(AutoSettings, Search):
+    """Exhaustive search for problems that fit a budget of operations, guided for the others."""
+
+    @property
+    def exhaustive(self) -> ExhaustiveSearch:
+        """The exact search."""
+        return ExhaustiveSearch(**values_of(self, ScreeningSettings))
+
+    @property
+    def guided(self) -> GuidedSearch:
+        """The search beyond the budget."""
+        return GuidedSearch(**values_of(self, GuidedSettings))
+
+    def affordable(self, field: Searchable, actions: int) -> bool:
+        """Whether an exact search over so many actions fits the budget without constraints."""
+        whole = SpaceSize(actions, (actions,) * field.horizon, free=True)
+        tokens = len(components_of(field)) * whole.tree_tokens
+        return operations(field, SearchCost(tokens, whole.leaves)) <= self.budget_gflop * 1e9
+
+    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
+        """Return the bound of the search that it chooses."""
+        search = self.exhaustive if self.affordable(field, size.actions) else self.guided
+        return search.cost_bound(field, size, top_k)
+
+    def search(
+        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
+    ) -> list[Plans]:
+        """Return the plans of each problem, in the order of the problems."""
+        spaces = compiled(problems, field.horizon, top_k)  # refuses bad problems before any work
+        affordable = [self.affordable(field, space.size) for space in spaces]
+        answers: dict[int, Plans] = {}
+        searches: tuple[tuple[Search, bool], ...] = ((self.exhaustive, True), (self.guided, False))
+        for search, within in searches:
+            rows = [row for row, fits in enumerate(affordable) if fits == within]
+            plans = search.search(field, [spaces[row] for row in rows], top_k, watch)
+            answers.update(zip(rows, plans, strict=True))
+        return [answers[row] for row in range(len(spaces))]

@@ -35,13 +35,25 @@ training windows has n = 0 everywhere: uniform but for ρ and λ.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["START", "Ids", "Levels", "Reals", "Strengths", "Tally", "Task"]
+__all__ = [
+    "DEFAULT_ORDER",
+    "DEFAULT_STRENGTHS",
+    "GRID",
+    "START",
+    "Ids",
+    "Levels",
+    "Reals",
+    "Strengths",
+    "Tally",
+    "Task",
+    "chosen_smoothing",
+]
 
 START = -1  # placeholder for the actions before the window
 RATE_STRENGTH = 20.0  # steps that the overall rate counts as in the rate of a task
@@ -208,3 +220,40 @@ class Levels:
 
 def _odds(rate: Reals) -> Reals:
     return rate / (1 - rate)
+
+
+DEFAULT_ORDER = 3
+DEFAULT_STRENGTHS = (3.0, 10.0, 10.0)
+GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+def chosen_smoothing(
+    levels: Levels, sequences: Ids, tasks: Ids, *, orders: Sequence[int], grid: Sequence[float]
+) -> tuple[int, Strengths]:
+    """Return the order and strengths of the highest mean log-likelihood of sequences.
+
+    For each order the strengths are improved one by one, from the defaults, until none changes.
+    Ties go to the lower order and to the value met first.
+    """
+    # sequences of validation windows [M, T], whose tasks are [M]; without any the defaults stay
+    if not len(sequences):
+        return DEFAULT_ORDER if DEFAULT_ORDER in orders else max(orders), DEFAULT_STRENGTHS
+
+    def likelihood(order: int, strengths: Strengths) -> float:
+        smoothed = replace(levels, order=order, strengths=strengths)
+        return float(smoothed.log_probability(sequences, tasks).mean())
+
+    best, chosen = -np.inf, (DEFAULT_ORDER, DEFAULT_STRENGTHS)
+    for order in sorted(orders):
+        strengths, highest = DEFAULT_STRENGTHS, likelihood(order, DEFAULT_STRENGTHS)
+        improved = True
+        while improved:
+            improved = False
+            for level in range(order):
+                for value in grid:
+                    other: Any = (*strengths[:level], value, *strengths[level + 1 :])
+                    if (reached := likelihood(order, other)) > highest:
+                        strengths, highest, improved = other, reached, True
+        if highest > best:
+            best, chosen = highest, (order, strengths)
+    return chosen

@@ -9,8 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.search.ngrams import START, Ids, Levels, Reals, Strengths, Tally
-from cefito.search.smoothing import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID, chosen_smoothing
+from cefito.search.ngrams import (
+    DEFAULT_ORDER,
+    DEFAULT_STRENGTHS,
+    GRID,
+    START,
+    Ids,
+    Levels,
+    Reals,
+    Strengths,
+    Tally,
+    chosen_smoothing,
+)
 from cefito.search.step_costs import StepCosts
 
 __all__ = ["NGramPrior"]

@@ -1,30 +1,206 @@
-"""Screening: evaluate all sequences in lower precision, and the possible best again in full.
+"""Evaluation of full sequences: any set of them, the best of a walk, and screening.
 
-Lower precision only decides which sequences cannot be among the best, by a margin: `SAFETY` times
-the largest error seen, on the sequences that look best and on a sample of all others. The margin is
+Screening evaluates all sequences in lower precision, and the possible best again in full. Lower
+precision only decides which sequences cannot be among the best, by a margin: `SAFETY` times the
+largest error seen, on the sequences that look best and on a sample of all others. The margin is
 widened, and more sequences are evaluated again, until no error exceeds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.search.base import Screening
-from cefito.search.energies import Component, Searchable, SingleComponent, components_of
-from cefito.search.problem import Best, places
-from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Space
+from cefito.search.base import (
+    Component,
+    IncrementalEnergies,
+    Screening,
+    Searchable,
+    SingleComponent,
+    Watch,
+    components_of,
+    observations,
+    root_of,
+    to_device,
+    working_bytes,
+)
+from cefito.search.problem import Best, Plans, SearchCost, Space, places
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["KEPT", "LEAST", "Screened", "coarse_of", "rescore", "sample_size", "screens"]
+__all__ = [
+    "KEPT",
+    "LEAST",
+    "ResultHeap",
+    "Screened",
+    "SequenceEnergies",
+    "batch_size",
+    "coarse_of",
+    "rescore",
+    "sample_size",
+    "screens",
+]
+
+PACKED = 400
+"""Most prefixes, over all levels, that are computed as one packed sequence, which is faster."""
+
+
+class SequenceEnergies:
+    """Evaluates sequences of several queries together."""
+
+    # tokens, leaves: token forwards and sequences of each query so far [Q]
+
+    def __init__(self, field: Searchable, spaces: Sequence[Space], memory_mib: float) -> None:
+        self.components, self.spaces = components_of(field), spaces
+        self.memory_mib = memory_mib
+        self.tokens = np.zeros(len(spaces), dtype=np.int64)
+        self.leaves = np.zeros(len(spaces), dtype=np.int64)
+        self._roots: dict[int, Any] = {}  # of each component walked so far, by its id()
+
+    def __call__(
+        self, query: NDArray[np.int64], sequences: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the energies [M] of sequences of places [M, T] of the given queries [M].
+
+        NaN counts as infinite.
+        """
+        energies = np.zeros(len(query))
+        for component in self.components:  # E(a) = Σ_m w_m E_m(a)
+            for rows, values in self.walk(component, query, sequences):
+                energies[rows] += component.weight * values
+        np.add.at(self.leaves, query, 1)
+        return np.where(np.isfinite(energies), energies, np.inf)
+
+    def of(self, query: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the energies of sequences of one query [M, T]."""
+        return self(np.full(len(sequences), query), sequences)
+
+    def walk(
+        self, component: Component, query: NDArray[np.int64], sequences: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Yield the rows of each batch and their energies by one component alone."""
+        # query [M], sequences of places [M, T]
+        if component.reversed:
+            sequences = sequences[:, ::-1]
+        most = batch_size(component.energies, self.memory_mib)
+        order = np.lexsort((*sequences.T[::-1], query))
+        for first in range(0, len(order), most):
+            rows = order[first : first + most]
+            yield rows, self._walk(component, query[rows], sequences[rows])
+
+    def _root(self, component: Component) -> Any:
+        key = id(component)
+        if key not in self._roots:
+            ends = observations(self.spaces, component.energies.device)
+            self._roots[key] = root_of(component, *ends)
+            self.tokens += 1
+        return self._roots[key]
+
+    def _walk(
+        self, component: Component, query: NDArray[np.int64], sequences: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Return the energies of sequences sorted by query, then by actions as they are read."""
+        field, device = component.energies, component.energies.device
+        horizon = field.horizon
+        # A node is a run of sequences that share a prefix of some length. `new` [M] marks where the
+        # nodes of a level begin, `parent` [M] is the node of each sequence on the level above.
+        new = np.r_[True, query[1:] != query[:-1]]
+        parent = query
+        levels = []
+        for depth in range(horizon):
+            new = new | np.r_[True, sequences[1:, depth] != sequences[:-1, depth]]
+            if depth == horizon - 1:
+                new = np.ones_like(new)  # one leaf for each sequence, repeated or not
+            nodes = np.flatnonzero(new)
+            chosen = zip(query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True)
+            ids = [self.spaces[row].problem.actions[place] for row, place in chosen]
+            actions = np.array(ids, dtype=np.int64)
+            levels.append((to_device(parent[nodes], device), to_device(actions, device)))
+            np.add.at(self.tokens, query[nodes], 2)
+            parent = np.cumsum(new) - 1
+        prefixes = self._root(component)
+        if sum(len(actions) for _, actions in levels) <= PACKED:
+            energies = field.tree_energies(prefixes, levels)
+        else:
+            for level in levels[:-1]:
+                prefixes = field.extend_each(prefixes, *level)
+            energies = field.leaf_energy_each(prefixes, *levels[-1])
+        values: NDArray[np.float32] = energies.float().cpu().numpy()
+        return values
+
+
+def batch_size(field: IncrementalEnergies[Any], memory_mib: float) -> int:
+    """Return how many sequences fit the memory bound, if none shares a prefix with another."""
+    last = field.horizon - 1
+    each = sum(
+        field.bytes_per_child(depth, leaf=depth == last, each=True) for depth in range(last + 1)
+    )
+    return max(1, working_bytes(field.device, memory_mib) // each)
+
+
+Ids = NDArray[np.int64]
+
+
+class ResultHeap:
+    """Leaves met by a walk of some queries that allow the same actions."""
+
+    # samples: leaves kept at regular distances, whatever their score; count: leaves met [Q]
+
+    def __init__(
+        self, spaces: Sequence[Space], top_k: int, watch: Watch, *, sampled: int = 0
+    ) -> None:
+        self.spaces, self.watch = spaces, watch
+        self.size, self.horizon = spaces[0].size, spaces[0].horizon
+        self.best = [Best(top_k) for _ in spaces]
+        self.samples = [Best(2 * sampled + 1) for _ in spaces]
+        self.count = np.zeros(len(spaces), dtype=np.int64)
+        self._stride = max(1, self.size**self.horizon // sampled) if sampled else 0
+
+    def add(
+        self, energies: NDArray[np.float32], query: Ids, rank: Ids, *, share: float = 1.0
+    ) -> None:
+        """Add leaves of distinct ranks; those of a query are adjacent."""
+        # energies, queries ascending and ranks, each [n]; share of their work not reported yet
+        for one in np.unique(query):
+            first, behind = np.searchsorted(query, [one, one + 1])
+            space, part, ranks = self.spaces[one], energies[first:behind], rank[first:behind]
+            scores = None if space.objective.pure else space.scores(part, self.sequences(ranks))
+            self.best[one].add(part, ranks, scores)
+            if self._stride:
+                chosen = ranks % self._stride == 0
+                sampled = None if scores is None else scores[chosen]
+                self.samples[one].add(part[chosen], ranks[chosen], sampled)
+            self.count[one] += behind - first
+            self.advance(behind - first, share)
+
+    def advance(self, leaves: int, share: float) -> None:
+        """Report a share of the work on some leaves as done."""
+        self.watch.advance(share * leaves / self.size**self.horizon)
+
+    def sequences(self, ranks: Ids) -> Ids:
+        """Return the sequences of places [n, T] of ranks [n]."""
+        return places(ranks, self.size, self.horizon)
+
+    def finish(self) -> None:
+        """Report the leaves that constraints saved as done."""
+        saved = len(self.spaces) - float(self.count.sum()) / self.size**self.horizon
+        self.watch.advance(saved)
+
+    def plans(self, tokens: Ids, *, exact: bool) -> list[Plans]:
+        """Return the plans of each query, given the token forwards [Q] that it cost."""
+        return [
+            best.plans(space.problem, self.horizon, SearchCost(int(spent), int(count)), exact=exact)
+            for best, space, spent, count in zip(
+                self.best, self.spaces, tokens, self.count, strict=True
+            )
+        ]
+
 
 KEPT = 4096
 """Leaves of lowest coarse score that are kept for evaluation in full precision."""

@@ -1,19 +1,71 @@
-"""Settings of planning by search: the settings of all searches, and of the objective."""
+"""All searches by their names, and the settings of planning by search.
+
+A new search is its own file and one entry of `SEARCHES`. `tests/search/test_contract.py` holds
+every entry to the contract of searches.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
 
 from cefito.errors import ConfigError
-from cefito.search.auto import AutoSettings
-from cefito.search.base import Search
-from cefito.search.beam import BeamSettings
-from cefito.search.registry import SEARCHES, find_search
+from cefito.search.base import ScreeningSettings, Search, values_of
+from cefito.search.beam import BeamSearch, BeamSettings
+from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
+from cefito.search.guided import AutoSearch, AutoSettings, GuidedSearch, GuidedSettings
 from cefito.settings import Settings, validated
 
-__all__ = ["SearchConfig", "changed_settings", "make_search", "search_settings"]
+__all__ = [
+    "SEARCHES",
+    "SearchConfig",
+    "SearchEntry",
+    "changed_settings",
+    "find_search",
+    "make_search",
+    "search_settings",
+]
+
+
+@dataclass(frozen=True)
+class SearchEntry:
+    """A registered search."""
+
+    search: Callable[..., Search]  # makes it from the values of its settings
+    # the settings that it reads; other settings of searches are refused with it
+    settings: type[Settings] = Settings
+    exact: bool = False  # whether it proves every answer, unless it is stopped
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the settings that it reads."""
+        return tuple(self.settings.model_fields)
+
+    def make(self, settings: Settings) -> Search:
+        """Return the search with the values of these settings."""
+        return self.search(**values_of(settings, self.settings))
+
+
+SEARCHES: dict[str, SearchEntry] = {
+    "auto": SearchEntry(AutoSearch, AutoSettings),
+    "exhaustive": SearchEntry(ExhaustiveSearch, ScreeningSettings, exact=True),
+    "guided": SearchEntry(GuidedSearch, GuidedSettings),
+    "beam": SearchEntry(BeamSearch, BeamSettings),
+    "naive": SearchEntry(NaiveSearch, exact=True),
+}
+"""All searches by the names that `SearchConfig.method` takes."""
+
+
+def find_search(name: str) -> SearchEntry:
+    """Return a search by its name."""
+    if name not in SEARCHES:
+        raise ConfigError(
+            f"unknown search '{name}'; expected one of {', '.join(SEARCHES)}.", setting="method"
+        )
+    return SEARCHES[name]
 
 
 class _MethodSettings(Settings):
@@ -22,7 +74,7 @@ class _MethodSettings(Settings):
     Attributes:
         actions: A(c) from the "training" windows (paper) or from the "taxonomy" (released code).
         method: "exhaustive" (paper), "guided", "beam", "naive", or "auto": exhaustive
-            while it fits the budget, else guided; see `cefito.search.registry`.
+            while it fits the budget, else guided; see `cefito.search.settings`.
     """
 
     actions: Literal["training", "taxonomy"] = "training"

@@ -21,7 +21,7 @@ from cefito.runs.folders import horizons_in
 from cefito.runs.info import versions
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run, open_run
-from cefito.search.registry import SEARCHES
+from cefito.search.settings import SEARCHES
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import (
     LimitsOut,

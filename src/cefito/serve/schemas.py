@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from cefito.search.registry import SEARCHES
+from cefito.search.settings import SEARCHES
 from cefito.serve.problems import ProblemDetails
 
 _MOST_FEATURES = 1 << 17

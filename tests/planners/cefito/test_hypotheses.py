@@ -17,7 +17,7 @@ from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints, NGramPrior, Plans, SearchCost
-from cefito.search.space import Space
+from cefito.search.problem import Space
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 4), (0, 4))
 SEQUENCES = np.array([[0, 2, 5], [0, 2, 2], [2, 5, 0], [1, 2, 3], [3, 4, 1], [1, 2, 4], [0, 4, 0]])

@@ -25,8 +25,7 @@ from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config, preset_names
 from cefito.progress import silent
 from cefito.search import Constraints, ExhaustiveSearch, Problem
-from cefito.search.registry import SEARCHES, SearchEntry
-from cefito.search.settings import search_settings
+from cefito.search.settings import SEARCHES, SearchEntry, search_settings
 from cefito.training.distributed import Processes
 from tiny_runs import TINY_RUN
 

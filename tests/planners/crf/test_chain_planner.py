@@ -18,7 +18,7 @@ from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints
-from cefito.search.space import Space
+from cefito.search.problem import Space
 from cefito.search.step_costs import Cheapest
 from search.conftest import satisfies
 

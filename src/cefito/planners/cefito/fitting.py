@@ -20,7 +20,7 @@ from cefito.planners.cefito.weights import NOTHING_FITTED, Evidence, ObjectiveFi
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.shared.confidence import confident_temperature
 from cefito.progress import Advance, Progress, silent
-from cefito.search.energies import Field
+from cefito.search.base import Field
 from cefito.search.prior import NGramPrior
 
 __all__ = ["CANDIDATES", "MOST_TASKS", "fit_objective"]

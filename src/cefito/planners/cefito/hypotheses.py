@@ -18,8 +18,7 @@ from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
 from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Objective, Plans, Problem, SearchCost
-from cefito.search.space import Space
+from cefito.search.problem import Objective, Plans, Problem, SearchCost, Space
 from cefito.search.step_costs import StepCosts
 
 __all__ = [

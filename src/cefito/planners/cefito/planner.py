@@ -48,8 +48,8 @@ from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.base import Search, SpaceSize, Watch, operations
+from cefito.search.beam import KBestSearch
 from cefito.search.constraints import Constraints
-from cefito.search.k_best import KBestSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, make_search

@@ -30,8 +30,7 @@ from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.settings import ChainSettings
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Plans, Problem, SearchCost
-from cefito.search.space import Space
+from cefito.search.problem import Plans, Problem, SearchCost, Space
 
 __all__ = ["ChainPlanner"]
 
