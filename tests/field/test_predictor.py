@@ -6,10 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from author_checkpoints import shapes
 from cefito.errors import ConfigError
 from cefito.field import FieldConfig, Predictor
 from cefito.field.predictor import Dropout, normalise, positions
 from random_fields import randomise
+from slow_predictor import SlowPredictor, norm
 
 CONFIG = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6)
 E, K, T = 12, 5, 4
@@ -33,93 +35,15 @@ def draw(seed: int = 1, batch: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-def slow_forward(predictor: Predictor, tokens: np.ndarray) -> np.ndarray:
-    """The transformer over the tokens [L, D] of one sequence, up to the final norm."""
-    weights = {name: tensor.double().numpy() for name, tensor in predictor.state_dict().items()}
-    heads, width = predictor.config.heads, predictor.config.width
-
-    def linear(name: str, x: np.ndarray) -> np.ndarray:
-        return weights[f"{name}.weight"] @ x + weights[f"{name}.bias"]
-
-    def norm(x: np.ndarray) -> np.ndarray:
-        return (x - x.mean()) / np.sqrt(x.var() + 1e-6)
-
-    def gelu(x: np.ndarray) -> np.ndarray:
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-    x = list(tokens)
-    for block in range(predictor.config.depth):
-        normed = [norm(token) for token in x]
-        query, key, value = zip(
-            *(np.split(linear(f"blocks.{block}.attn.qkv", token), 3) for token in normed),
-            strict=True,
-        )
-        attended = []
-        for place in range(len(x)):
-            parts = []
-            for head in range(heads):
-                own = slice(head * width // heads, (head + 1) * width // heads)
-                scores = np.array(
-                    [query[place][own] @ key[other][own] for other in range(place + 1)]
-                )
-                share = np.exp(scores / math.sqrt(width // heads))
-                parts.append(
-                    sum(s * value[other][own] for other, s in enumerate(share / share.sum()))
-                )
-            attended.append(np.concatenate(parts))
-        x = [
-            token + linear(f"blocks.{block}.attn.proj", mixed)
-            for token, mixed in zip(x, attended, strict=True)
-        ]
-        hidden = [gelu(linear(f"blocks.{block}.mlp.fc1", norm(token))) for token in x]
-        x = [
-            token + linear(f"blocks.{block}.mlp.fc2", inner)
-            for token, inner in zip(x, hidden, strict=True)
-        ]
-    return np.stack([norm(token) * weights["norm.weight"] + weights["norm.bias"] for token in x])
-
-
-def test_size_of_the_papers_predictor():
-    predictor = Predictor(
-        config=FieldConfig(),
-        observation_dim=1536,
-        action_count=133,
-        horizon=3,
-        action_vectors=torch.zeros(133, 512),
-    )
-    assert predictor.parameter_count() == 8_523_013
-
-
-def test_parameter_names_are_those_of_the_authors_checkpoints():
-    config = FieldConfig(width=24, depth=4, heads=6)
-    predictor = Predictor(
-        config=config,
-        observation_dim=30,
-        action_count=7,
-        horizon=3,
-        action_vectors=torch.zeros(7, 512),
-    )
-    layers = {
-        "state_embed": (24, 30),
-        "action_embed": (24, 512),
-        "norm": (24,),
-        "state_head": (30, 24),
-        "action_head": (7, 24),
+def test_names_and_size_are_those_of_the_authors_checkpoints():
+    sizes = {"observation_dim": 1536, "action_count": 133, "horizon": 3}
+    predictor = Predictor(config=FieldConfig(), **sizes, action_vectors=torch.zeros(133, 512))
+    expected = shapes(horizon=3, dim=1536, actions=133, text=512)
+    assert expected.pop("predictor.pos_embed") == tuple(predictor.pos_embed.shape)
+    assert {name: tuple(one.shape) for name, one in predictor.named_parameters()} == {
+        name.removeprefix("predictor."): shape for name, shape in expected.items()
     }
-    for block in range(4):
-        layers |= {
-            f"blocks.{block}.attn.qkv": (72, 24),
-            f"blocks.{block}.attn.proj": (24, 24),
-            f"blocks.{block}.mlp.fc1": (96, 24),
-            f"blocks.{block}.mlp.fc2": (24, 96),
-        }
-    expected = {"state_mask_token": (24,), "action_mask_token": (24,)}
-    for name, shape in layers.items():
-        expected |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    assert {
-        name: tuple(parameter.shape) for name, parameter in predictor.named_parameters()
-    } == expected
-    assert predictor.pos_embed.shape == (7, 24)
+    assert predictor.parameter_count() == 8_523_013
 
 
 def test_positions_are_sines_then_cosines():
@@ -139,45 +63,30 @@ def test_norm_by_hand():
 
 def test_states_are_those_of_the_slow_transformer():
     predictor = make()
+    slow = SlowPredictor(predictor.state_dict(), heads=CONFIG.heads)
     initial, actions = draw()
-    states = predictor.states(initial, actions).detach().numpy()
-    weights = {name: tensor.double().numpy() for name, tensor in predictor.state_dict().items()}
-    place = predictor.pos_embed.double().numpy()
+    states = predictor.states(initial, actions).detach()
     for row in range(len(actions)):
-        start = normalise(initial[row]).double().numpy()
-        tokens = [weights["state_embed.weight"] @ start + weights["state_embed.bias"]]
-        for action in actions[row].tolist():
-            vector = weights["action_vectors"][action]
-            tokens += [
-                weights["action_embed.weight"] @ vector + weights["action_embed.bias"],
-                weights["state_mask_token"],
-            ]
-        out = slow_forward(predictor, np.stack(tokens) + place)[2::2]
-        expected = out @ weights["state_head.weight"].T + weights["state_head.bias"]
-        np.testing.assert_allclose(states[row], expected, rtol=1e-4, atol=1e-5)
-    goal = predictor.goal(initial, actions).detach().numpy()
-    np.testing.assert_allclose(goal, states[:, -1], rtol=1e-5, atol=1e-6)  # float32, other shapes
+        vectors = slow.tensors["action_vectors"][actions[row]]
+        expected = slow.states(norm(initial[row].double()), vectors).detach()
+        torch.testing.assert_close(states[row].double(), expected, rtol=1e-4, atol=1e-5)
+    goal = predictor.goal(initial, actions)  # float32, other shapes
+    torch.testing.assert_close(goal, states[:, -1], rtol=1e-5, atol=1e-6)
 
 
 def test_reconstruction_is_that_of_the_slow_transformer():
     predictor = make(2)
+    slow = SlowPredictor(predictor.state_dict(), heads=CONFIG.heads)
     initial, _ = draw()
     states = torch.randn(3, T, E, generator=torch.Generator().manual_seed(5))
-    logits = predictor.reconstruct(initial, states).detach().numpy()
-    weights = {name: tensor.double().numpy() for name, tensor in predictor.state_dict().items()}
+    logits = predictor.reconstruct(initial, states).detach()
     for row in range(3):
         tokens = []
         for state in [initial[row], *states[row]]:
-            tokens += [
-                weights["state_embed.weight"] @ normalise(state).double().numpy()
-                + weights["state_embed.bias"],
-                weights["action_mask_token"],
-            ]
-        out = slow_forward(predictor, np.stack(tokens[:-1]) + predictor.pos_embed.double().numpy())[
-            2::2
-        ]
-        expected = out @ weights["action_head.weight"].T + weights["action_head.bias"]
-        np.testing.assert_allclose(logits[row], expected, rtol=1e-4, atol=1e-5)
+            embedded = slow.linear("state_embed", norm(state.double()))
+            tokens += [embedded, slow.tensors["action_mask_token"]]
+        expected = slow.linear("action_head", slow.last_norm(slow.blocks(tokens[:-1])[2::2]))
+        torch.testing.assert_close(logits[row].double(), expected.detach(), rtol=1e-4, atol=1e-5)
 
 
 @settings(deadline=None, max_examples=20)

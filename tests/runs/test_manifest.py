@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.planners.settings import load_config
 from cefito.runs.manifest import MANIFEST, check_manifest, recorded
@@ -14,12 +13,12 @@ from cefito.runs.train import train_run
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(world, tmp_path_factory):
     """A run of a method that takes no time, not to be changed."""
-    root = tmp_path_factory.mktemp("manifest")
-    world = write_world(root / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
     config = load_config("small", method="nearest")
-    return train_run(world, root / "run", config=config, horizon=3, seed=0)
+    return train_run(
+        world, tmp_path_factory.mktemp("runs") / "run", config=config, horizon=3, seed=0
+    )
 
 
 @pytest.fixture
@@ -82,10 +81,11 @@ def test_a_run_that_was_cut_short_while_it_was_written_anew_is_refused(folder):
         open_run(folder)
 
 
-def test_earlier_runs_have_none_and_must_fit_all_the_same(folder, run):
+def test_a_run_without_a_manifest_is_opened_with_a_warning_and_must_fit(folder, run, caplog):
     (folder / MANIFEST).unlink()
     assert check_manifest(folder, ()) is None
     assert open_run(folder).info == run.info
+    assert "has no manifest.json" in caplog.text
     value = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(value | {"horizon": 4}))
     with pytest.raises(RunError, match=r"run\.json: horizon: 4, but the planner's files are for 3"):

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.planners.queries import Queries
@@ -41,12 +40,6 @@ TOY = Method(
 )
 """
 TINY = {"classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    knobs = WorldKnobs(train=16, val=8, test=8, dim=8)
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=knobs)
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +95,8 @@ def test_a_run_needs_no_other_method(method, world, tmp_path, monkeypatch, caplo
         if other != method:
             monkeypatch.delitem(METHODS, other)
     assert plans(open_run(run.folder), world) == before
-    again = trained(
-        world,
-        tmp_path / "again",
-        method,
-        **{key: value for key, value in tiny.items() if key.partition(".")[0] in run.info.config},
-    )
+    own = {key: value for key, value in tiny.items() if key.partition(".")[0] in run.info.config}
+    again = trained(world, tmp_path / "again", method, **own)
     np.testing.assert_equal(plans(again, world), before)
 
 

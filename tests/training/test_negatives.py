@@ -14,6 +14,7 @@ from cefito.errors import SamplingError
 from cefito.training.negatives import ActionSets, NegativeSampler, check_negatives
 from cefito.training.settings import NegativesConfig
 
+from .made import generator
 from .reference import SlowNegativeSampler, SlowStreamSampler
 
 K = 10
@@ -30,8 +31,14 @@ def sampler(
     )
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def draw(
+    config: NegativesConfig, actions: Actions, *positives: Sequence[int], seed: int = 0
+) -> list[list[tuple[int, ...]]]:
+    """The negatives of some positives of task 0."""
+    tasks = torch.zeros(len(positives), dtype=torch.int64)
+    made = sampler(config, actions, len(positives[0]))
+    drawn = made.sample(torch.tensor(positives), tasks, generator(seed))
+    return [[tuple(sequence) for sequence in row] for row in drawn.tolist()]
 
 
 def check_row(
@@ -134,11 +141,17 @@ def test_shares_add_up(count, hard, permuted, edited):
     assert abs(shares[2] - hard * (count - shares[0] - shares[1])) <= 0.5
 
 
-def test_shares_of_the_presets():
-    assert NegativesConfig().shares() == (0, 0, 40, 10)
-    assert NegativesConfig(permuted=0.08).shares() == (4, 0, 37, 9)
-    with pytest.raises(ValidationError, match="together exceed 1"):
-        NegativesConfig(permuted=0.6, edited=0.5)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"permuted": 0.6, "edited": 0.5}, "together exceed 1"),
+        ({"edited": 0.5, "exact": False}, "exact"),
+    ],
+    ids=["shares", "edited"],
+)
+def test_settings_that_do_not_go_together(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        NegativesConfig(**settings)
 
 
 def distance_from(observed: Counter, expected: Mapping[tuple[int, ...], float]) -> float:
@@ -194,10 +207,8 @@ def test_draws_are_uniform(kind, slow):
     config, positive, part, likely = UNIFORM[kind]
     rows = 600 if slow else 4000
     one = sampler(NegativesConfig(**config), SETS, len(positive), slow=slow)
-    positives, tasks = (
-        torch.tensor([positive]).expand(rows, -1),
-        torch.zeros(rows, dtype=torch.int64),
-    )
+    positives = torch.tensor([positive]).expand(rows, -1)
+    tasks = torch.zeros(rows, dtype=torch.int64)
     drawn = one.sample(positives, tasks, generator(1))[:, slice(*part)]
     observed = Counter(tuple(sequence) for sequence in drawn.flatten(0, 1).tolist())
     assert distance_from(observed, {key: share * rows for key, share in likely.items()}) < 5
@@ -285,14 +296,10 @@ def test_small_worlds_give_all_there_are(count, caplog):
 def test_what_another_task_lacks_is_taken_from_what_is_left():
     """Of four easy ones the other task has three: the last one is what the own task has left."""
     config, actions = NegativesConfig(count=5, hard=0.2), {0: (0, 1), 1: (1, 2)}
-    drawn = sampler(config, actions, 2).sample(
-        torch.tensor([[0, 1]] * 50), torch.tensor([0] * 50), generator()
-    )
     seen = set()
-    for row in drawn.tolist():
-        assert len(set(map(tuple, row))) == 5
-        assert (0, 1) not in set(map(tuple, row))
-        seen |= set(map(tuple, row))
+    for row in draw(config, actions, *[(0, 1)] * 50):
+        assert len({*row}) == 5
+        seen |= {*row}
     assert seen == {(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)}
 
 
@@ -308,54 +315,24 @@ def test_without_another_task_easy_ones_are_hard(slow):
     check_row([tuple(row) for row in drawn], [0, 12, 12, 0], (1, 2, 3), 0, {0: range(8)})
 
 
-def test_a_single_task_suffices_where_no_easy_ones_are_wanted():
-    drawn = sampler(NegativesConfig(count=3, hard=1), {0: (0, 1)}, 2).sample(
-        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
-    )
-    assert sorted(map(tuple, drawn[0].tolist())) == [(0, 0), (1, 0), (1, 1)]
-
-
 def test_sequences_must_be_countable():
-    with pytest.raises(
-        SamplingError, match=r"1000 actions at horizon 7 give more than 2\^63 sequences"
-    ):
-        NegativeSampler(
-            config=NegativesConfig(),
-            actions=ActionSets.build({0: (0, 1)}),
-            action_count=1000,
-            horizon=7,
-        )
-    large = NegativeSampler(
-        config=NegativesConfig(count=5, hard=0),
-        action_count=1000,
-        horizon=6,
-        actions=ActionSets.build({0: (0, 1), 1: (998, 999)}),
-    )
-    drawn = large.sample(torch.tensor([[0] * 6]), torch.tensor([0]), generator())
+    def large(horizon, actions):
+        config, sets = NegativesConfig(count=5, hard=0), ActionSets.build(actions)
+        return NegativeSampler(config=config, actions=sets, action_count=1000, horizon=horizon)
+
+    with pytest.raises(SamplingError, match=r"1000 actions at horizon 7 give more than 2\^63"):
+        large(7, {0: (0, 1)})
+    made = large(6, {0: (0, 1), 1: (998, 999)})
+    drawn = made.sample(torch.tensor([[0] * 6]), torch.tensor([0]), generator())
     assert set(drawn.flatten().tolist()) == {998, 999}
 
 
 def test_the_generator_decides():
-    fast = sampler(
-        NegativesConfig(count=8, permuted=0.2, edited=0.2),
-        {0: tuple(range(6)), 1: tuple(range(4, 10))},
-        4,
-    )
-    positives, tasks = (
-        torch.randint(6, (5, 4), generator=generator()),
-        torch.zeros(5, dtype=torch.int64),
-    )
-    one, other, third = (fast.sample(positives, tasks, generator(seed)) for seed in (3, 3, 4))
-    assert torch.equal(one, other)
-    assert not torch.equal(one, third)
-
-
-def test_rows_are_drawn_apart():
-    fast = sampler(NegativesConfig(count=4), {0: tuple(range(6)), 1: tuple(range(4, 10))}, 3)
-    drawn = fast.sample(
-        torch.tensor([[0, 1, 2]]).expand(6, -1), torch.zeros(6, dtype=torch.int64), generator()
-    )
-    assert len({tuple(row) for row in drawn.flatten(1).tolist()}) == 6
+    config = NegativesConfig(count=8, permuted=0.2, edited=0.2)
+    actions, positives = {0: tuple(range(6)), 1: tuple(range(4, 10))}, [(0, 1, 2, 5)] * 5
+    one, other, third = (draw(config, actions, *positives, seed=seed) for seed in (3, 3, 4))
+    assert one == other != third
+    assert len({tuple(row) for row in one}) == 5  # rows are drawn apart
 
 
 @settings(deadline=None, max_examples=20)
@@ -373,12 +350,6 @@ def test_long_horizons(horizon, seed):
     assert codes.shape == (3, 20)
     for row, truth in zip(drawn.tolist(), positive.tolist(), strict=True):
         check_row([tuple(sequence) for sequence in row], (8, 4, 6, 2), tuple(truth), 0, actions)
-
-
-def test_action_sets_are_padded():
-    sets = ActionSets.build({1: (4,), 0: (2, 3, 5)})
-    assert sets.table.tolist() == [[2, 3, 5], [4, 4, 4]]
-    assert sets.sizes.tolist() == [3, 1]
 
 
 @pytest.mark.parametrize(
@@ -410,38 +381,27 @@ def test_kinds_drawn_one_by_one_as_by_a_slow_loop(actions, positive, count, perm
             assert abs(ours[sequence] - theirs[sequence]) / draws <= 5 * spread
 
 
-def test_no_more_permutations_after_many_vain_draws():
-    config = NegativesConfig(count=3, hard=1.0, permuted=1.0, exact=False)
-    actions = {0: (0, 1), 1: (2, 3)}
-    # the one permutation of (0, 1) is soon found, and nothing else is drawn until it is given up
+@pytest.mark.parametrize(
+    ("settings", "actions"),
+    [
+        ({"count": 3, "hard": 1}, {0: (0, 1)}),
+        ({"count": 24, "exact": True}, {0: (0, 1)}),
+        ({"count": 24, "exact": False}, {0: (0, 1)}),
+        # the one permutation is soon found, and nothing else is drawn until it is given up
+        ({"count": 3, "hard": 1.0, "permuted": 1.0, "exact": False}, {0: (0, 1), 1: (2, 3)}),
+    ],
+    ids=["single task", "too many", "too many one by one", "no more permutations"],
+)
+def test_all_there_are(settings, actions):
     for seed in range(20):
-        (negatives,) = sampler(config, actions, 2).sample(
-            torch.tensor([[0, 1]]), torch.tensor([0]), generator(seed)
-        )
-        assert sorted(map(tuple, negatives.tolist())) == [(0, 0), (1, 0), (1, 1)]
-
-
-def test_edited_negatives_are_drawn_in_exact_shares_alone():
-    with pytest.raises(ValidationError, match="exact"):
-        NegativesConfig(edited=0.5, exact=False)
+        (drawn,) = draw(NegativesConfig(**settings), actions, (0, 1), seed=seed)
+        assert sorted(drawn) == [(0, 0), (1, 0), (1, 1)]
 
 
 def test_too_many_one_by_one():
     """The task has three other sequences; what is missing is taken from what is left."""
     config = NegativesConfig(count=5, hard=1.0, exact=False)
-    (drawn,) = sampler(config, {0: (0, 1), 1: (2, 3)}, 2).sample(
-        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
-    )
-    found = {tuple(row) for row in drawn.tolist()}
-    assert len(found) == 5
-    assert {(0, 0), (1, 0), (1, 1)} <= found
-    assert (0, 1) not in found
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_all_there_are_whether_in_exact_shares_or_not(exact):
-    config = NegativesConfig(count=24, exact=exact)
-    (drawn,) = sampler(config, {0: (0, 1)}, 2).sample(
-        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
-    )
-    assert sorted(map(tuple, drawn.tolist())) == [(0, 0), (1, 0), (1, 1)]
+    (drawn,) = draw(config, {0: (0, 1), 1: (2, 3)}, (0, 1))
+    assert len({*drawn}) == 5
+    assert {(0, 0), (1, 0), (1, 1)} <= {*drawn}
+    assert (0, 1) not in drawn
