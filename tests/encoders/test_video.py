@@ -69,6 +69,14 @@ def test_three_vectors_around_a_time(clip, features, time, rows, stub):
     np.testing.assert_array_equal(extract_features(clip, stub, at=[time]), features[rows][None])
 
 
+@pytest.mark.parametrize(
+    ("time", "rows"), [(0.0, [0, 1, 1]), (1.0, [0, 1, 2]), (11.0, [10, 11, 11])]
+)
+def test_the_last_vector_there_is_is_repeated(clip, features, time, rows, stub):
+    found = extract_features(clip, stub, at=[time], border="last")
+    np.testing.assert_array_equal(found, features[rows][None])
+
+
 def test_several_times_in_any_order(clip, features, stub):
     found = extract_features(clip, stub, at=[9.9, 2.0, 2.9])
     np.testing.assert_array_equal(found, features[np.array([[9, 10, 11], [1, 2, 3], [2, 3, 4]])])

@@ -50,12 +50,16 @@ def described(run, **observed):
     return replace(run, info=run.info.model_copy(update={"dataset": reference}))
 
 
-@pytest.mark.parametrize("precision", ["float16", "float32"])
+@pytest.mark.parametrize(
+    ("precision", "beyond"),
+    [("float16", "drop"), ("float32", "drop"), ("float32", "rewrite")],
+)
 @pytest.mark.parametrize("seconds", [1, 3, 5])
 def test_planning_from_features_is_planning_from_the_data_set(
-    make_run, tmp_path, seconds, precision
+    make_run, tmp_path, seconds, precision, beyond
 ):
-    run = make_run(seconds=seconds, precision=precision)
+    run = make_run(seconds=seconds, precision=precision, beyond=beyond)
+    assert feature_layout(run).border == ("last" if beyond == "rewrite" else "nearest")
     assert feature_layout(run).precision == precision
     dataset = run.dataset()
     compared = 0

@@ -99,25 +99,6 @@ def test_values_of_the_paper():
     assert paper.search.actions == "training"
 
 
-def test_released_values_everywhere():
-    released, paper = load_config("released").settings, load_config("paper").settings
-    assert released.field.distance == "mean_square"
-    assert released.training.loss.reduction == "violating"
-    auxiliary = released.training.auxiliary
-    assert (auxiliary.states, auxiliary.goal) == ("latents", "predicted")
-    assert (auxiliary.negatives, auxiliary.weight) == (True, 1)
-    assert released.field.init == "torch"
-    assert released.classifier.init == "normal"
-    ema = released.training.ema
-    assert (ema.decay, ema.every, ema.warmup) == (0.995, 10, 400)
-    classifier = released.classifier_training.optimiser
-    assert (classifier.learning_rate, classifier.weight_decay) == (3e-4, 0.01)
-    assert released.search.actions == "taxonomy"
-    negatives = paper.training.negatives
-    assert released.training.negatives == negatives.model_copy(update={"exact": False})
-    assert paper.training.auxiliary.states == "states"
-
-
 def test_small_diffusion_has_no_noise_at_a_horizon_of_four():
     for dataset in ("", "captaincook4d", "crosstask", "coin", "niv"):
         for horizon, noise in ((3, 0.3), (4, 0.0), (5, 0.3)):
@@ -125,42 +106,6 @@ def test_small_diffusion_has_no_noise_at_a_horizon_of_four():
             assert config.settings.pdpp.widths == (256,)
             assert config.settings.pdpp.training.optimiser.learning_rate == 2e-3
             assert config.settings.pdpp.training.augmentation.noise == noise
-
-
-CROSSTASK_3 = {
-    "training.loss.margin.low": 0.05,
-    "training.loss.margin.high": 0.15,
-    "training.loss.margin.order": 0.7,
-    "training.negatives.permuted": 0.08,
-    "training.augmentation.noise": 0.3,
-    "training.augmentation.scale": "batch",
-    "training.optimiser.weight_decay": 0.075,
-    "training.optimiser.batch_size": 128,
-    "training.ema.decay": 0.99738562,
-    "training.ema.every": 20,
-    "training.ema.warmup": 1275,
-}
-CROSSTASK_4 = {"training.optimiser.learning_rate": 8e-5, "training.auxiliary.weight": 0.5}
-COIN = {"training.optimiser.batch_size": 256, "training.optimiser.learning_rate": 5e-4}
-NIV = {"training.optimiser.batch_size": 32, "training.optimiser.learning_rate": 5e-5}
-
-
-@pytest.mark.parametrize(
-    ("dataset", "horizon", "departures"),
-    [
-        ("crosstask", 3, CROSSTASK_3),
-        ("crosstask-simulated", 3, CROSSTASK_3),
-        ("crosstask", 4, CROSSTASK_4),
-        ("crosstask", 5, {}),
-        ("coin", 3, COIN),
-        ("niv", 4, NIV),
-        ("mine", 3, {}),
-        ("my-coin", 3, {}),
-    ],
-)
-def test_released_variants(dataset, horizon, departures):
-    released = load_config("released", dataset=dataset, horizon=horizon)
-    assert flattened(released.sections) == flattened(load_config("released").sections) | departures
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,17 @@ def test_every_epoch_has_each_example_once_in_another_order_with_other_noise():
     assert len(result.metrics) == len(result.scores)
 
 
+@pytest.mark.parametrize(("batch", "sizes"), [(4, [4, 4]), (5, [5, 5]), (16, [10])])
+def test_an_incomplete_batch_can_be_left_out(batch, sizes):
+    loss = Regression()
+    run(loss, epochs=3, batch_size=batch, drop_last=True)
+    assert [len(rows) for rows in loss.batches] == 3 * sizes
+    whole = Regression()
+    run(whole, epochs=3, batch_size=batch)
+    kept = [rows for rows in whole.batches if len(rows) == sizes[0]]
+    assert loss.batches == kept
+
+
 def test_progress_counts_windows_also_when_resumed(tmp_path):
     works, shown = [], []
 

@@ -148,6 +148,7 @@ def extract_features(
     *,
     at: Sequence[float] | None = None,
     seconds: int = 3,
+    border: str = "nearest",
     batch: int = BATCH,
     progress: Progress = silent,
 ) -> NDArray[np.float32]:
@@ -157,9 +158,10 @@ def extract_features(
         video: The file.
         encoder: From `open_encoder`, or any of that form.
         at: Times in seconds, in any order, to encode only the seconds around each rounded time: for
-            three, round(t) − 1, round(t) and round(t) + 1; at a border the last one is repeated.
-            Halves round to the even second.
+            three, round(t) − 1, round(t) and round(t) + 1. Halves round to the even second.
         seconds: With `at`, the number of seconds around each time, odd.
+        border: With `at`, the second that is repeated beyond a border: the "nearest", or the "last"
+            one available, as in the unified protocol: 0, 0, 1 or 0, 1, 1 around second 0.
         batch: Clips per batch.
         progress: Shows progress in seconds of the video.
 
@@ -177,7 +179,7 @@ def extract_features(
     if at is None:
         rows, places = list(range(info.seconds)), None
     else:
-        places = [_around(info, time, seconds) for time in at]
+        places = [_around(info, time, seconds, border) for time in at]
         rows = sorted({row for several in places for row in several})
     with progress(video.name, total=len(rows)) as advance:
         vectors = encode_rows(info, rows, encoder, batch, advance)
@@ -194,6 +196,7 @@ def observations_from_video(
     encoder: VideoEncoder,
     *,
     seconds: int = 3,
+    border: str = "nearest",
     made_with: Mapping[str, Any] | None = None,
     batch: int = BATCH,
     progress: Progress = silent,
@@ -208,6 +211,7 @@ def observations_from_video(
         end: Second at which the last step ends.
         encoder: From `open_encoder`, or any of that form.
         seconds: Seconds per observation, odd, as in the planner's training data.
+        border: Second that is repeated beyond a border, likewise.
         made_with: The content of `extract.json` beside the features of the planner's training data;
             the encoder must be the same.
         batch: Clips per batch.
@@ -229,7 +233,13 @@ def observations_from_video(
         fault = f"the end (second {end:g}) must be after the start (second {start:g})"
         raise ConfigError(f"{video}: {fault}.")
     both = extract_features(
-        video, encoder, at=(start, end), seconds=seconds, batch=batch, progress=progress
+        video,
+        encoder,
+        at=(start, end),
+        seconds=seconds,
+        border=border,
+        batch=batch,
+        progress=progress,
     )
     return both[0].reshape(-1), both[1].reshape(-1)
 
@@ -250,15 +260,16 @@ def encode_rows(
     )
 
 
-def _around(info: VideoInfo, time: float, seconds: int) -> list[int]:
-    """Return the rows of the seconds around a time; beyond a border, the row at it."""
+def _around(info: VideoInfo, time: float, seconds: int, border: str) -> list[int]:
+    """Return the rows of the seconds around a time."""
     if not (math.isfinite(time) and 0 <= time < info.duration + 1):
         fault = f"lasts {info.duration:.1f} seconds; second {time:g} is outside it"
         raise ConfigError(f"{info.path}: {fault}.")
-    return [
-        min(max(round(time) + offset - seconds // 2, 0), info.seconds - 1)
-        for offset in range(seconds)
-    ]
+    first = round(time) - seconds // 2
+    last = min(first + seconds, info.seconds) - 1
+    if border == "last":
+        first = max(first, 0)
+    return [min(max(first + offset, 0), last) for offset in range(seconds)]
 
 
 def _batches(single: Iterator[Tensor], size: int) -> Iterator[Tensor]:

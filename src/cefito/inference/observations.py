@@ -14,7 +14,7 @@ import numpy as np
 
 from cefito.data.readers.archives import FeatureArray, load_features
 from cefito.data.readers.assemble import PRECISIONS
-from cefito.data.readers.observing import observe
+from cefito.data.readers.observing import Border, observe
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries
 from cefito.runs.run import Run
@@ -33,6 +33,7 @@ class FeatureLayout:
     seconds: int  # number of rows that are joined, around the rounded time; odd
     width: int  # numbers in a row
     precision: str | None = None  # stored type; None if it is unknown
+    border: Border = "nearest"  # row repeated beyond a border
 
     def __str__(self) -> str:
         one = self.seconds == 1
@@ -46,7 +47,12 @@ def feature_layout(run: Run) -> FeatureLayout | None:
     size = run.planner.observation_dim
     if type(seconds) is not int or seconds < 1 or seconds % 2 == 0 or size % seconds:
         return None
-    return FeatureLayout(seconds, size // seconds, precision if precision in PRECISIONS else None)
+    return FeatureLayout(
+        seconds,
+        size // seconds,
+        precision if precision in PRECISIONS else None,
+        "last" if observed.get("border") == "last" else "nearest",
+    )
 
 
 def check_width(run: Run, width: int, place: str) -> None:
@@ -75,7 +81,7 @@ def query_from_features(
     """Make the query of two times of a video from its features.
 
     The observations are cut as those of the run's data set were, to the bit: the rows around the
-    rounded time, the first and last row repeated at the borders. An end within half a second after
+    rounded time, with the same row repeated beyond a border. An end within half a second after
     the last row counts as its time.
 
     Args:
@@ -95,7 +101,13 @@ def query_from_features(
     layout = _layout_of(run, loaded, seconds, precision)
     _check_times(loaded, start, end)
     stored = layout.precision or "float16"
-    pair = observe(loaded, [[start], [end]], seconds=layout.seconds, precision=stored)
+    pair = observe(
+        loaded,
+        [[start], [end]],
+        seconds=layout.seconds,
+        precision=stored,
+        border=layout.border,
+    )
     if layout.precision is None:
         logging.getLogger(__name__).warning(
             "the run does not say in which precision its observations are stored; float16 is "
@@ -123,7 +135,8 @@ def _layout_of(
         seconds, precision = kept.seconds, kept.precision or precision
     if seconds is None:
         raise RunError(_unknown_layout(run, features), setting="seconds")
-    layout = FeatureLayout(seconds, features.width, precision)
+    border = "nearest" if kept is None else kept.border
+    layout = FeatureLayout(seconds, features.width, precision, border)
     if seconds * features.width != size:
         raise RunError(
             f"{features.path}: {layout} cannot make the {size} numbers of this run's observations. "

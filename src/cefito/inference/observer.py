@@ -33,6 +33,7 @@ class ObservationRecipe:
     made_with: Mapping[str, Any]  # encoder and its settings; empty if the run does not say
     seconds: int  # that make one observation
     size: int  # E, numbers in an observation
+    border: str = "nearest"  # row repeated beyond a border, as in `FeatureLayout`
 
     @classmethod
     def of(cls, run: Run) -> ObservationRecipe:
@@ -43,6 +44,7 @@ class ObservationRecipe:
             made_with=observed.get("features") or {},
             seconds=observed.get("seconds", 3),
             size=run.planner.observation_dim,
+            border=observed.get("border", "nearest"),
         )
 
     def open(
@@ -134,6 +136,7 @@ class Observer:
             end,
             self.encoder,
             seconds=self.recipe.seconds,
+            border=self.recipe.border,
             made_with=self.recipe.made_with or None,
             progress=progress,
         )

@@ -28,6 +28,8 @@ class OptimiserConfig(Settings):
 
     epochs: int = Field(200, ge=1)  # most passes over the training windows
     batch_size: int = Field(128, ge=1)  # windows a step, over all processes
+    # leave out an epoch's last batch if it is smaller; the only batch of an epoch is kept
+    drop_last: bool = False
     learning_rate: float = Field(5e-4, gt=0)
     weight_decay: float = Field(1e-3, ge=0)  # decoupled weight decay
     # "constant", "cosine" to zero over all epochs, or "step": times `factor` whenever `interval`

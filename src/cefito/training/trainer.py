@@ -145,7 +145,9 @@ class _Training:
     def run(self, label: str, progress: Progress) -> TrainingResult:
         self.label = label
         steps = math.ceil(len(self.loss) / self.config.batch_size)
-        examples = len(self.loss)
+        if self.config.drop_last:
+            steps = max(len(self.loss) // self.config.batch_size, 1)
+        examples = min(len(self.loss), steps * self.config.batch_size)  # of an epoch
         with progress(label, total=self.config.epochs * examples) as advance:
             if self.state.epoch:
                 advance(self.state.epoch * examples, note=f"resumed after epoch {self.state.epoch}")
@@ -174,7 +176,7 @@ class _Training:
         draws = generator_for(self.device, self.seed, state.epoch, Stream.DRAWS)
         sums: dict[str, list[float]] = {}
         self.module.train()
-        for rows in order.split(self.config.batch_size):
+        for rows in order.split(self.config.batch_size)[:steps]:
             for name, value in self._step(rows.to(self.device), draws, steps).items():
                 sums.setdefault(name, []).append(value)
             advance(len(rows), note=f"epoch {state.epoch + 1}, loss {sums['loss'][-1]:.4g}")

@@ -26,8 +26,11 @@ def slow_row(features, second):
     return features[second] if second < len(features) else features[-1]
 
 
-def slow_observation(features, time):
+def slow_observation(features, time, beyond="drop"):
     centre = int(np.rint(time))
+    if beyond == "rewrite":  # the reference loader repeats the last of the rows that there are
+        rows = list(features[max(centre - 1, 0) : centre + 2])
+        return np.concatenate([*rows, *[rows[-1]] * (3 - len(rows))])
     return np.concatenate(
         [slow_row(features, second) for second in (centre - 1, centre, centre + 1)]
     )
@@ -64,6 +67,17 @@ def test_rows_against_a_loop(times, rows, seconds):
         [min(max(round(time) + offset, 0), rows - 1) for offset in around] for time in times
     ]
     assert observed_rows(times, rows=rows, seconds=seconds).tolist() == expected
+
+
+@pytest.mark.parametrize("seconds", [1, 3, 5])
+@pytest.mark.parametrize("rows", [1, 2, 4, 9])
+def test_the_last_row_there_is_is_repeated_as_by_the_loader(rows, seconds):
+    for time in range(rows):
+        around = range(time - seconds // 2, time + seconds // 2 + 1)
+        inside = [row for row in around if 0 <= row < rows]
+        (found,) = observed_rows([time], rows=rows, seconds=seconds, border="last").tolist()
+        assert found == inside + inside[-1:] * (seconds - len(inside))
+    assert observed_rows([0.0], rows=3, seconds=3, border="last").tolist() == [[0, 1, 1]]
 
 
 def test_times_are_rounded_halves_to_even():
@@ -103,7 +117,7 @@ def check_against_reference(dataset, videos, arrays, beyond="drop", precision="f
         for step in steps:
             for stored, time in ((dataset.start, step.start), (dataset.end, step.end)):
                 assert np.array_equal(
-                    stored[row], slow_observation(features, time).astype(precision)
+                    stored[row], slow_observation(features, time, beyond).astype(precision)
                 )
             row += 1
     assert row == len(dataset.start) == len(dataset.end)

@@ -102,6 +102,7 @@ def prepare(
                 "seconds": seconds,
                 "precision": precision,
                 "features": _made_with(features),
+                **({} if recipe.border == "nearest" else {"border": recipe.border}),
             },
             "source": {"kind": source.form, "files": [path.name for path in source.files]},
             "preparation": _account(source, features, used, refused, beyond),

@@ -17,7 +17,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cefito.data.readers.archives import FeatureError, load_features
-from cefito.data.readers.observing import Beyond, is_beyond, is_rounding, kept_steps, observe
+from cefito.data.readers.observing import (
+    Beyond,
+    Border,
+    is_beyond,
+    is_rounding,
+    kept_steps,
+    observe,
+)
 from cefito.data.videos import Video
 from cefito.errors import DataError
 from cefito.files import load_tensors, write_tensors
@@ -26,7 +33,7 @@ from cefito.progress import Progress
 __all__ = ["Job", "Outcome", "Recipe", "make_shards", "shard_tensors"]
 
 SHARD_VIDEOS = 32
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,11 @@ class Recipe:
     beyond: Beyond
     seconds: int
     precision: str
+
+    @property
+    def border(self) -> Border:
+        """Row repeated beyond a border: the reference loader's if steps are rewritten as by it."""
+        return "last" if self.beyond == "rewrite" else "nearest"
 
 
 @dataclass(frozen=True)
@@ -135,7 +147,13 @@ def _observe(job: Job, shard: Path, key: str, recipe: Recipe) -> tuple[Outcome, 
         message = f"{job.path}: the features end at {features.rows} s, and {problem}."
         raise FeatureError("all steps beyond", message)
     times = [[steps[place].start for place in kept], [steps[place].end for place in kept]]
-    pair = observe(features, times, seconds=recipe.seconds, precision=recipe.precision)
+    pair = observe(
+        features,
+        times,
+        seconds=recipe.seconds,
+        precision=recipe.precision,
+        border=recipe.border,
+    )
     return Outcome(shard, key, pair.shape[2], tuple(kept), len(outside), clamped), pair
 
 
