@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 
-from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field import EnergyField, IncrementalField
 from cefito.field.distances import DISTANCES
+from random_fields import random_field
 
-SMALL = {"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, "init": "fan_in"}
 TOY = "toy"
 
 
@@ -23,15 +23,7 @@ def distance(request, monkeypatch) -> str:
 
 
 def make(distance: str) -> EnergyField:
-    generator = torch.Generator().manual_seed(5)
-    field = EnergyField(
-        config=FieldConfig(**SMALL, distance=distance),
-        observation_dim=24,
-        action_count=5,
-        horizon=3,
-    )
-    field.reset(generator)
-    return field.eval()
+    return random_field(5, actions=5, distance=distance).eval()
 
 
 @pytest.mark.parametrize("observation_dim", [1, 24, 1536])

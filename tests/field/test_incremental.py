@@ -1,4 +1,5 @@
 import itertools
+from collections.abc import Sized
 
 import pytest
 import torch
@@ -7,17 +8,34 @@ from hypothesis import strategies as st
 
 from cefito.field import EnergyField, IncrementalField
 from cefito.field.distances import DISTANCES
+from drawn import drawn
 from random_fields import random_field
-
-make = random_field
 
 
 def observations(
     field: EnergyField, queries: int, seed: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    shape = (queries, field.predictor.observation_dim)
-    return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    return tuple(drawn(2, queries, field.predictor.observation_dim, seed=seed))
+
+
+def each_child(prefixes: Sized, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Parents and actions of all children."""
+    count = len(prefixes)
+    return torch.arange(count).repeat_interleave(len(actions)), actions.repeat(count)
+
+
+fields = st.builds(
+    random_field,
+    st.integers(0, 10_000),
+    horizon=st.integers(1, 4),
+    observation_dim=st.sampled_from([8, 16, 24]),
+    depth=st.integers(1, 3),
+    distance=st.sampled_from(sorted(DISTANCES)),
+    normalisation=st.sampled_from(["layer", "unit"]),
+    goal_projection=st.sampled_from([0, 5]),
+    centre=st.booleans(),
+    skip=st.booleans(),
+)
 
 
 def every_energy(
@@ -38,42 +56,13 @@ def every_energy(
 
 @settings(deadline=None, max_examples=40)
 @given(
-    seed=st.integers(0, 10_000),
-    horizon=st.integers(1, 4),
-    observation_dim=st.sampled_from([8, 16, 24]),
-    depth=st.integers(1, 3),
-    distance=st.sampled_from(sorted(DISTANCES)),
-    normalisation=st.sampled_from(["layer", "unit"]),
-    projection=st.sampled_from([0, 5]),
-    centre=st.booleans(),
-    skip=st.booleans(),
+    field=fields,
+    seed=st.integers(0, 1000),
     queries=st.integers(1, 3),
     allowed=st.sets(st.integers(0, 5), min_size=1, max_size=4),
 )
-def test_the_walk_gives_the_energies_of_full_sequences(
-    seed,
-    horizon,
-    observation_dim,
-    depth,
-    distance,
-    normalisation,
-    projection,
-    centre,
-    skip,
-    queries,
-    allowed,
-):
-    field = make(
-        seed,
-        horizon=horizon,
-        observation_dim=observation_dim,
-        depth=depth,
-        distance=distance,
-        normalisation=normalisation,
-        goal_projection=projection,
-        centre=centre,
-        skip=skip,
-    )
+def test_the_walk_gives_the_energies_of_full_sequences(field, seed, queries, allowed):
+    horizon = field.horizon
     initial, goal = observations(field, queries, seed)
     incremental, actions = IncrementalField(field), torch.tensor(sorted(allowed))
     prefixes = incremental.root(initial, goal)
@@ -88,44 +77,10 @@ def test_the_walk_gives_the_energies_of_full_sequences(
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    data=st.data(),
-    seed=st.integers(0, 10_000),
-    horizon=st.integers(1, 4),
-    observation_dim=st.sampled_from([8, 16, 24]),
-    depth=st.integers(1, 3),
-    distance=st.sampled_from(sorted(DISTANCES)),
-    normalisation=st.sampled_from(["layer", "unit"]),
-    projection=st.sampled_from([0, 5]),
-    centre=st.booleans(),
-    skip=st.booleans(),
-    queries=st.integers(1, 3),
-)
-def test_chosen_children_give_the_energies_of_full_sequences(
-    data,
-    seed,
-    horizon,
-    observation_dim,
-    depth,
-    distance,
-    normalisation,
-    projection,
-    centre,
-    skip,
-    queries,
-):
+@given(data=st.data(), field=fields, seed=st.integers(0, 1000), queries=st.integers(1, 3))
+def test_chosen_children_give_the_energies_of_full_sequences(data, field, seed, queries):
     """Any children, each query's own, some parents without any; at times after a dense level."""
-    field = make(
-        seed,
-        horizon=horizon,
-        observation_dim=observation_dim,
-        depth=depth,
-        distance=distance,
-        normalisation=normalisation,
-        goal_projection=projection,
-        centre=centre,
-        skip=skip,
-    )
+    horizon = field.horizon
     initial, goal = observations(field, queries, seed)
     incremental = IncrementalField(field)
     prefixes, rows = incremental.root(initial, goal), [(query, ()) for query in range(queries)]
@@ -156,32 +111,8 @@ def test_chosen_children_give_the_energies_of_full_sequences(
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("skip", [False, True])
-def test_all_children_one_by_one_are_the_dense_walk(skip):
-    field = make(horizon=4, skip=skip)
-    incremental, actions = IncrementalField(field), torch.tensor([1, 4, 5])
-    dense = each = incremental.root(*observations(field, 2))
-    for _ in range(3):
-        count = len(dense)
-        dense = incremental.extend(dense, actions)
-        each = incremental.extend_each(
-            each, torch.arange(count).repeat_interleave(3), actions.repeat(count)
-        )
-        for name in ("keys", "values"):
-            for ours, theirs in zip(getattr(each, name), getattr(dense, name), strict=True):
-                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-        assert torch.equal(each.query, dense.query)
-        assert torch.equal(each.target, dense.target)
-    leaves = incremental.leaf_energy_each(
-        each, torch.arange(len(each)).repeat_interleave(3), actions.repeat(len(each))
-    )
-    torch.testing.assert_close(
-        leaves.view(-1, 3), incremental.leaf_energy(dense, actions), rtol=1e-5, atol=1e-6
-    )
-
-
 def test_no_children_at_all():
-    field = make()
+    field = random_field()
     incremental, none = IncrementalField(field), torch.empty(0, dtype=torch.int64)
     prefixes = incremental.extend(incremental.root(*observations(field, 2)), torch.arange(2))
     assert len(incremental.extend_each(prefixes, none, none)) == 0
@@ -191,7 +122,7 @@ def test_no_children_at_all():
 
 
 def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
-    field = make()
+    field = random_field()
     incremental, actions = IncrementalField(field), torch.tensor([0, 2, 5])
     prefixes = incremental.extend(incremental.root(*observations(field, 2)), actions)
     whole = incremental.leaf_energy(incremental.extend(prefixes, actions), actions)
@@ -203,7 +134,7 @@ def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
 
 
 def test_energy_is_that_of_the_field():
-    field = make()
+    field = random_field()
     initial, goal = observations(field, 2)
     actions = torch.tensor([[0, 1, 2], [3, 3, 3]])
     incremental = IncrementalField(field)
@@ -214,39 +145,17 @@ def test_energy_is_that_of_the_field():
     assert incremental.device == torch.device("cpu")
 
 
-def test_weights_are_as_when_built():
-    field = make()
-    initial, goal = observations(field, 1)
-    with torch.no_grad():
-        field.predictor.state_head.weight.mul_(2)
-        field.predictor.action_embed.weight.mul_(-1)
-    incremental, actions = IncrementalField(field), torch.arange(3)
-    prefixes = incremental.extend(
-        incremental.extend(incremental.root(initial, goal), actions), actions
-    )
-    torch.testing.assert_close(
-        incremental.leaf_energy(prefixes, actions).view(1, -1),
-        every_energy(field, initial, goal, [0, 1, 2]),
-        rtol=1e-5,
-        atol=1e-6,
-    )
-
-
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("each", [False, True])
 def test_memory_of_a_child_covers_what_it_keeps(depth, each):
-    field = make(horizon=4, depth=3)
+    field = random_field(horizon=4, depth=3)
     incremental, actions = IncrementalField(field), torch.arange(2)
     prefixes = incremental.root(*observations(field, 1))
     for _ in range(depth + 1):
-        count = len(prefixes)
-        prefixes = (
-            incremental.extend_each(
-                prefixes, torch.arange(count).repeat_interleave(2), actions.repeat(count)
-            )
-            if each
-            else incremental.extend(prefixes, actions)
-        )
+        if each:
+            prefixes = incremental.extend_each(prefixes, *each_child(prefixes, actions))
+        else:
+            prefixes = incremental.extend(prefixes, actions)
     kept = sum(
         tensor.numel() * tensor.element_size() for tensor in (*prefixes.keys, *prefixes.values)
     ) / len(prefixes)
@@ -262,7 +171,7 @@ def test_memory_of_a_child_covers_what_it_keeps(depth, each):
 @pytest.mark.parametrize(("width", "depth", "ratio"), [(16, 2, 2), (32, 3, 1.5)])
 def test_operations_of_a_token(width, depth, ratio):
     """Two for each weight of the blocks' matrices: a multiplication and an addition."""
-    field = make(width=width, depth=depth, mlp_ratio=ratio)
+    field = random_field(width=width, depth=depth, mlp_ratio=ratio)
     matrices = sum(
         parameter.numel()
         for parameter in field.predictor.blocks.parameters()
@@ -275,7 +184,7 @@ def test_operations_of_a_token(width, depth, ratio):
 @pytest.mark.parametrize("chosen", [False, True])
 def test_the_coarse_field_is_near_and_gives_float32(skip, chosen):
     """Every number of it is off, by what eight bits allow; weights are cast once."""
-    field = make(horizon=3, skip=skip, width=32)
+    field = random_field(horizon=3, skip=skip, width=32)
     initial, goal = observations(field, 2)
     coarse = IncrementalField(field).coarse()
     assert coarse.coarse() is coarse
@@ -283,10 +192,8 @@ def test_the_coarse_field_is_near_and_gives_float32(skip, chosen):
     actions = torch.arange(6)
     if chosen:
         for _ in range(2):
-            parents = torch.arange(len(prefixes)).repeat_interleave(6)
-            prefixes = coarse.extend_each(prefixes, parents, actions.repeat(len(prefixes)))
-        parents = torch.arange(len(prefixes)).repeat_interleave(6)
-        found = coarse.leaf_energy_each(prefixes, parents, actions.repeat(len(prefixes)))
+            prefixes = coarse.extend_each(prefixes, *each_child(prefixes, actions))
+        found = coarse.leaf_energy_each(prefixes, *each_child(prefixes, actions))
     else:
         for _ in range(2):
             prefixes = coarse.extend(prefixes, actions)
@@ -305,4 +212,4 @@ def test_the_coarse_field_is_near_and_gives_float32(skip, chosen):
 )
 def test_where_lower_precision_pays(processor, width, pays, monkeypatch):
     monkeypatch.setattr("cefito.field.incremental.capability", lambda _: processor)
-    assert IncrementalField(make(width=width)).coarse_pays is pays
+    assert IncrementalField(random_field(width=width)).coarse_pays is pays

@@ -36,16 +36,11 @@ def test_parts_by_settings():
     def names(**settings):
         return [str(name) for name in component_names(FieldConfig(**settings))]
 
+    assert ComponentName(1, backward=True).suffixed("field") == "field-1-backward"
     assert names() == [""]
     assert names(directions="both") == ["", "backward"]
     assert names(members=3) == ["", "1", "2"]
     assert names(directions="both", members=2) == ["", "backward", "1", "1-backward"]
-
-
-def test_names_of_parts():
-    assert ComponentName().suffixed("field") == "field"
-    assert ComponentName(1, backward=True).suffixed("field") == "field-1-backward"
-    assert (ComponentName().prefix, ComponentName(2).prefix) == ("", "2.")
 
 
 def test_one_part_is_a_plain_field():
@@ -86,16 +81,6 @@ def test_the_first_part_keeps_its_names_in_a_file():
     assert list(made.state_dict()) == [prefix + name for prefix in prefixes for name in names]
     for name, value in alone.state_dict().items():
         assert torch.equal(value, made.state_dict()[name])
-
-
-def test_tensors_come_back():
-    made, other = make(directions="both", members=2), make(1, directions="both", members=2)
-    initial, goal, actions = queries()
-    assert not torch.equal(
-        made.energy(initial, goal, actions), other.energy(initial, goal, actions)
-    )
-    other.load_state_dict({name: value.clone() for name, value in made.state_dict().items()})
-    assert torch.equal(made.energy(initial, goal, actions), other.energy(initial, goal, actions))
 
 
 def test_sizes_are_those_of_every_part():

@@ -101,13 +101,6 @@ def test_padding_is_seen_by_nobody(case):
         first += 2 * width
 
 
-def test_sharing_shortens():
-    rows = torch.tensor([[[0, 1, 2], [0, 1, 3], [0, 2, 2], [0, 1, 0]]])
-    tree = PrefixTree.build(rows, action_count=4)
-    assert [level.shape[1] for level in tree.actions] == [1, 2, 4]
-    assert tree.length == 15 < 4 * 7
-
-
 def test_packed_tokens():
     rows = torch.tensor([[[1, 0], [0, 2], [1, 2]]])
     tree = PrefixTree.build(rows, action_count=3)
