@@ -37,3 +37,14 @@ def windows(videos: tuple[int, ...] = (0, 0, 0, 1, 2, 2), seed: int = 0) -> Wind
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def check_shares(loss, counts: dict[str, list[int]] | None = None, world: int = 4) -> None:
+    """Terms of ROWS by several processes add up to those of one; `counts` by process, by name."""
+    whole = loss.terms(ROWS, generator(), ONE)
+    parts = [loss.terms(ROWS, generator(), Processes(rank, world)) for rank in range(world)]
+    for name, term in whole.items():
+        torch.testing.assert_close(term.sum, sum(part[name].sum for part in parts))
+        shares = [int(part[name].count) for part in parts]
+        assert sum(shares) == int(term.count)
+        assert counts is None or shares == counts[name]

@@ -8,6 +8,8 @@ from cefito.field.predictor import normalise
 from cefito.training.augmentation import ActionMeans, Observations
 from cefito.training.settings import AugmentationConfig
 
+from .made import generator
+
 E, CPU = 6, torch.device("cpu")
 TAXONOMY = Taxonomy(
     dataset="made",
@@ -36,10 +38,6 @@ def windows(copies: int = 1) -> Windows:
         dataset="made",
         split="train",
     )
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def test_nothing_is_changed_by_default():

@@ -57,14 +57,8 @@ def test_what_is_saved_comes_back_and_goes_on_alike(saved):
     other, its_optimiser = fresh(1)
     state = load_checkpoint(path, "k", other, its_optimiser)
     expected = state_of(module)
-    assert (
-        state.epoch,
-        state.step,
-        state.best,
-        state.best_epoch,
-        state.waited,
-        state.finished,
-    ) == (3, 7, [1.5, 0.25], 2, 1, False)
+    assert (state.epoch, state.step, state.finished) == (3, 7, False)
+    assert (state.best, state.best_epoch, state.waited) == ([1.5, 0.25], 2, 1)
     assert_equal(state.average, expected.average)
     assert_equal(state.best_weights, expected.best_weights)
     assert_equal(other.state_dict(), module.state_dict())
@@ -88,28 +82,17 @@ def test_damaged_files(saved):
     content = path.read_bytes()
     for part in (b"", content[:100], content[:-20], b"nonsense" * 10):
         path.write_bytes(part)
-        with pytest.raises(
-            RunError, match=r"truncated or not a safetensors file.*Remove it to train"
-        ):
+        with pytest.raises(RunError, match=r"not a safetensors file.*Remove it to train"):
             load_checkpoint(path, "k", module, optimiser)
     path.unlink()
     with pytest.raises(RunError, match="no such file"):
         load_checkpoint(path, "k", module, optimiser)
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {},
-        {"state": "not json"},
-        {"state": "[]"},
-        {"state": '{"epoch": 1}'},
-        {"state": '{"key": "k", "new": 1}'},
-    ],
-)
-def test_files_that_are_no_checkpoint(tmp_path, metadata):
+@pytest.mark.parametrize("state", [None, "not json", "[]", '{"key": "k", "new": 1}'])
+def test_files_that_are_no_checkpoint(tmp_path, state):
     path = tmp_path / "file.safetensors"
-    write_tensors(path, {"model.x": torch.zeros(1)}, metadata)
+    write_tensors(path, {"model.x": torch.zeros(1)}, {"state": state} if state else {})
     with pytest.raises(RunError, match="not a checkpoint of this version"):
         load_checkpoint(path, "k", *fresh(0))
 
@@ -133,10 +116,9 @@ def test_a_bound_on_the_size_of_files_leaves_the_previous_checkpoint(saved):
 def test_weights_that_do_not_fit():
     module, _ = fresh(0)
     weights = dict(module.state_dict())
+    without = {name: tensor for name, tensor in weights.items() if name != "1.bias"}
     with pytest.raises(RunError, match=r"here: tensor '1\.bias' is missing"):
-        load_weights(
-            module, {name: tensor for name, tensor in weights.items() if name != "1.bias"}, "here"
-        )
+        load_weights(module, without, "here")
     with pytest.raises(RunError, match="here: tensor 'more' is unknown"):
         load_weights(module, {**weights, "more": torch.zeros(1)}, "here")
     with pytest.raises(RunError, match=r"tensor 'mean' has shape \[4\] .* expected \[3\]"):
@@ -160,13 +142,6 @@ def test_a_module_without_memory_takes_the_weights_themselves():
     load_weights(module, source.state_dict(), "here", copy=False)
     assert module.weight.data_ptr() == source.weight.data_ptr()
     assert module.weight.requires_grad
-
-
-def test_nothing_is_pickled(saved):
-    path, _, _ = saved
-    tensors, metadata = load_tensors(path, "pt", "", RunError)
-    assert set(metadata) == {"state"}
-    assert {name.split(".")[0] for name in tensors} == {"model", "average", "best", "optimiser"}
 
 
 @pytest.mark.parametrize("name", ["model.mean", "average.0.bias", "optimiser.1.exp_avg"])

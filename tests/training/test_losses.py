@@ -91,15 +91,6 @@ def test_triplet_is_that_of_explicit_loops(rows, reduction):
     assert abs(int(divisor) - count) <= (near if reduction == "violating" else 0)
 
 
-def test_triplet_by_hand():
-    positive, negative = torch.tensor([1.0, 2.0]), torch.tensor([[0.5, 3.0], [2.05, 2.5]])
-    margins = torch.full((2, 2), 0.1)
-    for reduction, count in (("mean", 4), ("violating", 2)):
-        value = triplet(positive, negative, margins, reduction)
-        assert value[0].item() == pytest.approx(0.6 + 0.05)
-        assert value[1].item() == count
-
-
 def test_only_violating_triplets_have_gradients():
     positive = torch.tensor([1.0], requires_grad=True)
     negative = torch.tensor([[0.9, 5.0]], requires_grad=True)

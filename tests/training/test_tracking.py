@@ -53,14 +53,11 @@ def test_a_folder_is_one_run_of_wandb_however_often_it_is_resumed(calls, tmp_pat
 def test_tensorboard_is_left_out_where_it_is_not_installed(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     assert open_tracker("tensorboard", tmp_path, epoch=0) is None
+    assert open_tracker("none", tmp_path, epoch=0) is None
     log = MetricsLog(tmp_path, 0)
     log.write({"epoch": 1, "loss": 0.5})
     log.close()
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"epoch": 1, "loss": 0.5}
-
-
-def test_none_is_none(tmp_path):
-    assert open_tracker("none", tmp_path, epoch=0) is None
 
 
 @pytest.mark.parametrize(
