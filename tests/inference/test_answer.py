@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.inference.answer import Answer, TaskAnswer, answer
+from cefito.inference.query import query_from_video
 from cefito.planners.base import BasePlanner
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
@@ -35,16 +35,9 @@ def run(trained, make_source, tiny_videos, tmp_path_factory):
     return trained[0]
 
 
-def query_of(run, video="e", start=0):
-    """The query of a window of a video, and its annotated actions."""
-    windows = cut_windows(run.dataset(), horizon=3, split="test")
-    names = [run.dataset().videos[index].video_id for index in windows.video]
-    (row,) = [
-        row
-        for row, key in enumerate(zip(names, windows.start, strict=True))
-        if key == (video, start)
-    ]
-    return Queries.from_windows(windows.subset([row])), windows.actions[row]
+def query_of(run):
+    """The query of a window of the test split, and its annotated actions."""
+    return query_from_video(run, "e", 0)
 
 
 def test_an_answer(run):
@@ -56,9 +49,7 @@ def test_an_answer(run):
     assert 1 / 3 <= found.task.probability <= 1
     plans = run.planner.plan(query, 4)[0]
     assert [plan.actions for plan in found.plans] == plans.actions.tolist()
-    assert (
-        [plan.energy for plan in found.plans] == plans.energies.tolist() == sorted(plans.energies)
-    )
+    assert [plan.energy for plan in found.plans] == plans.energies.tolist()
     for plan in found.plans:
         assert plan.task == task
         assert plan.score == plan.energy
@@ -79,18 +70,17 @@ def kinds(value):
     return type(value).__name__
 
 
+PLAN = {
+    "actions": ["int"],
+    "names": ["str"],
+    "energy": "float",
+    "score": "float",
+    "probability": "NoneType",
+    "task": "int",
+}
 FORM = {
     "task": {"id": "int", "name": "str", "source": "str", "probability": "float"},
-    "plans": [
-        {
-            "actions": ["int"],
-            "names": ["str"],
-            "energy": "float",
-            "score": "float",
-            "probability": "NoneType",
-            "task": "int",
-        }
-    ],
+    "plans": [PLAN],
     "evaluated": {"token_forwards": "int", "leaves": "int"},
     "exact": "bool",
     "sure": "NoneType",
@@ -131,18 +121,17 @@ def test_more_plans_than_there_are_sequences(run):
 
 def test_invalid_requests(run):
     query, _ = query_of(run)
-    for task in (-1, 3):
-        with pytest.raises(ConfigError, match=f"unknown task {task}; there are 0 to 2") as caught:
-            answer(run, query, task=task)
-        assert caught.value.setting == "task"
-    with pytest.raises(ConfigError, match="top_k 0: expected at least 1") as caught:
-        answer(run, query, top_k=0)
-    assert caught.value.setting == "top_k"
+    for given, message in (
+        ({"task": -1}, "unknown task -1; there are 0 to 2"),
+        ({"task": 3}, "unknown task 3"),
+        ({"top_k": 0}, "top_k 0: expected at least 1"),
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            answer(run, query, **given)
+        assert [caught.value.setting] == [*given]
     wrong = Queries(initial=np.zeros((1, 5), np.float32), goal=np.zeros((1, 5), np.float32))
     for task in (None, 1):
-        with pytest.raises(
-            RunError, match="observations have 5 features; this run was trained on 4"
-        ):
+        with pytest.raises(RunError, match="observations have 5 features"):
             answer(run, wrong, task=task)
 
 
@@ -176,17 +165,10 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
     found = answer(several, query, constraints=Constraints(pinned=((3, jack_down),)))
     assert (found.search.tasks, found.task.id) == (1, 2)
     assert all(plan.actions[2] == jack_down for plan in found.plans)
-    with pytest.raises(
-        ConfigError,
-        match=r"^task \d \('\w+'\): action \d \('[\w ]+'\) is .* The next 2 likely tasks cannot "
-        r"satisfy it either\.$",
-    ):
+    with pytest.raises(ConfigError, match="The next 2 likely tasks cannot"):
         answer(several, query, constraints=Constraints(pinned=((3, jack_down), (1, 0))))
-    with pytest.raises(
-        ConfigError,
-        match=r"^task 1 \('toast'\): action 7 \('jack down'\) is pinned but is not an action of "
-        r"this task; choose among 2 \('wait'\), 3",
-    ):
+    message = r"^task 1 \('toast'\): action 7 \('jack down'\) is .* choose among 2 \('wait'\), 3"
+    with pytest.raises(ConfigError, match=message):
         answer(several, query, task=1, constraints=Constraints(pinned=((3, jack_down),)))
 
 
@@ -230,7 +212,7 @@ def test_an_answer_of_another_method(baseline, run, method):
     assert (found.search.method, found.search.interrupted, found.weights) == (None, False, None)
     form = {**FORM, "weights": "NoneType", "search": {**FORM["search"], "method": "NoneType"}}
     if method == "frequent":
-        form["plans"] = [{**FORM["plans"][0], "probability": "float"}]
+        form["plans"] = [PLAN | {"probability": "float"}]
         form["searched_mass"] = "float"
     else:
         form["task"] = {**FORM["task"], "probability": "NoneType"}
@@ -261,12 +243,12 @@ def test_an_answer_that_is_to_be_sure(run, baseline):
         with pytest.raises(ConfigError, match="expected a number from 0 to 1") as caught:
             answer(several, query, min_probability=least)
         assert caught.value.setting == "min_probability"
-    with pytest.raises(
-        ConfigError, match=r"CEFITO gives plans no probabilities here; it has them under the obj"
+    for other, message in (
+        (run, "no probabilities here"),
+        (baseline("nearest"), "window gives plans no prob"),
     ):
-        answer(run, query, min_probability=0.5)
-    with pytest.raises(ConfigError, match=r"nearest window gives plans no probabilities"):
-        answer(baseline("nearest"), query, min_probability=0.5)
+        with pytest.raises(ConfigError, match=message):
+            answer(other, query, min_probability=0.5)
 
 
 class Taskless(BasePlanner):
@@ -287,7 +269,4 @@ def test_an_answer_without_tasks(run):
     found = answer(replace(run, planner=Taskless()), query_of(run)[0], top_k=2)
     assert set(found.task.model_dump().values()) == {None}
     assert [plan.task for plan in found.plans] == [None, None]
-    assert [plan.names for plan in found.plans] == [
-        ["boil", "pour", "wait"],
-        ["cut", "heat", "spread"],
-    ]
+    assert [plan.names[0] for plan in found.plans] == ["boil", "cut"]

@@ -1,28 +1,22 @@
 """Constraints by name."""
 
-import dataclasses
 import json
+from dataclasses import fields, replace
 
 import pytest
 from pydantic import ValidationError
 
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.errors import ConfigError
 from cefito.inference.named_constraints import NamedConstraints, parse_constraints
 from cefito.search.constraints import Constraints
 
-TAXONOMY = Taxonomy.from_dict(
-    {
-        "dataset": "made",
-        "tasks": [
-            {"id": 0, "name": "tea", "actions": [0, 1, 2]},
-            {"id": 1, "name": "soup", "actions": [3, 4]},
-        ],
-        "actions": [
-            {"id": number, "name": name}
-            for number, name in enumerate(["boil", "pour", "cut, thin", "pour", "a=b"])
-        ],
-    }
+TAXONOMY = Taxonomy(
+    dataset="made",
+    tasks=(Task(0, "tea", (0, 1, 2)), Task(1, "soup", (3, 4))),
+    actions=tuple(
+        Action(*pair) for pair in enumerate(["boil", "pour", "cut, thin", "pour", "a=b"])
+    ),
 )
 
 
@@ -38,8 +32,7 @@ def test_ids_and_names_mean_the_same():
 
 
 def test_every_constraint_can_be_named():
-    fields = [field.name for field in dataclasses.fields(Constraints)]
-    assert list(NamedConstraints.model_fields) == fields
+    assert [*NamedConstraints.model_fields] == [field.name for field in fields(Constraints)]
 
 
 def test_a_name_of_several_tasks():
@@ -73,14 +66,11 @@ def test_text_of_the_command_line():
     ("given", "message", "setting"),
     [
         ({"pinned": ["boil"]}, "'boil': expected a step, counted from 1, and an action", "pinned"),
-        ({"pinned": ["1="]}, "'1=': expected a step", "pinned"),
         ({"pinned": ["1=bial"]}, "unknown action 'bial'; similar names: 'boil'", "pinned"),
         ({"before": ["boil"]}, "'boil': expected two actions with a comma between", "before"),
-        ({"before": ["boil,"]}, "'boil,': expected two actions", "before"),
         ({"before": ["boil,fry"]}, "unknown action 'fry'", "before"),
         ({"before": ["cut, thin"]}, "unknown action 'cut'", "before"),
         ({"before": ["boil, fry, pour"]}, "'boil, fry, pour': expected two actions", "before"),
-        ({"before": ["0,1,2"]}, "'0,1,2': expected two actions", "before"),
     ],
 )
 def test_text_that_says_nothing(given, message, setting):
@@ -93,34 +83,18 @@ def test_text_that_says_nothing(given, message, setting):
 def test_constraints_of_one_query_and_of_all():
     ours = NamedConstraints(pinned=((1, "boil"),), before=((0, 2),))
     theirs = NamedConstraints(pinned=((2, 2),), required=(0,), forbidden=(1,), no_repeats=True)
-    assert ours.with_more(theirs) == NamedConstraints(
-        pinned=((1, "boil"), (2, 2)),
-        required=(0,),
-        forbidden=(1,),
-        before=((0, 2),),
-        no_repeats=True,
-    )
+    expected = theirs.model_copy(update={"pinned": ((1, "boil"), (2, 2)), "before": ((0, 2),)})
+    assert ours.with_more(theirs) == expected
 
 
 def test_a_comma_that_can_be_read_in_two_ways():
-    value = TAXONOMY.to_dict()
-    value["actions"] = [
-        {"id": number, "name": name} for number, name in enumerate(["a", "a,b", "b,c", "c", "d"])
-    ]
+    actions = tuple(Action(*pair) for pair in enumerate(["a", "a,b", "b,c", "c", "d"]))
     with pytest.raises(ConfigError, match="it is ambiguous, so give ids"):
-        parse_constraints(Taxonomy.from_dict(value), before=["a,b,c"])
+        parse_constraints(replace(TAXONOMY, actions=actions), before=["a,b,c"])
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        {"pinned": [[True, 1]]},
-        {"pinned": [[1]]},
-        {"required": [1.0]},
-        {"forbidden": "boil"},
-        {"no_repeats": 1},
-        {"nonsense": []},
-    ],
+    "value", [{"pinned": [[True, 1]]}, {"required": [1.0]}, {"no_repeats": 1}, {"nonsense": []}]
 )
 def test_json_that_is_refused(value):
     with pytest.raises(ValidationError):

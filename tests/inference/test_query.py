@@ -24,9 +24,7 @@ def run(make_source, tiny_videos, tmp_path):
 
 def test_the_query_of_a_video(run):
     dataset = run.dataset()
-    query, truth = query_from_video(
-        run, "e", 2
-    )  # video e begins behind the 13 steps of a, b, c and d
+    query, truth = query_from_video(run, "e", 2)  # behind the 13 steps of videos a to d
     assert truth.tolist() == [4, 5, 2]
     np.testing.assert_array_equal(query.initial, dataset.start[15][None])
     np.testing.assert_array_equal(query.goal, dataset.end[17][None])
@@ -59,11 +57,10 @@ def test_the_query_of_a_data_set_that_has_moved(run, tmp_path):
     assert query_from_video(run, "e", 0, tmp_path / "moved")[1].tolist() == [3, 4, 4]
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.dtype(">f4")])
-@pytest.mark.parametrize("shape", [(4,), (1, 4)])
-def test_the_query_of_two_files(kind, shape, tmp_path):
+@pytest.mark.parametrize("kind", [np.float16, np.float64, np.dtype(">f4")])
+def test_the_query_of_two_files(kind, tmp_path):
     initial, goal = np.arange(4.0), np.arange(4.0) - 2
-    np.save(tmp_path / "a.npy", initial.astype(kind).reshape(shape))
+    np.save(tmp_path / "a.npy", initial.astype(kind)[None])
     np.save(tmp_path / "b.npy", goal.astype(kind))
     query = query_from_files(tmp_path / "a.npy", tmp_path / "b.npy")
     assert query.initial.tolist() == [initial.tolist()]
@@ -76,14 +73,11 @@ def test_the_query_of_two_files(kind, shape, tmp_path):
     ("array", "message"),
     [
         (np.array([1.0, np.nan, 2, 3]), "NaN or infinity"),
-        (np.array([1.0, np.inf, 2, 3]), "NaN or infinity"),
         (np.array([1.0, 1e300, 2, 3]), "NaN or infinity"),
         (np.arange(4), "floating-point"),
         (np.array(1.0), "shape"),
         (np.zeros((2, 4)), r"has shape \[2, 4\]; expected one observation"),
-        (np.zeros((1, 1, 4)), "expected one obs"),
         (np.array([{}, 1], object), "pickled objects, which are never loaded"),
-        (np.array(["a", "b"]), "floating-point"),
     ],
 )
 def test_files_that_hold_no_observation(array, message, tmp_path):

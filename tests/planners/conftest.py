@@ -12,6 +12,14 @@ def dataset(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def world(dataset):
-    """Its training and validation windows, T = 3."""
-    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
+def splits(request, dataset):
+    """Its windows by their split; T = 3, or the module's HORIZON."""
+    horizon = getattr(request.module, "HORIZON", 3)
+    names = ("train", "val", "test")
+    return {split: cut_windows(dataset, horizon=horizon, split=split) for split in names}
+
+
+@pytest.fixture(scope="module")
+def world(splits):
+    """Its training and validation windows."""
+    return splits["train"], splits["val"]

@@ -12,18 +12,14 @@ def heated(logit):
     return lambda temperature: np.full(100, 1 / (1 + math.exp(-logit / temperature)))
 
 
-def test_many_videos_decide():
+def test_many_videos_decide_and_few_leave_the_centre():
     right = np.arange(100) < 60
-    found = confident_temperature(heated(2.0), right, videos=100_000)
-    assert heated(2.0)(found)[0] == pytest.approx(0.6, abs=1e-3)
-
-
-def test_few_videos_leave_the_centre():
-    right = np.arange(100) < 60
-    few = confident_temperature(heated(2.0), right, videos=1, centre=1.5)
-    more = confident_temperature(heated(2.0), right, videos=30, centre=1.5)
-    many = confident_temperature(heated(2.0), right, videos=100_000, centre=1.5)
+    few, more, many = (
+        confident_temperature(heated(2.0), right, videos=videos, centre=1.5)
+        for videos in (1, 30, 100_000)
+    )
     assert 1.5 < few < more < many
+    assert heated(2.0)(many)[0] == pytest.approx(0.6, abs=1e-3)
 
 
 def test_nothing_is_known_without_queries():

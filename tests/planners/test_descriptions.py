@@ -1,13 +1,12 @@
 from dataclasses import replace
-from hashlib import sha256
+from hashlib import sha256, shake_256
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.errors import DataError
 from cefito.planners.shared.descriptions import (
@@ -18,6 +17,7 @@ from cefito.planners.shared.descriptions import (
     template_vectors,
 )
 
+KNOBS = {"train": 12, "val": 4, "test": 4, "dim": 5}
 NAMES = ("pour water", "Pour water", "crêpe wenden", "加水", "")
 
 
@@ -33,21 +33,10 @@ def test_vectors_are_the_same_everywhere():
 
 def test_vectors_by_hand():
     """Twelve little-endian 16-bit numbers of the hash make a coordinate."""
-    from hashlib import shake_256
-
     digest = shake_256("0 crêpe wenden".encode()).digest(6 * 3 * 24)
-    expected = [
-        (
-            sum(
-                int.from_bytes(digest[start + part : start + part + 2], "little")
-                for part in range(0, 24, 2)
-            )
-            - 393_210
-        )
-        / 65_536
-        for start in range(0, len(digest), 24)
-    ]
-    assert name_vectors(NAMES, 3)[2].ravel().tolist() == expected
+    numbers = np.frombuffer(digest, "<u2").reshape(-1, 12).astype(int)
+    expected = (numbers.sum(axis=1) - 393_210) / 65_536
+    assert name_vectors(NAMES, 3)[2].ravel().tolist() == expected.tolist()
 
 
 def test_vectors_depend_on_the_name_alone():
@@ -97,15 +86,9 @@ def test_sentences_of_templates():
     assert template_sentences("stir")[2] == "The start state of the action of stir"
 
 
-class Letters:
-    """An encoder that counts letters."""
-
-    def __init__(self):
-        self.texts = []
-
-    def encode(self, texts):
-        self.texts += texts
-        return np.array([[text.count(letter) for letter in "aeio"] for text in texts], np.float32)
+def letters(texts):
+    """Counts of letters."""
+    return np.array([[text.count(letter) for letter in "aeio"] for text in texts], np.float32)
 
 
 def test_vectors_of_templates_are_averaged_over_tasks():
@@ -114,29 +97,27 @@ def test_vectors_of_templates_are_averaged_over_tasks():
         tasks=(Task(0, "tea", (0, 1)), Task(1, "coffee", (1,))),
         actions=(Action(0, "boil"), Action(1, "pour"), Action(2, "wait")),
     )
-    encoder = Letters()
-    vectors = template_vectors(taxonomy, encoder)
+    encode = Mock(side_effect=letters)
+    vectors = template_vectors(taxonomy, Mock(encode=encode))
     assert vectors.shape == (3, 6, 4)
     assert vectors.dtype == np.float32
-    assert len(set(encoder.texts)) == len(encoder.texts)  # each is encoded once
+    texts = [text for call in encode.call_args_list for text in call.args[0]]
+    assert len(set(texts)) == len(texts)  # each is encoded once
     for action, goals in enumerate((["tea"], ["tea", "coffee"], [""])):
         name = taxonomy.actions[action].name
-        expected = [Letters().encode(template_sentences(name, goal)) for goal in goals]
+        expected = [letters(template_sentences(name, goal)) for goal in goals]
         np.testing.assert_allclose(vectors[action], np.mean(expected, axis=0))
 
 
-def test_means_of_starts_and_ends_by_hand(tmp_path):
-    dataset = write_world(
-        tmp_path / "world", seed=0, knobs=WorldKnobs(train=12, val=4, test=4, dim=5)
-    )
-    windows = cut_windows(dataset, horizon=3, split="train")
+def test_means_of_starts_and_ends_by_hand(world):
+    windows, _ = world
     centre = torch.from_numpy(windows.initial.mean(axis=0))
     means = EndMeans(windows, lambda x: F.layer_norm(x - centre, (5,)))
     rows = np.arange(len(windows))
     others = rows[windows.video != windows.video[0]]
     without = means.without(torch.tensor([0]), 0.0, torch.Generator())
     for found, kept in ((means.all(), rows), (without, others)):
-        assert found.shape == (len(dataset.taxonomy.actions), 2, 5)
+        assert found.shape == (len(windows.taxonomy.actions), 2, 5)
         for action in range(len(found)):
             for side, (observed, place) in enumerate(((windows.initial, 0), (windows.goal, -1))):
                 seen = [

@@ -1,18 +1,18 @@
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cefito.planners.shared.layers import PostNormLayer, dropping
+from cefito.planners.shared.layers import MultiHeadAttention, PostNormLayer, dropping, keep
 from cefito.runtime import generator_for
+from drawn import drawn, stirred
 
 
-def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator_for("cpu", seed))
-
-
-def test_it_is_the_post_norm_layer_of_torch():
-    ours = PostNormLayer(8, 4, 12, F.relu)
-    theirs = nn.TransformerEncoderLayer(8, 4, 12, dropout=0.0, batch_first=True).eval()
+@pytest.mark.parametrize("activation", [F.relu, F.gelu])
+def test_it_is_the_post_norm_layer_of_torch(activation):
+    ours = PostNormLayer(8, 4, 12, activation)
+    settings = {"dropout": 0.0, "activation": activation, "batch_first": True}
+    theirs = nn.TransformerEncoderLayer(8, 4, 12, **settings).eval()
     for place, parameter in enumerate(ours.parameters()):
         parameter.data = drawn(*parameter.shape, seed=place)
     pairs = {
@@ -37,3 +37,15 @@ def test_dropout_is_drawn_from_the_generator():
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert torch.equal(dropping(0.0, generator_for("cpu", 1))(x), x)
+
+
+def test_it_is_the_attention_of_torch():
+    ours = stirred(MultiHeadAttention(8, 4))
+    theirs = nn.MultiheadAttention(8, 4, batch_first=True)
+    parts = (ours.query, ours.key, ours.value)
+    theirs.in_proj_weight.data = torch.cat([part.weight for part in parts])
+    theirs.in_proj_bias.data = torch.cat([part.bias for part in parts])
+    theirs.out_proj.load_state_dict(ours.out.state_dict())
+    x, sources = drawn(3, 5, 8, seed=50), drawn(3, 7, 8, seed=51)
+    expected, _ = theirs(x, sources, sources)
+    torch.testing.assert_close(ours(x, sources, keep), expected, rtol=1e-5, atol=1e-5)

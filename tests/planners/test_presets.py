@@ -99,26 +99,15 @@ def test_values_of_the_paper():
     assert paper.search.actions == "training"
 
 
-def test_small_diffusion_has_no_noise_at_a_horizon_of_four():
-    for dataset in ("", "captaincook4d", "crosstask", "coin", "niv"):
-        for horizon, noise in ((3, 0.3), (4, 0.0), (5, 0.3)):
-            config = load_config("small", method="pdpp", dataset=dataset, horizon=horizon)
-            assert config.settings.pdpp.widths == (256,)
-            assert config.settings.pdpp.training.optimiser.learning_rate == 2e-3
-            assert config.settings.pdpp.training.augmentation.noise == noise
-
-
 @pytest.mark.parametrize(
     ("key", "given", "value"),
     [
         ("training.optimiser.epochs", 7, 7),
-        ("training.optimiser.epochs", "7", 7),
         ("training.optimiser.learning_rate", "2e-4", 2e-4),
         ("field.distance", "mean_square", "mean_square"),
         ("field.distance", '"mean_square"', "mean_square"),
         ("field.centre", "true", True),
         ("classifier.hidden", "[4, 5, 6]", [4, 5, 6]),
-        ("training.loss.margin.order", 1, 1.0),
     ],
 )
 def test_overrides(key, given, value):
@@ -127,14 +116,11 @@ def test_overrides(key, given, value):
 
 
 def test_overrides_beat_variants_and_later_ones_beat_earlier():
-    config = load_config(
-        "released",
-        dataset="niv",
-        horizon=3,
-        overrides={"training.optimiser.batch_size": 8, "training.optimiser": {"batch_size": 9}},
-    )
-    assert config.settings.training.optimiser.batch_size == 9
-    assert config.settings.training.optimiser.learning_rate == 5e-5
+    given = {"training.optimiser.batch_size": 8, "training.optimiser": {"batch_size": 9}}
+    optimiser = load_config(
+        "released", dataset="niv", horizon=3, overrides=given
+    ).settings.training.optimiser
+    assert (optimiser.batch_size, optimiser.learning_rate) == (9, 5e-5)
 
 
 @pytest.mark.parametrize(
@@ -143,12 +129,9 @@ def test_overrides_beat_variants_and_later_ones_beat_earlier():
         ({"training.optimiser.epoch": 3}, "training.optimiser.epoch"),
         ({"nonsense": 3}, "nonsense"),
         ({"field.width.x": 3}, "field.width"),
-        ({"training.optimiser.epochs": "many"}, "training.optimiser.epochs"),
         ({"training.optimiser.epochs": 0}, "training.optimiser.epochs"),
         ({"training.optimiser": 3}, "training.optimiser"),
-        ({"training.loss.kind": "hinge"}, "training.loss.kind"),
         ({"field.heads": 5}, "field"),
-        ({"training.negatives.edited": 2}, "training.negatives.edited"),
         ({"preset": "small"}, "preset"),
     ],
 )

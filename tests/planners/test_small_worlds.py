@@ -8,42 +8,13 @@ import pytest
 import cefito
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.registry import METHODS
+from cefito.runs.settings_export import settings_values
 from language_model import SETTINGS as STAND_IN
+from tiny_runs import NARROW, quick
 
 pytestmark = pytest.mark.usefixtures("language_model")
 
-QUICK = {
-    f"{section}.optimiser.epochs": 1
-    for section in (
-        "training",
-        "chain_training",
-        "classifier_training",
-        "viterbi.training",
-        "pdpp.training",
-        "mtid.training",
-        "p3iv.training",
-        "pkg.training",
-        "kepp.step.training",
-        "kepp.plan.training",
-        "schema_model.training",
-        "planllm.training",
-    )
-} | {
-    "field.width": 16,
-    "pdpp.widths": [8],
-    "mtid.widths": [8],
-    "kepp.step.widths": [8],
-    "kepp.plan.widths": [8],
-    "p3iv.width": 16,
-    "p3iv.noise": 2,
-    "p3iv.samples": 3,
-    "chain.members": 1,
-    "viterbi.members": 1,
-    "viterbi.hidden": 16,
-    "schema_model.width": 8,
-    "planllm.width": 8,
-    **STAND_IN,
-}
+QUICK = quick(settings_values("small"), {".optimiser.epochs": 1}) | NARROW | STAND_IN
 # actions of each task; training, validation and test videos of each
 WORLDS = {
     "one task": ([range(8)], (4, 1, 1)),

@@ -1,15 +1,12 @@
 """Trainings in float32 and in bfloat16, of every method that trains networks."""
 
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 
-from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.files import load_tensors, read_json
 from cefito.planners.context import TrainingContext
@@ -22,28 +19,18 @@ from cefito.training.distributed import Processes
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig
 from cefito.training.trainer import TrainingResult
 from language_model import SETTINGS as STAND_IN
+from tiny_runs import quick, stopping_after
 
 HORIZON = 3
+KNOBS = {"train": 32, "val": 12, "test": 4, "dim": 12}
 LEARNED = [name for name, entry in METHODS.items() if name not in ("nearest", "frequent")]
 
 
 def config(precision="float32", method="cefito", **more: Any):
-    overrides = precisions(precision, method) | {
-        "training.optimiser.epochs": 2,
-        "training.stopping.windows": 10,
-        "chain_training.optimiser.epochs": 2,
-        "classifier_training.optimiser.epochs": 2,
-        **STAND_IN,
-    }
-    return load_config("quickstart", method=method, overrides=overrides | more)
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=32, val=12, test=4, dim=12),
-    )
+    endings = {"training.optimiser.epochs": 2, "training.stopping.windows": 10}
+    overrides = quick(load_config("quickstart").sections, endings) | STAND_IN | more
+    overrides |= precisions(precision, method)
+    return load_config("quickstart", method=method, overrides=overrides)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +57,9 @@ class Looking(TrainingContext):
 @pytest.mark.parametrize("name", LEARNED)
 def test_losses_stay_float32(name, world):
     method = find_method(name)
-    train, val = (cut_windows(world, horizon=HORIZON, split=split) for split in ("train", "val"))
     context = Looking()
     settings = config(method=name, **{"search.task_model": "classifier"}).settings
-    method.planner.fit(train, val, settings=settings, seed=0, context=context)
+    method.planner.fit(*world, settings=settings, seed=0, context=context)
     assert context.found
     for key, exact, reduced in context.found:
         assert reduced.dtype == torch.float32, key
@@ -81,15 +67,15 @@ def test_losses_stay_float32(name, world):
     assert any(not torch.equal(exact, reduced) for _, exact, reduced in context.found)
 
 
-def train(world, folder, precision, **more):
-    return train_run(world, folder, config=config(precision), horizon=HORIZON, seed=1, **more)
+def train(dataset, folder, precision, **more):
+    return train_run(dataset, folder, config=config(precision), horizon=HORIZON, seed=1, **more)
 
 
 @pytest.fixture(scope="module")
-def runs(world, tmp_path_factory):
+def runs(dataset, tmp_path_factory):
     """A run in each precision, not to be changed."""
     place = tmp_path_factory.mktemp("runs")
-    return {name: train(world, place / name, name) for name in ("float32", "bfloat16")}
+    return {name: train(dataset, place / name, name) for name in ("float32", "bfloat16")}
 
 
 def weights(run):
@@ -121,27 +107,13 @@ def test_weights_and_moments_stay_float32(runs):
         assert kinds == {torch.float32}
 
 
-def stopping_after(steps):
-    @contextmanager
-    def progress(description, *, total=None):
-        left = steps
-
-        def advance(count=1, *, note=""):
-            nonlocal left
-            left -= count
-            if left < 0:
-                raise KeyboardInterrupt
-
-        yield advance
-
-    return progress
-
-
-@pytest.mark.parametrize("windows", [40, 200])
-def test_a_killed_training_in_bfloat16_goes_on_to_the_same_weights(windows, world, runs, tmp_path):
+@pytest.mark.parametrize("reports", [2, 8])
+def test_a_killed_training_in_bfloat16_goes_on_to_the_same_weights(
+    reports, dataset, runs, tmp_path
+):
     with pytest.raises(KeyboardInterrupt):
-        train(world, tmp_path / "run", "bfloat16", progress=stopping_after(windows))
-    again, whole = weights(train(world, tmp_path / "run", "bfloat16")), weights(runs["bfloat16"])
+        train(dataset, tmp_path / "run", "bfloat16", progress=stopping_after(reports))
+    again, whole = weights(train(dataset, tmp_path / "run", "bfloat16")), weights(runs["bfloat16"])
     assert again.keys() == whole.keys()
     for name, tensors in whole.items():
         assert all(torch.equal(tensor, again[name][key]) for key, tensor in tensors.items())
@@ -182,13 +154,13 @@ def test_auto_is_what_the_processor_gives(monkeypatch):
         assert auto == keys_of(monkeypatch, TrainingConfig(precision=given))
 
 
-def test_another_precision_is_another_run(world, runs):
+def test_another_precision_is_another_run(dataset, runs):
     folder = runs["bfloat16"].folder
-    given = {"fingerprint": world.fingerprint, "horizon": HORIZON, "seed": 1}
+    given = {"fingerprint": dataset.fingerprint, "horizon": HORIZON, "seed": 1}
     assert finished_run(folder, config=config("bfloat16"), **given) is not None
     assert finished_run(folder, config=config("float32"), **given) is None
     with pytest.raises(RunError, match="another config"):
-        train(world, folder, "float32")
+        train(dataset, folder, "float32")
 
 
 @pytest.mark.parametrize("method", LEARNED)

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.data import cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
 from cefito.search.problem import SearchCost
+
+KNOBS = {"train": 30, "val": 4, "test": 4, "dim": 4}
 
 
 def generator(seed):
@@ -89,12 +90,6 @@ def test_no_sequence_is_possible():
     np.testing.assert_allclose(given.sums[:, 0], [-7, -np.log(2)])
     nothing = decode(torch.full((1, 2, 2), -torch.inf), None, 1)
     assert np.isfinite(nothing.plans(SearchCost(1, 0))[0].energies).all()
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "world"
-    return write_world(folder, seed=0, knobs=WorldKnobs(train=30, val=4, test=4, dim=4))
 
 
 @pytest.mark.parametrize("horizon", [2, 4])

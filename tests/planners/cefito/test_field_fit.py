@@ -1,73 +1,21 @@
 """Planners whose field has both directions, or several members."""
 
-import numpy as np
 import pytest
 import torch
 
-from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.windows import cut_windows
 from cefito.errors import RunError
 from cefito.field import CompositeField, EnergyField
 from cefito.field.composite_field import ComponentName
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.cefito.field_fit import FIELD, component_seed
-from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.context import TrainingContext
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
-from tiny_runs import TINY_RUN
+from same import assert_same_plans, same_weights
+from tiny_cefito import fit, load
 
-TINY = TINY_RUN | {
-    "training.optimiser.epochs": 2,
-    "training.stopping.windows": 15,
-    "chain.width": 8,
-    "search.fitting_windows": 20,
-}
+KNOBS = {"train": 36, "val": 12, "test": 24, "dim": 8}
 BOTH = {"field.directions": "both", "field.members": 2}
 PARTS = ("", "backward", "1", "1-backward")
-
-
-def tiny_settings(**more):
-    return load_config("paper", overrides={**TINY, **more}).settings
-
-
-def fit(splits, *, settings=None, context=TrainingContext()):
-    return CefitoPlanner.fit(
-        splits["train"],
-        splits["val"],
-        settings=settings or tiny_settings(),
-        seed=0,
-        context=context,
-    )
-
-
-def load(folder):
-    return CefitoPlanner.load(folder, settings=tiny_settings())
-
-
-def same_weights(left, right):
-    left, right = left.field.state_dict(), right.field.state_dict()
-    return left.keys() == right.keys() and all(
-        torch.equal(left[name], right[name]) for name in left
-    )
-
-
-def same_plans(left, right):
-    return len(left) == len(right) and all(
-        np.array_equal(one.actions, other.actions)
-        and np.array_equal(one.energies, other.energies)
-        and np.array_equal(one.scores, other.scores)
-        for one, other in zip(left, right, strict=True)
-    )
-
-
-@pytest.fixture(scope="module")
-def splits(tmp_path_factory):
-    world = write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=36, val=12, test=24, dim=8),
-    )
-    return {split: cut_windows(world, horizon=3, split=split) for split in ("train", "val", "test")}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted(splits, folder):
-    return fit(splits, settings=tiny_settings(**BOTH), context=TrainingContext(folder=folder))
+    return fit(splits, context=TrainingContext(folder=folder), **BOTH)
 
 
 def test_every_part_is_trained_by_itself(fitted, folder):
@@ -114,15 +62,15 @@ def test_seeds_of_parts():
 
 
 def test_a_second_training_resumes_all_parts(fitted, splits, folder):
-    again = fit(splits, settings=tiny_settings(**BOTH), context=TrainingContext(folder=folder))
+    again = fit(splits, context=TrainingContext(folder=folder), **BOTH)
     assert all(result.resumed for result in again.trainings.values())
-    assert same_weights(again.planner, fitted.planner)
+    assert same_weights(again.planner.field, fitted.planner.field)
 
 
 def test_a_direction_can_be_added_to_a_training(fitted, splits, tmp_path):
     context = TrainingContext(folder=tmp_path)
     fit(splits, context=context)
-    more = fit(splits, settings=tiny_settings(**{"field.directions": "both"}), context=context)
+    more = fit(splits, context=context, **{"field.directions": "both"})
     assert more.trainings[FIELD].resumed
     assert not more.trainings[f"{FIELD}-backward"].resumed
     own, other = (planner.field.state_dict() for planner in (more.planner, fitted.planner))
@@ -130,27 +78,18 @@ def test_a_direction_can_be_added_to_a_training(fitted, splits, tmp_path):
 
 
 def test_the_backward_part_reads_windows_from_their_end(splits, fitted):
-    state = fit(
-        splits,
-        settings=tiny_settings(
-            **{
-                "field.directions": "both",
-                "field.action_encoding": "observed",
-                "field.goal_skip": True,
-            }
-        ),
-    ).planner.field.state_dict()
-    assert torch.equal(
-        state["predictor.action_vectors"], state["backward.predictor.action_vectors"]
-    )
+    more = {"field.action_encoding": "observed", "field.goal_skip": True}
+    state = fit(splits, **{"field.directions": "both", **more}).planner.field.state_dict()
+    vectors = "predictor.action_vectors"
+    assert torch.equal(state[vectors], state[f"backward.{vectors}"])
 
 
 def test_saved_and_loaded(fitted, splits, tmp_path):
     fitted.planner.save(tmp_path)
     loaded = load(tmp_path)
-    assert same_weights(loaded, fitted.planner)
+    assert same_weights(loaded.field, fitted.planner.field)
     queries = Queries.from_windows(splits["test"]).subset(range(12))
-    assert same_plans(loaded.plan(queries, 5), fitted.planner.plan(queries, 5))
+    assert_same_plans(loaded.plan(queries, 5), fitted.planner.plan(queries, 5))
     tensors, _ = load_tensors(tmp_path / "field.safetensors", "pt", "", RunError)
     assert sum(name.startswith("1-backward.") for name in tensors) == len(tensors) / 4
 
@@ -168,5 +107,3 @@ def test_what_it_says_of_itself(fitted, alone):
     own, other = (planner.describe().parameters for planner in (fitted.planner, alone))
     assert own[FIELD] == 4 * other[FIELD]
     assert {**own, FIELD: 0} == {**other, FIELD: 0}
-    assert fitted.planner.horizon == 3
-    assert fitted.planner.observation_dim == alone.observation_dim

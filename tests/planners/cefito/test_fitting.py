@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.windows import cut_windows
 from cefito.planners.cefito import fitting
 from cefito.planners.cefito.fitting import (
     _ENERGY,
@@ -26,57 +24,38 @@ from cefito.planners.cefito.fitting import (
     _temperature,
     fit_objective,
 )
-from cefito.planners.cefito.hypotheses import merged
 from cefito.planners.cefito.logistic import choose_terms
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.weights import NOTHING_FITTED, OBJECTIVES, PAPER, Weights
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
-from cefito.search import ExhaustiveSearch
+from cefito.search.settings import search_settings
+from tiny_cefito import fit
+
+KNOBS = {"train": 72, "val": 30, "test": 12}
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(splits):
     """A planner trained briefly on a world whose tasks share actions, and its windows."""
-    world = write_world(
-        tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=72, val=30, test=12)
-    )
-    splits = {split: cut_windows(world, horizon=3, split=split) for split in ("train", "val")}
-    config = load_config(
-        "small",
-        overrides={
-            "field.width": 32,
-            "field.depth": 1,
-            "field.heads": 2,
-            "training.optimiser.epochs": 4,
-            "training.stopping.every": 4,
-            "chain.hidden": 32,
-            "chain.width": 16,
-            "chain.emission": 32,
-            "chain_training.optimiser.epochs": 8,
-            "search.fitting_windows": 0,
-        },
-    )
-    fitted = CefitoPlanner.fit(splits["train"], splits["val"], settings=config.settings, seed=0)
-    return fitted.planner, splits["val"]
+    sizes = {"field.width": 32, "chain.hidden": 32, "chain.width": 16, "chain.emission": 32}
+    more = {
+        "training.optimiser.epochs": 4,
+        "training.stopping.every": 4,
+        "chain_training.optimiser.epochs": 8,
+        "search.fitting_windows": 0,
+    }
+    return fit(splits, "small", **sizes, **more).planner, splits["val"]
 
 
 def success(planner, val, weights, tasks):
     """Share of validation windows whose best sequence is the true one."""
-    hypotheses, asked = planner.hypotheses, Queries.from_windows(val)
-    evidence = hypotheses.sequences.evidence(asked)
-    found = hypotheses.of(asked, tasks, evidence)
-    problems = hypotheses.problems(asked, found, evidence, horizon=3, weights=weights)
-    plans = ExhaustiveSearch().search(planner.incremental, problems, 1)
-    parts = [[] for _ in range(len(val))]
-    for one, part in zip(found, plans, strict=True):
-        parts[one.query].append((one, part))
-    best = [merged(part, 1) for part in parts]
+    settings = search_settings(planner.settings.search, objective="fitted", tasks=tasks)
+    fitted = replace(planner.fitted, weights={"fitted": weights})
+    weighted = replace(planner, fitted=fitted).with_search(settings)
+    found = weighted.plan(Queries.from_windows(val), 1)
+    truth = zip(found, val.actions, val.tasks, strict=True)
     return np.mean(
-        [
-            (plan.actions[0] == row).all() and plan.tasks[0] == task
-            for plan, row, task in zip(best, val.actions, val.tasks, strict=True)
-        ]
+        [(best.actions[0] == row).all() and best.tasks[0] == task for best, row, task in truth]
     )
 
 
@@ -165,13 +144,8 @@ def test_candidates_are_the_likeliest_over_all_tasks(trained):
     planner, val = trained
     sample = val.subset(np.arange(0, len(val), max(1, len(val) // 4))[:4])
     shown = []
-    found = _candidates(
-        planner.chain,
-        planner.incremental,
-        planner.prior,
-        sample,
-        lambda count=1, **_: shown.append(count),
-    )
+    parts = (planner.chain, planner.incremental, planner.prior)
+    found = _candidates(*parts, sample, lambda count=1, **_: shown.append(count))
     assert sum(shown) == len(sample)
     scores = planner.chain.scores(Queries.from_windows(sample))
     pairs = [
@@ -190,20 +164,14 @@ def test_candidates_are_the_likeliest_over_all_tasks(trained):
         top = found.features[row, :, _JOINT].argmax()
         assert top == 0
         first = order[0]
-        assert found.correct[row, 0] == (
-            (sequences[first] == sample.actions[row]).mean()
-            if tasks[first] == sample.tasks[row]
-            else 0
-        )
+        right = (sequences[first] == sample.actions[row]).mean()
+        assert found.correct[row, 0] == (right if tasks[first] == sample.tasks[row] else 0)
         assert found.features[row, 0, _PRIOR] == pytest.approx(
             planner.prior.log_probability(sequences[[first]], tasks[[first]])[0]
         )
+        asked = (sample.initial[[row]], sample.goal[[row]], sequences[[first]])
         with torch.inference_mode():
-            energy = planner.incremental.energy(
-                torch.from_numpy(sample.initial[[row]]),
-                torch.from_numpy(sample.goal[[row]]),
-                torch.from_numpy(sequences[[first]]),
-            )
+            energy = planner.incremental.energy(*map(torch.from_numpy, asked))
         assert found.features[row, 0, _ENERGY] == pytest.approx(-float(energy), rel=1e-4)
         sums = np.array(
             [np.exp(logs[tasks == task]).sum() for task in range(len(planner.space.actions))]
@@ -255,36 +223,38 @@ def judged(candidates):
     return comparison, _earned(candidates, comparison, [], [_ENERGY])
 
 
+def telling(seed=0):
+    """An energy that knows of the truth what the chain does not."""
+    return made(seed, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
+
+
+def noise(seed=0):
+    """An energy of pure noise."""
+    return made(seed, lambda joint, _: joint, lambda _, hidden: hidden)
+
+
 def test_an_energy_of_pure_noise_is_not_kept():
-    kept = [
-        judged(made(seed, lambda joint, _: joint, lambda _, hidden: hidden))[1]
-        for seed in range(20)
-    ]
-    assert sum(kept) <= 1
+    assert sum(judged(noise(seed))[1] for seed in range(20)) <= 1
 
 
 def test_an_energy_that_tells_the_truth_is_kept():
     for seed in range(5):
-        comparison, kept = judged(
-            made(seed, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
-        )
+        comparison, kept = judged(telling(seed))
         assert kept
         assert comparison.fit.weights[0] == pytest.approx(2, rel=0.35)
 
 
 def test_an_energy_that_only_flattens_is_not_kept():
     for seed in range(5):
-        comparison, kept = judged(
-            made(seed, lambda joint, _: 0.4 * joint, lambda joint, _: 0.5 * joint)
-        )
+        flat = made(seed, lambda joint, _: 0.4 * joint, lambda joint, _: 0.5 * joint)
+        comparison, kept = judged(flat)
         assert comparison.kept.all()
         assert comparison.gain > 3 * comparison.error
         assert not kept
 
 
 def test_an_energy_that_costs_plans_is_not_kept():
-    candidates = made(0, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
-    assert judged(candidates)[1]
+    candidates = telling()
     correct = np.zeros_like(candidates.correct)
     correct[:, 0] = 1
     comparison, kept = judged(replace(candidates, correct=correct))
@@ -293,15 +263,12 @@ def test_an_energy_that_costs_plans_is_not_kept():
 
 
 def test_terms_that_an_overall_gain_does_not_carry_are_refused_at_once():
-    candidates = made(0, lambda joint, _: joint, lambda _, hidden: hidden)
-    comparison, _ = judged(candidates)
-    refused = replace(comparison, kept=np.array([False]))
-    assert not _earned(candidates, refused, [], [_ENERGY])
+    comparison, _ = judged(noise())
+    assert not _earned(noise(), replace(comparison, kept=np.array([False])), [], [_ENERGY])
 
 
 def test_the_best_is_as_sure_as_it_is_right():
-    candidates = made(0, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
-    candidates = replace(candidates, videos=np.arange(WINDOWS))
+    candidates = replace(telling(), videos=np.arange(WINDOWS))
     correct = candidates.correct.copy()
     correct[np.arange(0, WINDOWS, 2), candidates.truth[::2]] = 0
     for found in (candidates, replace(candidates, correct=correct)):
@@ -315,7 +282,7 @@ def test_the_best_is_as_sure_as_it_is_right():
 
 
 def test_what_the_chain_gives_other_sequences_is_left_to_them():
-    candidates = made(0, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
+    candidates = telling()
     features = candidates.features.copy()
     features[:, :, 0] += np.log(0.7)  # 3 in 10 are not among the candidates
     assert _temperature(replace(candidates, features=features), [_ENERGY]) < _temperature(
@@ -324,7 +291,7 @@ def test_what_the_chain_gives_other_sequences_is_left_to_them():
 
 
 def test_the_number_of_tasks_under_which_most_windows_are_right():
-    candidates = made(0, lambda joint, _: joint, lambda _, hidden: hidden)
+    candidates = noise()
     weights = Weights(energy=0.0, chain=1.0, task=1.0)
     assert _best_tasks(candidates, weights) == 1  # fewer where more are no better
     # the best of the likeliest task is never right, that of the third always is

@@ -1,16 +1,17 @@
 import itertools
 import math
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
 from cefito.data.action_space import ActionSpace
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.taxonomy import Task
 from cefito.errors import ConfigError
 from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis, TaskSpaces, merged, no_plans
-from cefito.planners.cefito.weights import NOTHING_FITTED, PAPER, ObjectiveFit, Weights
+from cefito.planners.cefito.weights import PAPER, ObjectiveFit, Weights
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
@@ -18,6 +19,7 @@ from cefito.planners.crf.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints, NGramPrior, Plans, SearchCost
 from cefito.search.problem import Space
+from made_windows import taxonomy_of
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 4), (0, 4))
 SEQUENCES = np.array([[0, 2, 5], [0, 2, 2], [2, 5, 0], [1, 2, 3], [3, 4, 1], [1, 2, 4], [0, 4, 0]])
@@ -34,6 +36,7 @@ class Known:
         return self.logs[: len(queries)].astype(np.float32)
 
 
+@cache
 def chain_model():
     """A chain with random weights, whose scores are far from even."""
     network = ChainNetwork(
@@ -61,10 +64,10 @@ def problems_of(hypotheses, asked, found, **more):
     return hypotheses.problems(asked, found, evidence, horizon=3, **more)
 
 
-def every_score(model, asked, query):
+@cache
+def every_score(query):
     """Scores of all sequences of all tasks, as (task, actions) → score, one after the other."""
-    scores = model.scores(asked)
-    found = {}
+    scores, found = chain_model().scores(queries()), {}
     for task, actions in enumerate(ACTIONS):
         for sequence in itertools.product(actions, repeat=3):
             states = scores.states.find(torch.tensor(task), torch.tensor(sequence))
@@ -121,12 +124,10 @@ def test_the_chain_says_the_tasks_where_no_classifier_does():
     found = hypotheses.of(queries(), 3)
     shares = []
     for query in range(2):
-        scores = every_score(hypotheses.sequences, queries(), query)
-        sums = [
-            sum(math.exp(score) for (task, _), score in scores.items() if task == one)
-            for one in range(3)
-        ]
-        shares.append([value / sum(sums) for value in sums])
+        sums = np.zeros(3)
+        for (task, _), score in every_score(query).items():
+            sums[task] += math.exp(score)
+        shares.append(sums / sums.sum())
     assert len(found) > 3
     for one in found:
         expected = math.log(shares[one.query][one.task])
@@ -143,7 +144,7 @@ def test_the_chain_says_the_tasks_where_no_classifier_does():
 def by_hand(hypotheses, one, sequence, *, prior, chain):
     """Costs of a sequence of ids."""
     first = -float(hypotheses.prior.log_probability(np.array([sequence]), np.array([one.task]))[0])
-    scores = every_score(hypotheses.sequences, queries(), one.query)
+    scores = every_score(one.query)
     total = math.fsum(math.exp(score) for (task, _), score in scores.items() if task == one.task)
     second = math.log(total) - scores[one.task, tuple(sequence)]
     return prior * first + chain * second
@@ -160,26 +161,19 @@ def test_costs_by_hand(weights):
     assert len(problems) == len(found) == 6
     for one, problem in zip(found, problems, strict=True):
         assert problem.actions == ACTIONS[one.task]
-        assert (problem.initial, problem.goal) == (
-            queries().initial[one.query],
-            queries().goal[one.query],
-        )
+        assert problem.initial == queries().initial[one.query]
+        assert problem.goal == queries().goal[one.query]
         assert problem.objective.temperature == pytest.approx(1 / weights.energy)
         assert problem.objective.offset == pytest.approx(-weights.task * one.log_probability)
         size = len(problem.actions)
         for places in itertools.product(range(size), repeat=3):
             sequence = [problem.actions[place] for place in places]
-            expected = by_hand(hypotheses, one, sequence, prior=weights.prior, chain=weights.chain)
-            assert problem.objective.costs.cost(np.array([places])) == pytest.approx(
-                expected, rel=1e-4, abs=1e-4
-            )
-            shares = (
-                {"prior": 0.25, "chain": 0.5} if weights.chain else {"prior": 1.0, "chain": 0.0}
-            )
-            expected = by_hand(hypotheses, one, sequence, **shares)
-            assert problem.guide.cost(np.array([places])) == pytest.approx(
-                expected, rel=1e-4, abs=1e-4
-            )
+            own = {"prior": weights.prior, "chain": weights.chain}
+            guide = {"prior": 0.25, "chain": 0.5} if weights.chain else {"prior": 1.0, "chain": 0.0}
+            for costs, shares in ((problem.objective.costs, own), (problem.guide, guide)):
+                expected = by_hand(hypotheses, one, sequence, **shares)
+                cost = float(costs.cost(np.array([places]))[0])
+                assert cost == pytest.approx(expected, rel=1e-4, abs=1e-4)
         Space(problem, 3)
 
 
@@ -196,10 +190,7 @@ def test_the_energy_alone_has_no_chain_and_is_guided_by_the_prior():
     (problem,) = problems_of(hypotheses, queries(), hypotheses.of(queries(1), 1), weights=PAPER)
     assert problem.objective.pure
     prior = hypotheses.prior.costs(0, 3)
-    assert all(
-        np.array_equal(one, other)
-        for one, other in zip(problem.guide.costs, prior.costs, strict=True)
-    )
+    assert all(map(np.array_equal, problem.guide.costs, prior.costs))
 
 
 def test_no_weight_at_all():
@@ -221,25 +212,19 @@ def test_pruning_forbids_transitions_that_training_never_showed(weights):
     pruned = problems_of(hypotheses, queries(), found, weights=weights, pruning=0)
     for one, before, after in zip(found, free, pruned, strict=True):
         own = SEQUENCES[one.task == TASKS]
-        starts, pairs = (
-            set(own[:, 0].tolist()),
-            {pair for row in own.tolist() for pair in itertools.pairwise(row)},
-        )
+        starts = set(own[:, 0].tolist())
+        pairs = {pair for row in own.tolist() for pair in itertools.pairwise(row)}
         for places in itertools.product(range(len(after.actions)), repeat=3):
             sequence = [after.actions[place] for place in places]
             seen = sequence[0] in starts and set(itertools.pairwise(sequence)) <= pairs
             cost = after.objective.costs.cost(np.array([places]))[0]
             assert np.isfinite(cost) == seen
             if seen:
-                assert cost == pytest.approx(
-                    by_hand(hypotheses, one, sequence, prior=weights.prior, chain=weights.chain),
-                    rel=1e-4,
-                    abs=1e-4,
-                )
-        assert all(np.isfinite(cost).all() for cost in after.guide.costs)
-        assert before.objective.costs is None or all(
-            np.isfinite(cost).all() for cost in before.objective.costs.costs
-        )
+                shares = {"prior": weights.prior, "chain": weights.chain}
+                expected = by_hand(hypotheses, one, sequence, **shares)
+                assert cost == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        for costs in (after.guide, before.objective.costs):
+            assert costs is None or all(np.isfinite(cost).all() for cost in costs.costs)
     assert len(Space(pruned[0], 3).cheapest(pruned[0].guide, 100).costs) < 27
     more = problems_of(hypotheses, queries(), found, weights=weights, pruning=5)
     assert all(
@@ -248,12 +233,10 @@ def test_pruning_forbids_transitions_that_training_never_showed(weights):
 
 
 def test_constraints_go_into_every_problem():
-    constraints = Constraints(forbidden=(2,))
-    hypotheses = make()
-    problems = problems_of(
-        hypotheses, queries(), hypotheses.of(queries(), 2), weights=PAPER, constraints=constraints
-    )
-    assert [problem.constraints for problem in problems] == [constraints] * 4
+    given, hypotheses = Constraints(forbidden=(2,)), make()
+    found = hypotheses.of(queries(), 2)
+    problems = problems_of(hypotheses, queries(), found, weights=PAPER, constraints=given)
+    assert [problem.constraints for problem in problems] == [given] * 4
 
 
 SMALL = SearchCost(3, 2)
@@ -294,17 +277,15 @@ def test_merging():
 
 
 def test_the_first_id_matters_most_among_equal_scores():
-    best = merged(
-        [(hypothesis(0), plans((1, (1, 0)))), (hypothesis(1), plans((1, (0, 9)), (1, (1, 1))))], 3
-    )
+    found = plans((1, (1, 0))), plans((1, (0, 9)), (1, (1, 1)))
+    best = merged([(hypothesis(task), one) for task, one in enumerate(found)], 3)
     assert best.actions.tolist() == [[0, 9], [1, 0], [1, 1]]
 
 
 @pytest.mark.parametrize(("one", "other"), [(True, False), (False, True), (False, False)])
 def test_merged_plans_are_exact_only_if_all_are(one, other):
-    assert not merged(
-        [(hypothesis(0), plans((1, (0, 0)), exact=one)), (hypothesis(1), plans(exact=other))], 2
-    ).exact
+    found = plans((1, (0, 0)), exact=one), plans(exact=other)
+    assert not merged([(hypothesis(task), part) for task, part in enumerate(found)], 2).exact
 
 
 def test_no_plans():
@@ -314,35 +295,19 @@ def test_no_plans():
     assert (nothing.evaluated, nothing.exact, nothing.searched) == (SearchCost(0, 0), False, 0)
 
 
-def test_making_problems_changes_nothing():
-    hypotheses = make()
-    with pytest.raises(FrozenInstanceError):
-        hypotheses.fitted = ObjectiveFit(tasks=2)
-    assert hypotheses.fitted == NOTHING_FITTED
-
-
-TAXONOMY = Taxonomy.from_dict(
-    {
-        "dataset": "kitchen",
-        "tasks": [
-            {"id": task, "name": name, "actions": list(ACTIONS[task])}
-            for task, name in enumerate(("tea", "toast", "tyre"))
-        ],
-        "actions": [{"id": action, "name": f"action {action}"} for action in range(6)],
-    }
+TAXONOMY = replace(
+    taxonomy_of(3, 6),
+    tasks=tuple(
+        Task(task, name, ACTIONS[task]) for task, name in enumerate(("tea", "toast", "tyre"))
+    ),
 )
 
 
 def compiled_under(constraints, tasks=3):
     hypotheses = make()
     found = hypotheses.of(queries(), tasks)
-    spaces = TaskSpaces(
-        space=hypotheses.space,
-        prior=hypotheses.prior,
-        taxonomy=TAXONOMY,
-        horizon=3,
-        constraints=constraints,
-    )
+    given = {"taxonomy": TAXONOMY, "horizon": 3, "constraints": constraints}
+    spaces = TaskSpaces(space=hypotheses.space, prior=hypotheses.prior, **given)
     found = spaces.possible(found)
     problems = problems_of(hypotheses, queries(), found, weights=PAPER, constraints=constraints)
     return found, spaces.compiled(found, problems)
@@ -358,16 +323,13 @@ def test_problems_are_compiled_where_constraints_can_be_satisfied():
 
 
 def test_a_query_without_any_task_left_is_refused():
-    with pytest.raises(
-        ConfigError,
-        match=r"^task 0 \('tea'\): action 3 is required .* The next likely task cannot satisfy it "
-        r"either\.$",
+    for required, tasks, message in (
+        ((3, 0), 2, r"^task 0 \('tea'\): action 3 is required .* The next likely task cannot"),
+        ((3, 0), 3, "The next 2 likely tasks cannot satisfy it"),
+        ((4,), 1, r"^task 0 \('tea'\): [^']* choose [^']*\.$"),
     ):
-        compiled_under(Constraints(required=(3, 0)), tasks=2)
-    with pytest.raises(ConfigError, match=r"^task 0 .* The next 2 likely tasks cannot satisfy it"):
-        compiled_under(Constraints(required=(3, 0)))
-    with pytest.raises(ConfigError, match=r"^task 0 \('tea'\): [^']* choose [^']*\.$"):
-        compiled_under(Constraints(required=(4,)), tasks=1)
+        with pytest.raises(ConfigError, match=message):
+            compiled_under(Constraints(required=required), tasks)
 
 
 def test_constraints_are_compiled_once_a_task():

@@ -71,6 +71,12 @@ def energies_by(seed):
     return {s: float(rng.normal()) for task in range(len(ACTIONS)) for s in every(task)}
 
 
+def check(best, expected):
+    """The probability of each plan is that expected of its task and sequence."""
+    pairs = zip(best.tasks.tolist(), map(tuple, best.actions.tolist()), strict=True)
+    np.testing.assert_allclose(best.probabilities, [expected[pair] for pair in pairs], rtol=1e-4)
+
+
 @pytest.mark.parametrize("power", [1.0, 0.4, 2.5])
 @pytest.mark.parametrize(("tasks", "keep"), [((0, 1, 3), None), ((0, 1), 4), ((1,), 1)])
 def test_the_chain_alone_is_exact_whatever_was_searched(power, tasks, keep):
@@ -85,13 +91,9 @@ def test_the_chain_alone_is_exact_whatever_was_searched(power, tasks, keep):
         found = searched(model, query, inside, energies, tasks, keep)
         best = posterior.weighed(query, merged(found, 100), found)
         assert best.searched_mass == 1
-        for task, sequence, probability in zip(
-            best.tasks, best.actions.tolist(), best.probabilities, strict=True
-        ):
-            assert probability == pytest.approx(truth[int(task), tuple(sequence)], rel=1e-4)
-        np.testing.assert_allclose(
-            best.task_probabilities, np.exp(model.log_tasks()[query, best.tasks])
-        )
+        check(best, truth)
+        tasks_alone = np.exp(model.log_tasks()[query, best.tasks])
+        np.testing.assert_allclose(best.task_probabilities, tasks_alone)
         assert best.probabilities.sum() <= 1 + 1e-6
 
 
@@ -101,11 +103,7 @@ def test_the_task_may_weigh_otherwise_than_the_chain():
     posterior = Posterior.make(model, model.log_tasks(), weights, constrained=False)
     found = searched(model, 0, weights, energies, (0, 1, 3))
     best = posterior.weighed(0, merged(found, 3), found)
-    truth = joint(model, 0, 0.5, 1.5)
-    for task, sequence, probability in zip(
-        best.tasks, best.actions.tolist(), best.probabilities, strict=True
-    ):
-        assert probability == pytest.approx(truth[int(task), tuple(sequence)], rel=1e-4)
+    check(best, joint(model, 0, 0.5, 1.5))
 
 
 @pytest.mark.parametrize(("tasks", "keep"), [((0, 1, 3), None), ((0, 1), 5), ((0,), 6)])
@@ -127,11 +125,7 @@ def test_with_the_energy_what_was_not_searched_keeps_its_share_of_the_chain(task
         best = posterior.weighed(query, merged(found, 4), found)
         assert best.searched_mass == pytest.approx(mass, rel=1e-4)
         assert (best.searched_mass > 1 - 1e-5) == (len(pairs) == len(truth))
-        for task, sequence, probability in zip(
-            best.tasks, best.actions.tolist(), best.probabilities, strict=True
-        ):
-            share = np.exp(pairs[int(task), tuple(sequence)] - total)
-            assert probability == pytest.approx(mass * share, rel=1e-4)
+        check(best, {pair: mass * np.exp(log - total) for pair, log in pairs.items()})
         assert best.probabilities.sum() <= best.searched_mass + 1e-9
 
 
@@ -144,14 +138,10 @@ def test_a_given_task_is_certain():
         best = posterior.weighed(1, merged(found, 100), found)
         assert best.probabilities.sum() == pytest.approx(1, rel=1e-4)
         assert best.searched_mass == pytest.approx(1, rel=1e-4)
-    truth = joint(model, 1, 0.6, tasks=[1])
     weights = Weights(energy=0.0, chain=0.6)
     posterior = Posterior.make(model, given, weights, constrained=False)
-    best = posterior.weighed(
-        1, merged(found := searched(model, 1, weights, energies, (1,), 2), 2), found
-    )
-    for sequence, probability in zip(best.actions.tolist(), best.probabilities, strict=True):
-        assert probability == pytest.approx(truth[1, tuple(sequence)], rel=1e-4)
+    found = searched(model, 1, weights, energies, (1,), 2)
+    check(posterior.weighed(1, merged(found, 2), found), joint(model, 1, 0.6, tasks=[1]))
 
 
 def test_under_constraints_plans_are_shares_of_what_was_found():

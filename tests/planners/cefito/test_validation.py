@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from cefito.data.action_space import ActionSpace
-from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.windows import Windows
 from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.planners.cefito.validation import (
     plan_scores,
@@ -18,6 +16,7 @@ from cefito.planners.cefito.validation import (
 )
 from cefito.search import ExhaustiveSearch
 from cefito.training.distributed import Processes
+from made_windows import taxonomy_of, windows_of
 
 SIZE, DIM = 12, 6
 SPACE = ActionSpace(actions=(tuple(range(SIZE)),), fallback=(), source="training")
@@ -25,25 +24,9 @@ SPACE = ActionSpace(actions=(tuple(range(SIZE)),), fallback=(), source="training
 
 def windows(horizon, *, distinct=None, count=4):
     """Windows of one task, the first `distinct` actions in turn."""
-    generator = np.random.default_rng(3)
-    taxonomy = Taxonomy(
-        dataset="long",
-        tasks=(Task(id=0, name="all", actions=tuple(range(SIZE))),),
-        actions=tuple(Action(id=number, name=f"action {number}") for number in range(SIZE)),
-    )
     steps = np.arange(horizon) % (distinct or horizon)
-    return Windows(
-        initial=generator.standard_normal((count, DIM)).astype(np.float32),
-        goal=generator.standard_normal((count, DIM)).astype(np.float32),
-        actions=np.tile(steps, (count, 1)),
-        tasks=np.zeros(count, dtype=np.int64),
-        video=np.arange(count),
-        start=np.zeros(count, dtype=np.int64),
-        taxonomy=taxonomy,
-        action_text=None,
-        dataset="long",
-        split="val",
-    )
+    observations = np.random.default_rng(3).standard_normal((2, count, DIM))
+    return windows_of(np.tile(steps, (count, 1)), observations, taxonomy_of(1, SIZE), split="val")
 
 
 def field_of(horizon):
@@ -57,18 +40,21 @@ def field_of(horizon):
     return field.eval()
 
 
+def scored(field, problems, actual, candidates):
+    given = {"problems": problems, "actual": actual, "candidates": candidates}
+    return plan_scores(field, Processes(), memory_mib=64, **given)
+
+
 @pytest.mark.parametrize(("horizon", "distinct"), [(8, 8), (10, 10), (8, 3)])
 def test_long_horizons_stay_within_the_bound(horizon, distinct, monkeypatch, caplog):
     val, field, candidates = windows(horizon, distinct=distinct), field_of(horizon), 10_000
-    searched = []
-    search = ExhaustiveSearch.search
-    monkeypatch.setattr(
-        ExhaustiveSearch,
-        "search",
-        lambda self, field, problems, *more: (
-            searched.extend(problems) or search(self, field, problems, *more)
-        ),
-    )
+    searched, search = [], ExhaustiveSearch.search
+
+    def noted(self, field, problems, *more):
+        searched.extend(problems)
+        return search(self, field, problems, *more)
+
+    monkeypatch.setattr(ExhaustiveSearch, "search", noted)
     problems, actual = validation_problems(val, SPACE, windows=0, candidates=candidates)
     guided = distinct > 3
     assert all((problem.actions == SPACE.actions[0]) == guided for problem in problems)
@@ -77,9 +63,7 @@ def test_long_horizons_stay_within_the_bound(horizon, distinct, monkeypatch, cap
     assert len(caplog.messages) == guided
     if guided:
         assert caplog.messages[0].startswith("validation: 4 of 4 windows have more than 10,000")
-    scores = plan_scores(
-        field, Processes(), problems=problems, actual=actual, memory_mib=64, candidates=candidates
-    )
+    scores = scored(field, problems, actual, candidates)
     assert len(searched) == (0 if guided else 4)
     assert all(len(problem.actions) ** horizon <= candidates for problem in searched)
     assert set(scores) == {"success_rate", "mean_accuracy"}
@@ -110,12 +94,5 @@ def test_windows_of_both_kinds_are_scored_in_their_order():
         for search, some in zip(searches, (problems[:3], problems[3:]), strict=True)
     )
     best = np.array([*exact, *guided])[order]
-    scores = plan_scores(
-        field,
-        Processes(),
-        problems=[problems[row] for row in order],
-        actual=best,
-        memory_mib=64,
-        candidates=candidates,
-    )
+    scores = scored(field, [problems[row] for row in order], best, candidates)
     assert scores == {"success_rate": 100, "mean_accuracy": 100}

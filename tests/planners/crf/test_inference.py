@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.planners.crf.inference import SequenceScores, average, fit_confidence, fit_temperature
@@ -17,19 +16,14 @@ from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates, smoothed_transitions
 
 
-def case(
-    seed: int, *, horizon: int | None = None, forbid: bool = False
-) -> tuple[SequenceScores, list[list[int]]]:
+def case(seed, *, horizon=None, forbid=False):
+    """Random scores of random tasks, and the actions of these."""
     rng = np.random.default_rng(seed)
     action_count = int(rng.integers(3, 8))
-    rows = [
-        sorted(
-            rng.choice(
-                action_count, size=rng.integers(1, 5) if action_count > 4 else 2, replace=False
-            ).tolist()
-        )
-        for _ in range(rng.integers(1, 5))
-    ]
+    rows = []
+    for _ in range(rng.integers(1, 5)):
+        size = rng.integers(1, 5) if action_count > 4 else 2
+        rows.append(sorted(rng.choice(action_count, size=size, replace=False).tolist()))
     blocks = TaskStates.make(rows, action_count)
     horizon = horizon or int(rng.integers(1, 5))
     generator = torch.Generator().manual_seed(seed)
@@ -37,35 +31,28 @@ def case(
     width = blocks.grid.shape[1]
     transitions = 2 * torch.randn(len(rows), width, width, generator=generator, dtype=torch.float64)
     if forbid:
-        transitions = transitions.masked_fill(
-            torch.rand(transitions.shape, generator=generator) < 0.2, -torch.inf
-        )
-        emissions = emissions.masked_fill(
-            torch.rand(emissions.shape, generator=generator) < 0.1, -torch.inf
-        )
+        for scores, share in ((transitions, 0.2), (emissions, 0.1)):
+            scores[torch.rand(scores.shape, generator=generator) < share] = -torch.inf
     return SequenceScores(blocks, emissions, transitions), rows
 
 
-def enumerate_all(
-    chain: SequenceScores, rows: list[list[int]], query: int
-) -> list[tuple[int, tuple[int, ...], float]]:
+def enumerate_all(chain, rows, query):
+    """All sequences as (task, states, score)."""
     found = []
+    emissions, transitions = chain.emissions[query].tolist(), chain.transitions.tolist()
     offset = np.cumsum([0, *map(len, rows)])
     for task, row in enumerate(rows):
         for places in itertools.product(range(len(row)), repeat=chain.horizon):
-            score = sum(
-                float(chain.emissions[query, t, offset[task] + p]) for t, p in enumerate(places)
-            )
-            score += sum(
-                float(chain.transitions[task, a, b]) for a, b in itertools.pairwise(places)
-            )
-            found.append((task, tuple(int(offset[task] + p) for p in places), score))
+            states = tuple(int(offset[task] + place) for place in places)
+            score = sum(emissions[step][state] for step, state in enumerate(states))
+            score += sum(transitions[task][a][b] for a, b in itertools.pairwise(places))
+            found.append((task, states, score))
     return found
 
 
 @pytest.mark.parametrize("forbid", [False, True])
 @pytest.mark.parametrize("seed", range(25))
-def test_everything_equals_enumeration(seed: int, forbid: bool) -> None:
+def test_everything_equals_enumeration(seed, forbid):
     chain, rows = case(seed, forbid=forbid)
     marginals, tasks = chain.log_marginals().exp(), chain.log_tasks().exp()
     for query in range(len(chain)):
@@ -99,32 +86,25 @@ def test_everything_equals_enumeration(seed: int, forbid: bool) -> None:
 
 
 @pytest.mark.parametrize("forbid", [False, True])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("count", [1, 4, 1000])
-def test_best_equals_enumeration(seed: int, count: int, forbid: bool) -> None:
+def test_best_equals_enumeration(seed, count, forbid):
     chain, rows = case(seed, forbid=forbid)
     only = torch.tensor([seed % len(rows)] * len(chain))
     for tasks in (None, only):
         states, scores = chain.best(count, tasks)
         for query in range(len(chain)):
-            found = [
-                entry
-                for entry in enumerate_all(chain, rows, query)
-                if tasks is None or entry[0] == int(only[query])
-            ]
-            expected = sorted(
-                (entry for entry in found if entry[2] > -np.inf), key=lambda entry: -entry[2]
-            )[:count]
-            got = [
-                (tuple(s), v)
-                for s, v in zip(states[query].tolist(), scores[query].tolist(), strict=True)
-                if v > -np.inf
-            ]
-            assert [s for s, _ in got] == [s for _, s, _ in expected]
-            np.testing.assert_allclose([v for _, v in got], [v for _, _, v in expected], atol=1e-9)
+            every = enumerate_all(chain, rows, query)
+            found = [one for one in every if tasks is None or one[0] == int(only[query])]
+            expected = sorted((one for one in found if one[2] > -np.inf), key=lambda one: -one[2])
+            possible = scores[query] > -torch.inf
+            sequences = map(tuple, states[query][possible].tolist())
+            assert [*sequences] == [one for _, one, _ in expected[:count]]
+            values = [value for *_, value in expected[:count]]
+            np.testing.assert_allclose(scores[query][possible], values, atol=1e-9)
 
 
-def test_ties_come_in_the_order_of_states() -> None:
+def test_ties_come_in_the_order_of_states():
     blocks = TaskStates.make([[0, 1], [1, 2]], 3)
     chain = SequenceScores(blocks, torch.zeros(1, 2, 4), torch.zeros(2, 2, 2))
     states, scores = chain.best(100)
@@ -134,7 +114,7 @@ def test_ties_come_in_the_order_of_states() -> None:
 
 @pytest.mark.parametrize("forbid", [False, True])
 @pytest.mark.parametrize("seed", range(10))
-def test_gradient_of_the_partition_is_the_marginals(seed: int, forbid: bool) -> None:
+def test_gradient_of_the_partition_is_the_marginals(seed, forbid):
     chain, _ = case(seed, forbid=forbid)
     emissions, transitions = (
         chain.emissions.clone().requires_grad_(),
@@ -153,14 +133,14 @@ def test_gradient_of_the_partition_is_the_marginals(seed: int, forbid: bool) -> 
     )
 
 
-def test_impossible_sequences() -> None:
+def test_impossible_sequences():
     chain, _ = case(3, horizon=2)
     states = torch.tensor([[[-1, 0], [0, len(chain.states) - 1]]] * len(chain))
     if chain.states.task_count > 1:
         assert bool((chain.log_probabilities(states) == -torch.inf).all())
 
 
-def test_float32_is_exact_for_extreme_scores() -> None:
+def test_float32_is_exact_for_extreme_scores():
     chain, _ = case(7, horizon=4)
     double = SequenceScores(chain.states, 60 * chain.emissions, chain.transitions)
     single = SequenceScores(chain.states, double.emissions.float(), double.transitions.float())
@@ -170,7 +150,7 @@ def test_float32_is_exact_for_extreme_scores() -> None:
     assert bool(single.log_marginals().exp().isfinite().all())
 
 
-def test_transitions_are_smoothed_shares_of_the_task() -> None:
+def test_transitions_are_smoothed_shares_of_the_task():
     blocks = TaskStates.make([[0, 1], [1, 2, 3]], 4)
     logs = smoothed_transitions(
         blocks, np.array([[0, 1, 1], [1, 2, 3], [1, 3, 3]]), np.array([0, 1, 1]), 0.2
@@ -184,7 +164,7 @@ def test_transitions_are_smoothed_shares_of_the_task() -> None:
     torch.testing.assert_close(shares[1].sum(dim=1), torch.ones(3))
 
 
-def test_members_average_their_scores_and_temperature_recovers() -> None:
+def test_members_average_their_scores_and_temperature_recovers():
     chain, _ = case(11, horizon=3)
     other = SequenceScores(chain.states, chain.emissions + 2, chain.transitions * 3)
     mean = average([chain, other])
@@ -204,7 +184,7 @@ def test_members_average_their_scores_and_temperature_recovers() -> None:
     assert fit_temperature(true, torch.full_like(drawn, -1)) == 1.0
 
 
-def sure_chain(right: int, wrong: int) -> tuple[SequenceScores, Tensor, Tensor]:
+def sure_chain(right, wrong):
     """Windows whose best sequence has a probability of 0.9, that is right in some of them alone."""
     blocks = TaskStates.make([[0, 1, 2]], 3)
     emissions = torch.zeros(right + wrong, 1, 3)
@@ -214,19 +194,19 @@ def sure_chain(right: int, wrong: int) -> tuple[SequenceScores, Tensor, Tensor]:
     return SequenceScores(blocks, emissions, torch.zeros(1, 3, 3)), truth, truth
 
 
-def best_probability(chain: SequenceScores, temperature: float) -> float:
+def best_probability(chain, temperature):
     _, scores = chain.heated(temperature).best(1)
     return float((scores[0, 0] - chain.heated(temperature).log_partition()[0]).exp())
 
 
-def test_the_best_is_as_sure_as_it_is_right() -> None:
+def test_the_best_is_as_sure_as_it_is_right():
     chain, states, actions = sure_chain(right=60, wrong=40)
     assert best_probability(chain, 1) == pytest.approx(0.9)
     found = fit_confidence(chain, states, actions, videos=100)
     assert best_probability(chain, found) == pytest.approx(0.6, abs=0.01)
 
 
-def test_confidence_where_the_truth_is_far_down() -> None:
+def test_confidence_where_the_truth_is_far_down():
     """Truths that are unlikely however warm the chain is drag only the likelihood's temperature."""
     blocks = TaskStates.make([list(range(50))], 50)
     emissions = torch.full((100, 1, 50), -4.0)
@@ -235,10 +215,8 @@ def test_confidence_where_the_truth_is_far_down() -> None:
     truth = torch.zeros(100, 1, dtype=torch.long)
     truth[50:] = 7
     chain = SequenceScores(blocks, emissions, torch.zeros(1, 50, 50))
-    likely, sure = (
-        fit_temperature(chain, truth),
-        fit_confidence(chain, truth, truth, videos=10_000),
-    )
+    likely = fit_temperature(chain, truth)
+    sure = fit_confidence(chain, truth, truth, videos=10_000)
     assert best_probability(chain, likely) < 0.4
     assert best_probability(chain, sure) == pytest.approx(0.5, abs=0.01)
     few = fit_confidence(chain, truth, truth, videos=1)
@@ -246,7 +224,7 @@ def test_confidence_where_the_truth_is_far_down() -> None:
     assert abs(math.log(few / likely)) < 0.3  # shrunk: one video says little
 
 
-def test_confidence_without_one_right_window_stays_in_bounds() -> None:
+def test_confidence_without_one_right_window_stays_in_bounds():
     chain, states, actions = sure_chain(right=0, wrong=20)
     assert 0.25 <= fit_confidence(chain, states, actions, videos=20) <= 8
     impossible = torch.full_like(states, -1)
@@ -254,7 +232,7 @@ def test_confidence_without_one_right_window_stays_in_bounds() -> None:
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 4])
-def test_network_learns(horizon: int) -> None:
+def test_network_learns(horizon):
     states = TaskStates.make([[0, 1, 2], [2, 3], [4]], 5)
     config = ChainConfig(hidden=16, width=8, emission=16, ends=1.0)
     network = ChainNetwork(config=config, states=states, observation_dim=6, horizon=horizon)
@@ -266,9 +244,8 @@ def test_network_learns(horizon: int) -> None:
     losses = []
     for _ in range(60):
         outputs = network(initial, goal)
-        ends = F.cross_entropy(outputs.first, true[:, 0]) + F.cross_entropy(
-            outputs.last, true[:, -1]
-        )
+        pairs = ((outputs.first, true[:, 0]), (outputs.last, true[:, -1]))
+        ends = sum(F.cross_entropy(*pair) for pair in pairs)
         loss = ends / 2 - outputs.scores.log_probabilities(true).mean()
         optimiser.zero_grad()
         loss.backward()
@@ -281,7 +258,7 @@ def test_network_learns(horizon: int) -> None:
     assert torch.equal(network(initial, goal).scores.best(1)[0][:, 0], true)
 
 
-def test_states_come_back_from_their_lookup() -> None:
+def test_states_come_back_from_their_lookup():
     states = TaskStates.make([[0, 2], [1, 2, 3], []], 5)
     again = TaskStates.of(states.lookup)
     assert all(torch.equal(getattr(states, name), getattr(again, name)) for name in vars(states))

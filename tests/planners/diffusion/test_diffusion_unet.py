@@ -3,8 +3,9 @@ import torch
 from torch import nn
 
 from cefito.planners.diffusion.unet import TemporalUNet
+from cefito.planners.network import count_parameters
 from cefito.runtime import generator_for
-from drawn import drawn
+from drawn import drawn, stirred
 
 
 class Noted(nn.Module):
@@ -48,8 +49,7 @@ def test_what_is_inside_acts_between_the_convolutions():
     unet = TemporalUNet(columns=6, widths=(8,), steps=5, inside=Noted)
     unet.reset(generator_for("cpu", 0))
     block, x, time = unet.down[0].blocks[0], drawn(2, 6, 3), drawn(2, 8)
-    for parameter in block.second.parameters():
-        parameter.data += drawn(*parameter.shape, seed=3)
+    stirred(block.second, 1.0)
     between = block.first(x) + block.time(time)[:, :, None] + 0.5
     torch.testing.assert_close(
         block(x, time, iter([torch.full((2, 4), 0.5)])), block.second(between) + block.past(x)
@@ -57,15 +57,8 @@ def test_what_is_inside_acts_between_the_convolutions():
 
 
 def test_without_the_last_skip_the_first_level_is_not_seen_again():
-    sizes = [
-        sum(
-            parameter.numel()
-            for parameter in TemporalUNet(
-                columns=6, widths=(8, 16), steps=5, last_skip=skip
-            ).parameters()
-        )
-        for skip in (True, False)
-    ]
-    assert sizes[0] - sizes[1] == 3 * 8 * 8
-    unet = TemporalUNet(columns=6, widths=(8, 16), steps=5, last_skip=False)
+    whole, unet = (
+        TemporalUNet(columns=6, widths=(8, 16), steps=5, last_skip=skip) for skip in (True, False)
+    )
+    assert count_parameters(whole) - count_parameters(unet) == 3 * 8 * 8
     assert unet(drawn(2, 3, 6), torch.tensor([1, 2])).shape == (2, 3, 6)

@@ -1,12 +1,9 @@
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
 import torch
 
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries, Shape
 from cefito.planners.context import TrainingContext
@@ -21,30 +18,24 @@ from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 from drawn import drawn, stirred
+from made_windows import taxonomy_of, windows_of
 
 ACTIONS, DIM, STEPS = 3, 2, 20
+TAXONOMY = taxonomy_of(1, 8)
 TINY = {"widths": (8, 16), "steps": STEPS, "sampling": 4}
 
 
-def made_away(made: DiffusionNetwork) -> DiffusionNetwork:
-    """The network with all weights away from their special beginnings."""
-    made.reset(generator_for("cpu", 0))
-    made.mean += 0.1 * drawn(DIM, seed=99)
-    return stirred(made)
+def made(kind, horizon=3, **settings):
+    """A network with all weights away from their special beginnings."""
+    config = KeppConfig(step=DiffusionConfig(**TINY), plan=PlanConfig(**TINY), **settings)
+    network = kind(config, shape_of(horizon))
+    network.reset(generator_for("cpu", 0))
+    network.mean += 0.1 * drawn(DIM, seed=99)
+    return stirred(network)
 
 
-def shape_of(horizon: int) -> Shape:
+def shape_of(horizon):
     return Shape(observation_dim=DIM, tasks=1, actions=ACTIONS, horizon=horizon)
-
-
-def step_network(horizon: int = 3, **changes: object) -> KeppStepNetwork:
-    config = KeppConfig(step=DiffusionConfig(**{**TINY, **changes}))
-    return made_away(KeppStepNetwork(config, shape_of(horizon)))
-
-
-def plan_network(horizon: int = 3, agreement: str = "last") -> PlanNetwork:
-    config = KeppConfig(plan=PlanConfig(**TINY), agreement=agreement)
-    return made_away(PlanNetwork(config, shape_of(horizon)))
 
 
 # slow references: one query, numpy, from the tensors
@@ -147,12 +138,12 @@ def observed(network: DiffusionNetwork, initial: torch.Tensor, goal: torch.Tenso
 
 @pytest.mark.parametrize("horizon", [2, 3, 4])
 def test_the_step_network_against_a_slow_reference(horizon):
-    made, (initial, goal) = step_network(horizon), drawn(2, 3, DIM, seed=5)
-    scores = made.scores(initial, goal).detach().numpy()
+    network, (initial, goal) = made(KeppStepNetwork, horizon), drawn(2, 3, DIM, seed=5)
+    scores = network.scores(initial, goal).detach().numpy()
     for row in range(3):
         given = np.zeros((horizon, ACTIONS + DIM))
-        given[:, ACTIONS:] = observed(made, initial[row], goal[row])
-        expected = Slow(made).scores(given, slice(0, ACTIONS), [0, horizon - 1])
+        given[:, ACTIONS:] = observed(network, initial[row], goal[row])
+        expected = Slow(network).scores(given, slice(0, ACTIONS), [0, horizon - 1])
         np.testing.assert_allclose(scores[row], expected, atol=2e-4, rtol=2e-4)
         assert not scores[row, 1:-1].any()
 
@@ -160,14 +151,19 @@ def test_the_step_network_against_a_slow_reference(horizon):
 @pytest.mark.parametrize("agreement", ["last", "sum"])
 @pytest.mark.parametrize("horizon", [2, 3, 4])
 def test_the_plan_network_against_a_slow_reference(horizon, agreement):
-    made, (initial, goal) = plan_network(horizon, agreement), drawn(2, 3, DIM, seed=5)
+    network, (initial, goal) = (
+        made(PlanNetwork, horizon, agreement=agreement),
+        drawn(2, 3, DIM, seed=5),
+    )
     walks = torch.randint(ACTIONS, (3, 2, horizon), generator=generator_for("cpu", 7))
-    scores = made.scores(walks, walks, initial, goal).detach().numpy()
+    scores = network.scores(walks, walks, initial, goal).detach().numpy()
     for row in range(3):
         told = slow_told(walks[row].tolist(), summed=agreement == "sum")
-        actions, seen = np.zeros_like(told), observed(made, initial[row], goal[row])
+        actions, seen = np.zeros_like(told), observed(network, initial[row], goal[row])
         given = np.concatenate([told, told, actions, seen], axis=1)
-        expected = Slow(made).scores(given, slice(2 * ACTIONS, 3 * ACTIONS), list(range(horizon)))
+        expected = Slow(network).scores(
+            given, slice(2 * ACTIONS, 3 * ACTIONS), list(range(horizon))
+        )
         np.testing.assert_allclose(scores[row], expected, atol=2e-4, rtol=2e-4)
 
 
@@ -187,48 +183,31 @@ def test_published_sizes(actions, step, plan):
 # losses
 
 
-def windows(
-    taxonomy: Mapping[str, object], actions: np.ndarray, observations: np.ndarray
-) -> Windows:
-    """Windows of videos of their own."""
-    count = len(actions)
-    return Windows(
-        initial=observations[0].astype(np.float32),
-        goal=observations[1].astype(np.float32),
-        tasks=np.zeros(count, np.int64),
-        video=np.arange(count),
-        actions=actions,
-        start=np.zeros(count, np.int64),
-        taxonomy=Taxonomy.from_dict(taxonomy),
-        action_text=None,
-        dataset="simulated",
-        split="train",
-    )
-
-
 @pytest.mark.parametrize(("ends", "between"), [(10.0, 0.0), (5.0, 1.0)])
-def test_losses_against_a_slow_loop(tiny_taxonomy, ends, between):
+def test_losses_against_a_slow_loop(ends, between):
     generator = np.random.default_rng(0)
-    train = windows(
-        tiny_taxonomy, generator.integers(0, ACTIONS, (6, 4)), generator.normal(size=(2, 6, DIM))
+    actions, observations = (
+        generator.integers(0, ACTIONS, (6, 4)),
+        generator.normal(size=(2, 6, DIM)),
     )
+    train = windows_of(actions, observations, TAXONOMY)
     walks = generator.integers(0, ACTIONS, (6, 2, 4))
-    made = plan_network(4) if between else step_network(4)
-    loss = DiffusionLoss(made, train, train, *((walks, walks) if between else ()))
+    network = made(PlanNetwork if between else KeppStepNetwork, 4)
+    loss = DiffusionLoss(network, train, train, *((walks, walks) if between else ()))
     rows = torch.tensor([3, 0, 5])
     term = loss.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
     draws = generator_for("cpu", 1)
     times = torch.randint(1, STEPS + 1, (3,), generator=draws).tolist()
     noise = torch.randn(3, 4, ACTIONS, generator=draws).numpy()
-    slow, total = Slow(made), 0.0
+    slow, total = Slow(network), 0.0
     for place, row in enumerate(rows.tolist()):
-        signal = float(made.diffusion.signal[times[place]])
+        signal = float(network.diffusion.signal[times[place]])
         clean = np.eye(ACTIONS)[train.actions[row]]
         noised = signal**0.5 * clean + (1 - signal) ** 0.5 * noise[place]
         if not between:
             noised[1:-1] = 0
         told = [slow_told(walks[row].tolist(), summed=False)] * 2 if between else []
-        seen = observed(made, *(torch.from_numpy(x[row]) for x in (train.initial, train.goal)))
+        seen = observed(network, *(torch.from_numpy(x[row]) for x in (train.initial, train.goal)))
         restored = slow(np.concatenate([*told, noised, seen], axis=1), times[place])
         first = len(told) * ACTIONS
         for step in range(4):
@@ -238,12 +217,14 @@ def test_losses_against_a_slow_loop(tiny_taxonomy, ends, between):
     assert int(term.count) == 3
 
 
-def test_the_step_network_is_validated_by_its_ends(tiny_taxonomy):
+def test_the_step_network_is_validated_by_its_ends():
     generator = np.random.default_rng(0)
-    val = windows(
-        tiny_taxonomy, generator.integers(0, ACTIONS, (40, 3)), generator.normal(size=(2, 40, DIM))
+    actions, observations = (
+        generator.integers(0, ACTIONS, (40, 3)),
+        generator.normal(size=(2, 40, DIM)),
     )
-    model = StepModel(step_network(), shape_of(3))
+    val = windows_of(actions, observations, TAXONOMY)
+    model = StepModel(made(KeppStepNetwork), shape_of(3))
     loss = DiffusionLoss(model.network, val, val)
     right = model.ends(Queries.from_windows(val)) == val.actions[:, [0, -1]]
     scores = loss.validate(Processes())
@@ -252,30 +233,22 @@ def test_the_step_network_is_validated_by_its_ends(tiny_taxonomy):
     assert model.ends(Queries.from_windows(val).subset([])).shape == (0, 2)
 
 
-def test_the_plan_network_learns_to_follow_what_it_is_told(tiny_taxonomy):
+def test_the_plan_network_learns_to_follow_what_it_is_told():
     """Observations say nothing, the first walk everything."""
     generator, size = np.random.default_rng(0), 400
     actions = generator.integers(0, 4, (size, 3))
     both = np.stack([actions, generator.integers(0, 4, (size, 3))], axis=1)
-    told = windows(tiny_taxonomy, actions, generator.normal(size=(2, size, DIM)))
+    told = windows_of(actions, generator.normal(size=(2, size, DIM)), TAXONOMY)
+    optimiser = {"epochs": 10, "batch_size": 32, "learning_rate": 1e-2, "weight_decay": 0.0}
     training = TrainingConfig(
-        optimiser=OptimiserConfig(
-            epochs=10, batch_size=32, learning_rate=1e-2, weight_decay=0.0, schedule="cosine"
-        ),
+        optimiser=OptimiserConfig(**optimiser, schedule="cosine"),
         ema=EmaConfig(decay=0.9, every=1, warmup=50),
         stopping=StoppingConfig(every=5, patience=0, windows=0),
     )
-    plan = PlanConfig(widths=(32,), steps=20, sampling=4, training=training)
-    config = KeppConfig(plan=plan)
-    network, shape, result = KeppPlanner.train(
-        told.subset(range(300)),
-        told.subset(range(300, size)),
-        config,
-        both[:300],
-        both[300:],
-        seed=0,
-        context=TrainingContext(),
-    )
+    config = KeppConfig(plan=PlanConfig(widths=(32,), steps=20, sampling=4, training=training))
+    parts = (told.subset(range(300)), told.subset(range(300, size)))
+    given = (*parts, config, both[:300], both[300:])
+    network, shape, result = KeppPlanner.train(*given, seed=0, context=TrainingContext())
     planner = KeppPlanner(network, shape, config)
     assert result.scores[0] >= 90
     queries, others = Queries.from_windows(told), both[::-1].copy()
@@ -293,11 +266,9 @@ def test_horizons_that_cannot_be():
     one = KeppConfig(step=DiffusionConfig(widths=(8,)), plan=PlanConfig(widths=(8,)))
     _check_horizon(one, 2)
     _check_horizon(KeppConfig(), 3)
-    with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
-        _check_horizon(KeppConfig(plan=one.plan), 2)
-    assert caught.value.setting == "kepp.step.widths"
-    with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
-        _check_horizon(KeppConfig(step=one.step), 2)
-    assert caught.value.setting == "kepp.plan.widths"
+    for shallow, deep in (("plan", "step"), ("step", "plan")):
+        with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
+            _check_horizon(KeppConfig(**{shallow: getattr(one, shallow)}), 2)
+        assert caught.value.setting == f"kepp.{deep}.widths"
     # without a step network its sizes do not matter
     _check_horizon(KeppConfig(knowledge="none", plan=one.plan), 2)

@@ -5,66 +5,62 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.windows import Windows, video_folds
+from cefito.data.windows import video_folds
 from cefito.errors import ConfigError
-from cefito.planners.base import Fitted, Queries
+from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp import planner as planner_module
 from cefito.planners.kepp.networks import StepModel
 from cefito.planners.kepp.planner import KeppPlanner
-from cefito.planners.kepp.settings import KeppConfig, KeppSettings
+from cefito.planners.kepp.settings import KeppConfig
 from cefito.planners.kepp.walks import WalkGraph
 from cefito.planners.settings import load_config
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
+from same import assert_same_plans, same_weights
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 8}
-TINY = {
-    f"kepp.{network}.{key}": value
-    for network in ("step", "plan")
-    for key, value in {
-        "widths": [16],
-        "steps": 20,
-        "sampling": 4,
-        "training.optimiser.epochs": 2,
-        "training.stopping.every": 1,
-        "training.stopping.windows": 0,
-    }.items()
-} | {"kepp.folds": 2}
+SIZES = {
+    "widths": [16],
+    "steps": 20,
+    "sampling": 4,
+    "training.optimiser.epochs": 2,
+    "training.stopping.every": 1,
+    "training.stopping.windows": 0,
+}
+TINY = {f"kepp.{part}.{key}": value for part in ("step", "plan") for key, value in SIZES.items()}
 FOLDS = ("-fold1of2", "-fold2of2")
 STEP, PLAN = StepModel.title, KeppPlanner.title
 
 
-def tiny(**overrides: object) -> KeppSettings:
-    return load_config("small", method="kepp", overrides={**TINY, **overrides}).settings
+def tiny(**overrides):
+    values = {**TINY, "kepp.folds": 2, **overrides}
+    return load_config("small", method="kepp", overrides=values).settings
 
 
-def fit(world, *, seed=0, context=TrainingContext(), **settings):
-    return KeppPlanner.fit(*world, settings=tiny(**settings), seed=seed, context=context)
+def fit(world, *, context=TrainingContext(), **settings):
+    return KeppPlanner.fit(*world, settings=tiny(**settings), seed=0, context=context)
 
 
 @pytest.fixture(scope="module")
-def training(world) -> Fitted[KeppPlanner]:
+def training(world):
     return fit(world)
 
 
 @pytest.fixture(scope="module")
-def planner(training) -> KeppPlanner:
+def planner(training):
     return training.planner
 
 
 @pytest.fixture(scope="module")
-def graphless(world) -> KeppPlanner:
+def graphless(world):
     return fit(world, **{"kepp.knowledge": "none"}).planner
 
 
-def same_weights(one: KeppPlanner, other: KeppPlanner) -> bool:
+def same_networks(one, other):
     pairs = ((one, other), (one.step, other.step))
-    states = ((left.network.state_dict(), right.network.state_dict()) for left, right in pairs)
-    return all(
-        torch.equal(tensor, right[name]) for left, right in states for name, tensor in left.items()
-    )
+    return all(same_weights(left.network, right.network) for left, right in pairs)
 
 
 # out of fold
@@ -73,17 +69,16 @@ def same_weights(one: KeppPlanner, other: KeppPlanner) -> bool:
 class Noting:
     """A step model whose walks name the number of training windows that it knows."""
 
-    def __init__(self, train: Windows) -> None:
-        self.train = train
-        self.asked: list[Queries] = []
+    def __init__(self, train):
+        self.train, self.asked = train, []
 
-    def walks(self, queries: Queries) -> np.ndarray:
+    def walks(self, queries):
         self.asked.append(queries)
         return np.full((len(queries), 3, 3), len(self.train))
 
 
 @pytest.fixture
-def noted(monkeypatch) -> list[tuple[Noting, str, Windows]]:
+def noted(monkeypatch):
     """The training windows, names and validation windows of step models that would be trained."""
     made = []
 
@@ -95,15 +90,9 @@ def noted(monkeypatch) -> list[tuple[Noting, str, Windows]]:
     return made
 
 
-def out_of_fold(train: Windows, val: Windows, folds: int):
-    return planner_module._out_of_fold_walks(
-        train, val, KeppConfig(folds=folds, walks=3), seed=0, context=TrainingContext()
-    )
-
-
-def graph_of(windows: Windows) -> WalkGraph:
-    counts = counted_transitions(windows, len(windows.taxonomy.actions), "videos")
-    return WalkGraph(counts, windows.horizon, 2)
+def out_of_fold(train, val, folds):
+    config, context = KeppConfig(folds=folds, walks=3), TrainingContext()
+    return planner_module._out_of_fold_walks(train, val, config, seed=0, context=context)
 
 
 @pytest.mark.parametrize("folds", [2, 5])
@@ -118,11 +107,8 @@ def test_walks_of_a_window_know_nothing_of_its_video(world, noted, folds):
     told = set()
     for model, _, _ in noted:
         (queries,) = model.asked
-        rows = [
-            row
-            for row in range(len(train))
-            if any(np.array_equal(train.initial[row], initial) for initial in queries.initial)
-        ]
+        same = (train.initial[:, None] == queries.initial[None]).all(axis=2)
+        rows = np.flatnonzero(same.any(axis=1)).tolist()
         assert len(rows) == len(queries)
         assert not told & set(rows)
         told |= set(rows)
@@ -157,7 +143,8 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     monkeypatch.setattr(KeppPlanner, "train", look)
     result = fit(world, **{"kepp.paths": paths})
     step = result.planner.step
-    np.testing.assert_array_equal(step.graph.counts, graph_of(train).counts)
+    counts = counted_transitions(train, len(train.taxonomy.actions), "videos")
+    np.testing.assert_array_equal(step.graph.counts, counts)
     np.testing.assert_array_equal(told["val_walks"], step.walks(Queries.from_windows(val)))
     if paths == "in-sample":
         np.testing.assert_array_equal(told["walks"], step.walks(Queries.from_windows(train)))
@@ -166,14 +153,13 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     assert list(result.trainings) == [STEP, *(STEP + fold for fold in FOLDS), PLAN]
     folds, queries = video_folds(train.video, 2), Queries.from_windows(train)
     for fold, name in enumerate(FOLDS):
-        inside, held = (
-            train.subset(np.flatnonzero(part)) for part in (folds != fold, folds == fold)
-        )
-        network, shape, _ = StepModel.train(
-            inside, val, tiny().kepp, seed=0, context=TrainingContext(), suffix=name
-        )
+        inside, held = (train.subset(np.flatnonzero((folds == fold) == side)) for side in (0, 1))
+        given = {"seed": 0, "context": TrainingContext(), "suffix": name}
+        network, shape, _ = StepModel.train(inside, val, tiny().kepp, **given)
         ends = StepModel(network, shape).ends(Queries.from_windows(held))
-        np.testing.assert_array_equal(told["walks"][folds == fold], graph_of(inside).between(ends))
+        counts = counted_transitions(inside, len(train.taxonomy.actions), "videos")
+        walks = WalkGraph(counts, 3, 2).between(ends)
+        np.testing.assert_array_equal(told["walks"][folds == fold], walks)
     assert (told["walks"] != step.walks(queries)).any()
 
 
@@ -195,10 +181,8 @@ def test_plans_are_those_of_the_parts(world, training, planner):
         )
         assert plan.evaluated == SearchCost(token_forwards=3 * 8, leaves=0)
         assert not plan.exact
-    right = [
-        (plan.actions[0] == actions).all() for plan, actions in zip(plans, val.actions, strict=True)
-    ]
-    assert 100 * np.mean(right) == pytest.approx(training.trainings[PLAN].scores[0])
+    right = (np.stack([plan.actions[0] for plan in plans]) == val.actions).all(axis=1)
+    assert 100 * right.mean() == pytest.approx(training.trainings[PLAN].scores[0])
     pairs = (ends == val.actions[:, [0, 2]]).all(axis=1)
     assert 100 * pairs.mean() == pytest.approx(training.trainings[STEP].scores[0])
 
@@ -208,34 +192,33 @@ def test_blocks_of_queries_are_put_together(world, planner, monkeypatch):
     whole = planner.plan(queries, 2)
     for module in ("planner", "networks"):
         monkeypatch.setattr(f"cefito.planners.kepp.{module}.BLOCK", 7)
-    for one, other in zip(planner.plan(queries, 2), whole, strict=True):
-        np.testing.assert_array_equal(one.actions, other.actions)
-        np.testing.assert_allclose(one.energies, other.energies, rtol=1e-4, atol=1e-5)
+    assert_same_plans(planner.plan(queries, 2), whole, rtol=1e-4, atol=1e-5)
 
 
 def test_without_graph_and_ends(world, graphless):
     queries = Queries.from_windows(world[1])
     assert graphless.step is None
     assert set(graphless.parameters) == {PLAN}
-    given = graphless.network.projection(
-        *[torch.zeros(2, 0, 3, dtype=torch.int64)] * 2, torch.zeros(2, 8), torch.zeros(2, 8)
-    ).given
+    nothing, zeros = torch.zeros(2, 0, 3, dtype=torch.int64), torch.zeros(2, 8)
+    given = graphless.network.projection(nothing, nothing, zeros, zeros).given
     size = graphless.network.action_count
     assert not given[..., : 2 * size].any()
     (plan,) = graphless.plan(queries.subset([0]), 2)
     assert plan.evaluated == SearchCost(token_forwards=3 * 4, leaves=0)
 
 
-def test_names_say_what_is_not_as_it_is_by_default(planner, graphless):
-    assert planner.name == "KEPP"
-    assert graphless.name == "KEPP (no graph, no ends)"
-    changed = {"in-sample paths": {"paths": "in-sample"}, "ends alone": {"knowledge": "ends"}}
-    for said, change in changed.items():
-        assert replace(planner, config=KeppConfig(**change)).name == f"KEPP ({said})"
-    both = KeppConfig(knowledge="ends", paths="in-sample")
-    assert replace(planner, config=both).name == "KEPP (ends alone, in-sample paths)"
-    nothing = KeppConfig(knowledge="none", paths="in-sample")
-    assert replace(graphless, config=nothing).name == graphless.name
+@pytest.mark.parametrize(
+    ("said", "changes"),
+    [
+        ("", {}),
+        (" (in-sample paths)", {"paths": "in-sample"}),
+        (" (ends alone, in-sample paths)", {"knowledge": "ends", "paths": "in-sample"}),
+        (" (no graph, no ends)", {"knowledge": "none", "paths": "in-sample"}),
+    ],
+    ids=["default", "paths", "ends", "none"],
+)
+def test_names_say_what_is_not_as_it_is_by_default(planner, said, changes):
+    assert replace(planner, config=KeppConfig(**changes)).name == f"KEPP{said}"
 
 
 # trainings
@@ -243,13 +226,13 @@ def test_names_say_what_is_not_as_it_is_by_default(planner, graphless):
 
 def test_equal_step_networks_are_trained_once(world, planner, tmp_path):
     context = TrainingContext(folder=tmp_path, shared=True, key="a")
-    assert same_weights(fit(world, context=context).planner, planner)
+    assert same_networks(fit(world, context=context).planner, planner)
     trained = len(list(tmp_path.iterdir()))
     other = fit(world, context=context, **{"kepp.paths": "in-sample"})
     assert other.trainings[STEP].resumed
     assert not other.trainings[PLAN].resumed
     assert len(list(tmp_path.iterdir())) == trained + 1
-    assert same_weights(fit(world, context=context).planner, planner)
+    assert same_networks(fit(world, context=context).planner, planner)
 
 
 def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):

@@ -8,8 +8,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.records import Replies
@@ -20,15 +18,8 @@ from cefito.study.tables import replies_title
 from language_model import MODEL, ParsedPrompt, answered, stand
 
 HORIZON = 4
+KNOBS = {"train": 48, "val": 16, "test": 16, "dim": 12}
 QUICK = {"pkg.training.optimiser.epochs": 3, "classifier_training.optimiser.epochs": 3}
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    knobs = WorldKnobs(train=48, val=16, test=16, dim=12)
-    dataset = write_world(tmp_path_factory.mktemp("data") / "world", knobs=knobs)
-    splits = ("train", "val", "test")
-    return {split: cut_windows(dataset, horizon=HORIZON, split=split) for split in splits}
 
 
 def settings(**llm):
@@ -37,9 +28,9 @@ def settings(**llm):
 
 
 @pytest.fixture(scope="module")
-def ends(world, language_model):
+def ends(splits, language_model):
     given = {"settings": settings(examples=3), "seed": 0}
-    planner = LlmEndsPlanner.fit(world["train"], world["val"], **given).planner
+    planner = LlmEndsPlanner.fit(splits["train"], splits["val"], **given).planner
     assert language_model.asked == []  # nothing is asked while fitting
     return planner
 
@@ -61,8 +52,8 @@ def make(ends, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def queries(world):
-    return Queries.from_windows(world["test"]).subset(range(8))
+def queries(splits):
+    return Queries.from_windows(splits["test"]).subset(range(8))
 
 
 def facts(request):
@@ -73,9 +64,8 @@ def test_prompts_state_the_ends_that_pkg_recognises(make, queries):
     planner, served = make()
     recognised = planner.pkg.predict_ends(queries).tolist()
     tasks = planner.predict_tasks(queries).tolist()
-    for request, (first, last), task in zip(
-        planner.requests(queries), recognised, tasks, strict=True
-    ):
+    requests = planner.requests(queries)
+    for request, (first, last), task in zip(requests, recognised, tasks, strict=True):
         prompt = ParsedPrompt(facts(request))
         assert (prompt.first, prompt.last) == ([first], [last])
         assert set(prompt.actions) == {first, last, *planner.task_actions[task]}
@@ -86,9 +76,9 @@ def test_prompts_state_the_ends_that_pkg_recognises(make, queries):
 
 
 @pytest.mark.parametrize("kind", [LlmEndsPlanner, LlmRankedPlanner])
-def test_only_oracle_prompts_state_the_truth(kind, make, queries, world):
-    truth = world["test"].actions[:8][:, [0, -1]]
-    wrong = (truth + 1) % len(world["test"].taxonomy.actions)
+def test_only_oracle_prompts_state_the_truth(kind, make, queries, splits):
+    truth = splits["test"].actions[:8][:, [0, -1]]
+    wrong = (truth + 1) % len(splits["test"].taxonomy.actions)
     planner, _ = make(kind, graph=True, examples=3)
     assert not any("annotated" in facts(request) for request in planner.requests(queries))
     for given in (truth, wrong):
@@ -113,12 +103,12 @@ def test_ranked_candidates(make, queries):
     assert all(f"Task (given): {planner.names.tasks[2]}" in facts(one) for one in known)
 
 
-def test_the_graph_in_the_prompt_is_enough_to_plan_as_pkg_does(make, world):
+def test_the_graph_in_the_prompt_is_enough_to_plan_as_pkg_does(make, splits):
     """If the prompt lists all transitions of PKG's path, the stand-in's path is as probable."""
     planner, _ = make(graph=True, successors=1000, repairs=0)
     counts, compared = planner.pkg.counts, 0
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    known = Queries.from_windows(world["test"], oracle_task=True, oracle_ends=True)
+    known = Queries.from_windows(splits["test"], oracle_task=True, oracle_ends=True)
     known = known.subset(range(20))
     paths, plans = planner.pkg.plan(known, 1), planner.plan(known, 1)
     for request, plan, path in zip(planner.requests(known), plans, paths, strict=True):
@@ -131,14 +121,13 @@ def test_the_graph_in_the_prompt_is_enough_to_plan_as_pkg_does(make, world):
     assert compared >= 10
 
 
-def test_examples_are_training_windows_of_the_task(make, queries, world):
+def test_examples_are_training_windows_of_the_task(make, queries, splits):
     planner, _ = make(examples=3)
-    for request, task in zip(
-        planner.requests(queries), planner.predict_tasks(queries), strict=True
-    ):
+    tasks = planner.predict_tasks(queries)
+    for request, task in zip(planner.requests(queries), tasks, strict=True):
         rows = facts(request).split("most similar first:\n")[1].splitlines()
         assert len(set(rows)) == len(rows) == 3
-        of_task = world["train"].actions[world["train"].tasks == task].tolist()
+        of_task = splits["train"].actions[splits["train"].tasks == task].tolist()
         assert all(list(map(int, row.split(", "))) in of_task for row in rows)
 
 
@@ -159,7 +148,7 @@ def test_the_number_of_plans_is_a_setting(make, queries):
         assert not plan.exact
 
 
-def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, world):
+def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, splits):
     planner, served = make(repairs=1)
     recognised = planner.predict_tasks(queries)
 
@@ -170,17 +159,16 @@ def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, world):
         return answered(body) if len(body["messages"]) > 2 else "Let me think."
 
     served.answer = answer
-    windows = world["test"].sample(20, 0)
+    windows = splits["test"].sample(20, 0)
     evaluation, plans = evaluate_planner(planner, windows, top_k=1)
     replies = evaluation.replies
     outcomes = [plan.reply.outcome for plan in plans]
     assert set(outcomes) == {"replaced", "repaired"}
-    assert replies.replaced == outcomes.count("replaced")
-    assert replies.repaired == outcomes.count("repaired")
-    assert (replies.queries, replies.unasked) == (20, 0)
-    assert replies.requests == len(served.asked)
-    assert replies.prompt_tokens == 100 * len(served.asked)
-    assert replies.completion_tokens == 10 * len(served.asked)
+    counts = (outcomes.count("replaced"), outcomes.count("repaired"), 20, 0)
+    assert (replies.replaced, replies.repaired, replies.queries, replies.unasked) == counts
+    asked = len(served.asked)
+    tokens = (replies.requests, replies.prompt_tokens, replies.completion_tokens)
+    assert tokens == (asked, 100 * asked, 10 * asked)
     assert replies.served == ("stand-in-2026-11",)
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", replies.first)
     paths = planner.pkg.plan(Queries.from_windows(windows), 1)
@@ -190,8 +178,8 @@ def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, world):
     again, _ = evaluate_planner(planner, windows, top_k=1)
     assert again.replies == replies
     assert replies.requests == len(served.asked)
-    value = json.loads(json.dumps(evaluation.to_dict()))
-    assert type(evaluation).model_validate_json(json.dumps(value), strict=True) == evaluation
+    value = json.dumps(evaluation.to_dict())
+    assert type(evaluation).model_validate_json(value, strict=True) == evaluation
 
 
 def test_stopped_queries_get_plans_of_pkg(make, queries):
@@ -203,12 +191,10 @@ def test_stopped_queries_get_plans_of_pkg(make, queries):
     assert {plan.reply.outcome for plan in plans} == {"unasked"}
 
 
-def test_settings_are_checked_before_training(world, monkeypatch):
-    monkeypatch.setattr(
-        "cefito.planners.context.train", lambda *_, **__: pytest.fail("training was begun")
-    )
+def test_settings_are_checked_before_training(splits, monkeypatch):
+    monkeypatch.setattr("cefito.planners.context.train", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ConfigError, match="no language model is named"):
-        LlmEndsPlanner.fit(world["train"], world["val"], settings=settings(model=""), seed=0)
+        LlmEndsPlanner.fit(splits["train"], splits["val"], settings=settings(model=""), seed=0)
 
 
 def test_unknown_tasks_and_ends(ends, queries):
@@ -251,9 +237,8 @@ def test_loaded_planners_ask_the_same(ends, queries, tmp_path):
 def test_titles_of_rows():
     def replies(**more):
         known = {"first": "2026-11-21", "last": "2026-11-22", "queries": 40, "repaired": 1}
-        rest = dict.fromkeys(
-            ("replaced", "unasked", "requests", "prompt_tokens", "completion_tokens"), 0
-        )
+        zeros = ("replaced", "unasked", "requests", "prompt_tokens", "completion_tokens")
+        rest = dict.fromkeys(zeros, 0)
         return Replies(model="m", host="h", served=("m",), **(rest | known | more))
 
     assert replies_title([None, None]) == ""

@@ -58,6 +58,9 @@ def test_the_prompt_of_recognised_ends():
     )
     assert "Keep the first and the last step as they are given" in instructions
     assert instructions.endswith('nothing else: {"step_1": id, "step_2": id, "step_3": id}')
+    true = build(replace(ENDS, true_ends=True, true_task=True)).messages[1][1]
+    marked = facts.replace("Task (recognised)", "Task (given)")
+    assert true == marked.replace("step (recognised)", "step (annotated)")
 
 
 def test_the_prompt_of_ranked_ends():
@@ -78,13 +81,6 @@ def test_the_prompt_of_ranked_ends():
         "2, 3, 3"
     )
     assert "What is recognised may be wrong" in instructions
-
-
-def test_true_facts_are_marked():
-    facts = build(replace(ENDS, true_ends=True, true_task=True)).messages[1][1]
-    assert "Task (given): make tea" in facts
-    assert "First step (annotated): 0\nLast step (annotated): 3" in facts
-    assert "recognised" not in facts
 
 
 def test_the_schema_fixes_length_and_ids():
@@ -108,9 +104,9 @@ def test_request_fields():
 
 
 def test_the_key_depends_on_all_that_determines_the_answer():
-    different = [build(RANKED), repair_request(build(), "x", "y")]
-    different += [build(horizon=4), build(seed=1), build(temperature=0.5), build(plans=2)]
-    different += [build(answer_format="text"), build(extra='{"a": 1}')]
+    changes = [{"horizon": 4}, {"seed": 1}, {"temperature": 0.5}, {"plans": 2}]
+    changes += [{"answer_format": "text"}, {"extra": '{"a": 1}'}, {"context": RANKED}]
+    different = [repair_request(build(), "x", "y"), *(build(**change) for change in changes)]
     keys = {build().key("a"), build().key("b"), *(request.key("a") for request in different)}
     assert len(keys) == 10
     for same in ({"concurrency": 3}, {"retries": 1}, {"timeout": 3.0}, {"budget": 7}):
@@ -149,7 +145,6 @@ def test_valid_answers(text):
 @pytest.mark.parametrize(
     ("text", "problem", "found"),
     [
-        ("", "not valid JSON", ()),
         ("[" * 100_000, "not valid JSON", ()),
         ('{"a":' * 4_000, "not valid JSON", ()),
         ("[0, 1, 3]", "expected an object of step_1, step_2, step_3", ((0, 1, 3),)),

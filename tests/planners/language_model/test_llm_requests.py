@@ -73,6 +73,8 @@ def serve(monkeypatch):
 
 
 def failure(status):
+    if isinstance(status, Exception):
+        return status
     error = {"error": {"message": f"it is broken, {SECRET}", "type": "x"}}
     return httpx2.Response(status, json=error)
 
@@ -81,8 +83,7 @@ def failure(status):
     "problem", [429, 503, 408, httpx2.ReadTimeout("slow"), httpx2.ConnectError("no")]
 )
 def test_passing_failures_are_retried(problem, serve):
-    failed = failure(problem) if isinstance(problem, int) else problem
-    seen = serve(lambda _, number: failed if number < 2 else VALID)
+    seen = serve(lambda _, number: failure(problem) if number < 2 else VALID)
     (found,) = ask_all([request()], config())
     assert (found.sequences, found.repaired, len(seen)) == (PLAN, False, 3)
 
@@ -126,20 +127,22 @@ def test_invalid_answers_are_parsed_leniently_at_last(serve):
 
 
 @pytest.mark.parametrize(
-    ("status", "kind", "message", "setting"),
+    ("problem", "kind", "message", "setting"),
     [
         (401, ConfigError, "refuses access", ""),
         (404, ConfigError, "has no model 'm', or no chat completions", "llm.model"),
         (422, ConfigError, "does not take the request", "llm.answer_format"),
         (500, RunError, "in 3 tries. Received responses are cached: repeat the command", ""),
+        (httpx2.ReadTimeout("slow"), RunError, "no answer in time (llm.timeout), in 3 tries", ""),
+        (httpx2.ConnectError("nobody there"), RunError, "nobody there, in 3 tries", ""),
     ],
 )
 def test_lasting_failures_are_one_line_without_the_key(
-    status, kind, message, setting, serve, monkeypatch
+    problem, kind, message, setting, serve, monkeypatch
 ):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://there:8000/v1")
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    serve(lambda *_: failure(status))
+    serve(lambda *_: failure(problem))
     with pytest.raises(kind) as caught:
         ask_all([request()], config())
     text = str(caught.value)
@@ -150,20 +153,9 @@ def test_lasting_failures_are_one_line_without_the_key(
     assert caught.value.setting == setting
 
 
-def test_lasting_network_failures(serve):
-    for error, message in (
-        (httpx2.ReadTimeout("slow"), r"no answer in time \(llm.timeout\), in one try"),
-        (httpx2.ConnectError("nobody there"), "nobody there, in one try"),
-    ):
-        serve(lambda *_, error=error: error)
-        with pytest.raises(RunError, match=message):
-            ask_all([request()], config(retries=0))
-
-
 @pytest.mark.parametrize(
     "response",
     [
-        {"json": {"choices": []}},
         {"json": {**completion(VALID), "choices": [{"index": 0}]}},
         {"text": "<html>Welcome</html>", "headers": {"Content-Type": "text/html"}},
         {"text": "{not", "headers": {"Content-Type": "application/json"}},

@@ -3,18 +3,17 @@ import pytest
 import torch
 
 from cefito.errors import ConfigError, DataError
-from cefito.planners.base import Fitted, Queries
-from cefito.planners.context import TrainingContext
+from cefito.planners.base import Queries
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.mtid.network import MtidNetwork
 from cefito.planners.mtid.planner import MtidPlanner
-from cefito.planners.mtid.settings import MtidSettings
 from cefito.planners.mtid.tasks import MtidTaskModel
 from cefito.planners.network import data_shape
 from cefito.planners.settings import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
+from drawn import stirred
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 12}
 TINY = {
@@ -34,21 +33,21 @@ TINY = {
 }
 
 
-def tiny(**overrides: object) -> MtidSettings:
+def tiny(**overrides):
     return load_config("small", method="mtid", overrides={**TINY, **overrides}).settings
 
 
-def fit(world, *, seed=0, context=TrainingContext(), **settings):
-    return MtidPlanner.fit(*world, settings=tiny(**settings), seed=seed, context=context)
+def fit(world, **settings):
+    return MtidPlanner.fit(*world, settings=tiny(**settings), seed=0)
 
 
 @pytest.fixture(scope="module")
-def training(world) -> Fitted[MtidPlanner]:
+def training(world):
     return fit(world)
 
 
 @pytest.fixture(scope="module")
-def masked(world) -> MtidPlanner:
+def masked(world):
     return fit(world, **{"mtid.mask": "true", "mtid.tasks": "shared"}).planner
 
 
@@ -58,21 +57,13 @@ def masked(world) -> MtidPlanner:
 @pytest.mark.parametrize("mask", [False, True])
 def test_loss_against_a_slow_loop(world, mask):
     train, val = world
-    config = tiny(
-        **{
-            "mtid.mask": str(mask).lower(),
-            "mtid.ends": 6.0,
-            "mtid.latent_dropout": 0.0,
-            "mtid.training.augmentation.noise": 0.0,
-            "mtid.training.augmentation.swap": 0.0,
-        }
-    ).mtid
-    shape = data_shape(train)
+    quiet = {f"mtid.training.augmentation.{name}": 0.0 for name in ("noise", "swap")}
+    chosen = {"mtid.mask": str(mask).lower(), "mtid.ends": 6.0, "mtid.latent_dropout": 0.0}
+    config, shape = tiny(**chosen, **quiet).mtid, data_shape(train)
     network = MtidNetwork(config, shape)
     network.reset(generator_for("cpu", 0))
+    stirred(network, 0.1)
     draws = generator_for("cpu", 1)
-    for parameter in network.parameters():
-        parameter.data += 0.1 * torch.randn(parameter.shape, generator=draws)
     rows = torch.tensor([3, 0, 11])
     if mask:
         network.task_actions.copy_(torch.rand(network.task_actions.shape, generator=draws) < 0.5)
@@ -96,17 +87,15 @@ def test_loss_against_a_slow_loop(world, mask):
                 for action in range(shape.actions)
             ]
             matrix = project.given.clone()
-            for step in range(3):
-                for action in range(shape.actions):
-                    clean = float(train.actions[row, step] == action)
-                    value = signal**0.5 * clean + (1 - signal) ** 0.5 * noise[place, step, action]
-                    matrix[0, step, shape.tasks + action] = value if allowed[action] else 0
+            for step, action in np.ndindex(3, shape.actions):
+                clean = float(train.actions[row, step] == action)
+                value = signal**0.5 * clean + (1 - signal) ** 0.5 * noise[place, step, action]
+                matrix[0, step, shape.tasks + action] = value if allowed[action] else 0
             restored = network(matrix, times[[place]], network.latents(project))[0]
-            for step, weight in enumerate((6, 1, 6)):
-                for action in range(shape.actions):
-                    clean = float(train.actions[row, step] == action)
-                    found = float(restored[step, shape.tasks + action])
-                    total += weight * (found - clean) ** 2 if allowed[action] else 0
+            for step, action in np.ndindex(3, shape.actions):
+                clean = float(train.actions[row, step] == action)
+                error = (float(restored[step, shape.tasks + action]) - clean) ** 2
+                total += (6, 1, 6)[step] * error if allowed[action] else 0
     assert float(term.sum) == pytest.approx(total, rel=1e-4)
     assert int(term.count) == 3
 

@@ -64,19 +64,14 @@ def test_actions_and_names_by_plain_loops(world):
     loss = make(world, adversarial=0.0, diversity=0.0)
     made, outputs = terms(loss), first_outputs(loss)
     assert {name: term.weight for name, term in made.items()} == {"actions": 1.0, "names": 0.5}
-    names = loss.module.named(loss.names).tolist()
+    names = loss.module.named(loss.names).numpy()
     actions, named = 0.0, 0.0
-    for row in range(len(ROWS)):
-        for step in range(3):
-            truth = int(world[0].actions[row, step])
-            logits = outputs.logits[row, step].tolist()
-            actions -= logits[truth] - math.log(sum(math.exp(value) for value in logits))
-            state = outputs.states[row, step].tolist()
-            logits = [
-                math.exp(0.7) * sum(one * other for one, other in zip(state, name, strict=True))
-                for name in names
-            ]
-            named -= logits[truth] - math.log(sum(math.exp(value) for value in logits))
+    for row, step in np.ndindex(len(ROWS), 3):
+        truth = int(world[0].actions[row, step])
+        logits = outputs.logits[row, step].tolist()
+        actions -= logits[truth] - math.log(sum(map(math.exp, logits)))
+        logits = [math.exp(0.7) * float(outputs.states[row, step].numpy() @ name) for name in names]
+        named -= logits[truth] - math.log(sum(map(math.exp, logits)))
     assert float(made["actions"].sum) == pytest.approx(actions, rel=1e-5)
     assert float(made["names"].sum) == pytest.approx(named, rel=1e-5)
     assert int(made["actions"].count) == int(made["names"].count) == 15

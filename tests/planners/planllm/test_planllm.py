@@ -10,15 +10,16 @@ from torch.nn import functional as F
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Shape
+from cefito.planners.network import count_parameters
 from cefito.planners.planllm.network import Exchange, PlanLlmNetwork, QueryTransformer
 from cefito.planners.planllm.planner import PlanLlmLoss, PlanLlmPlanner
-from cefito.planners.planllm.settings import PlanLlmConfig, PlanLlmSettings
+from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.settings import SchemaConfig
 from cefito.planners.settings import load_config
+from cefito.planners.shared.layers import keep
 from cefito.runtime import generator_for
-from cefito.study.variants import find_rows
 from cefito.training.distributed import Processes
 from drawn import drawn, stirred
 
@@ -38,11 +39,8 @@ def network_of(**settings):
 @torch.no_grad()
 def test_the_exchange_is_that_of_torch_layers():
     exchange = stirred(Exchange(width=8, heads=2, layers=2))
-    theirs = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(8, 2, 8, activation="relu", batch_first=True),
-        2,
-        enable_nested_tensor=False,
-    ).eval()
+    layer = nn.TransformerEncoderLayer(8, 2, 8, activation="relu", batch_first=True)
+    theirs = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     for ours, layer in zip(exchange.layers, theirs.layers, strict=True):
         among = ours.among
         parts = [among.query, among.key, among.value]
@@ -61,22 +59,6 @@ def test_the_exchange_is_that_of_torch_layers():
     assert torch.equal(Exchange(width=8, heads=2, layers=0)(states), states)
 
 
-def seen(tokens, others, part):
-    """Each token looks at the others, head by head."""
-    size, found = tokens.shape[1] // part.heads, []
-    for token in tokens:
-        mixed = []
-        for head in range(part.heads):
-            own = slice(head * size, (head + 1) * size)
-            query = part.query(token)[own]
-            scores = [math.exp(float(query @ part.key(x)[own]) / size**0.5) for x in others]
-            values = [part.value(x)[own] for x in others]
-            total = sum(score * value for score, value in zip(scores, values, strict=True))
-            mixed.append(total / sum(scores))
-        found.append(part.out(torch.cat(mixed)))
-    return torch.stack(found)
-
-
 @torch.no_grad()
 def test_queries_look_at_the_states_in_every_second_layer():
     asking = QueryTransformer(width=8, heads=4, hidden=6, layers=3, queries=4)
@@ -87,12 +69,12 @@ def test_queries_look_at_the_states_in_every_second_layer():
     found = asking(states)
     assert found.shape == (3, 4, 8)
     for row in range(3):
-        others = F.layer_norm(states[row], (8,), asking.norm.weight, asking.norm.bias)
-        tokens = asking.queries
+        others, tokens = asking.norm(states[row]), asking.queries
         for place, layer in enumerate(asking.layers):
-            tokens = layer.norm_among(tokens + seen(tokens, tokens, layer.among))
+            assert layer.among.heads == 4
+            tokens = layer.norm_among(tokens + layer.among(tokens, tokens, keep))
             if place in (0, 2):
-                tokens = layer.norm_crossing(tokens + seen(tokens, others, layer.crossing))
+                tokens = layer.norm_crossing(tokens + layer.crossing(tokens, others, keep))
             tokens = layer.norm(tokens + layer.fc2(F.gelu(layer.fc1(tokens))))
         torch.testing.assert_close(found[row], asking.out(tokens), rtol=1e-4, atol=1e-5)
 
@@ -139,9 +121,7 @@ def test_without_the_additions_it_is_schema(world):
 def test_focal_errors_by_hand(world, focus):
     loss = PlanLlmLoss(network_of(focus=focus), *world)
     logits, actions = drawn(4, 5), torch.tensor([0, 3, 3, 1])
-    chances = [
-        float(row.softmax(dim=0)[action]) for row, action in zip(logits, actions, strict=True)
-    ]
+    chances = logits.softmax(dim=1)[range(4), actions].tolist()
     expected = [-((1 - p) ** focus) * math.log(p) for p in chances]
     np.testing.assert_allclose(loss.action_errors(logits, actions), expected, rtol=1e-5)
     certain = loss.action_errors(torch.tensor([[200.0, 0.0]]), torch.tensor([0]))
@@ -157,26 +137,17 @@ def test_no_gradient_flows_through_the_focus(world):
     torch.testing.assert_close(focal, factor * plain)
 
 
-def settings(**overrides) -> PlanLlmSettings:
-    tiny = {
-        "hidden": 16,
-        "width": 16,
-        "training.optimiser.epochs": 1,
-        "training.stopping.every": 1,
-        **overrides,
-    }
-    values = {f"planllm.{name}": value for name, value in tiny.items()}
+def settings(**overrides):
+    values = {f"planllm.{name}": value for name, value in overrides.items()}
     return load_config("small", method="planllm", overrides=values).settings
 
 
-def test_a_planner_of_its_own(world):
-    result = PlanLlmPlanner.fit(*world, settings=settings(), seed=0)
-    assert set(result.trainings) == {"PlanLLM network"}
-    planner = result.planner
-    assert planner.name == "PlanLLM-style (no BERT, mean observations)"
-    assert isinstance(planner.network, PlanLlmNetwork)
-    undescribed = PlanLlmPlanner.fit(*world, settings=settings(descriptions="none"), seed=0).planner
-    assert undescribed.name == "PlanLLM-style (no BERT, no descriptions)"
+@pytest.mark.parametrize(
+    ("descriptions", "said"), [("observations", "mean observations"), ("none", "no descriptions")]
+)
+def test_names_say_what_is_used(descriptions, said):
+    config = settings(descriptions=descriptions).planllm
+    assert PlanLlmPlanner(None, SHAPE, config).name == f"PlanLLM-style (no BERT, {said})"
 
 
 def test_settings_that_cannot_be():
@@ -189,32 +160,21 @@ def test_settings_that_cannot_be():
         with pytest.raises(ConfigError, match=rf"planllm[\s\S]*{message}"):
             settings(**overrides)
     assert settings(exchange_heads=3, exchange=0).planllm.exchange == 0
-    (row,) = find_rows(["planllm"])
-    assert row.own_name
-
-
-def counted(module):
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def built(dataset, actions, tasks, **changes):
     """The network of published sizes, but for some."""
-    config = load_config("paper", method="planllm", dataset=dataset).settings.planllm.model_copy(
-        update=changes
-    )
+    config = load_config("paper", method="planllm", dataset=dataset).settings.planllm
+    config = config.model_copy(update={"descriptions": "file.npy", **changes})
+    sizes = {"tasks": tasks, "actions": actions, "horizon": 3, "text_dim": 768}
     with torch.device("meta"):
-        return PlanLlmNetwork(
-            config.model_copy(update={"descriptions": "file.npy"}),
-            Shape(
-                observation_dim=config.width, tasks=tasks, actions=actions, horizon=3, text_dim=768
-            ),
-        )
+        return PlanLlmNetwork(config, Shape(observation_dim=config.width, **sizes))
 
 
 def test_published_sizes():
     """Of what is published: all but the language models, and the exchange where D = E = 1536."""
     crosstask, coin, niv = (
-        counted(built(*of, width=1536)) / 1e6
+        count_parameters(built(*of, width=1536)) / 1e6
         for of in (("crosstask", 133, 18), ("coin", 778, 180), ("niv", 48, 5))
     )
     assert coin - crosstask == pytest.approx(386.4 - 384.9, abs=0.1)
@@ -222,9 +182,9 @@ def test_published_sizes():
     with torch.device("meta"):
         exchange = Exchange(width=1536, heads=8, layers=2)
     # 384.9 million with the exchange over all states, 356.6 without it
-    assert counted(exchange) / 1e6 == pytest.approx(384.9 - 356.6, abs=0.05)
+    assert count_parameters(exchange) / 1e6 == pytest.approx(384.9 - 356.6, abs=0.05)
     # 200.9 million, of which 178 are the query transformer's and 0.8 project its queries and texts
     unread = 512 * 512 + 512 + 1
     projections = 2 * (768 * 512 + 512)
-    found = counted(built("crosstask", 133, 18, query_layers=0)) + unread + projections
+    found = count_parameters(built("crosstask", 133, 18, query_layers=0)) + unread + projections
     assert found / 1e6 == pytest.approx(200.9 - 178, abs=0.5)

@@ -1,11 +1,9 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
@@ -14,16 +12,17 @@ from cefito.planners.schema import planner as planner_module
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.planners.schema.settings import SchemaSettings
 from cefito.planners.settings import load_config
 from cefito.planners.shared.descriptions import EndMeans, template_vectors
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for
-from cefito.study.variants import find_rows
 from cefito.training.distributed import Processes
+from drawn import drawn
 from learned import check_best_epoch, metrics
+from same import assert_same_plans
 
 KNOBS = {"train": 48, "val": 12, "test": 12, "dim": 12}
+ROWS = torch.arange(6)
 TINY = {
     "hidden": 16,
     "width": 16,
@@ -34,27 +33,21 @@ TINY = {
 }
 
 
-def tiny(**overrides: object) -> SchemaSettings:
+def tiny(**overrides):
     values = {f"schema_model.{name}": value for name, value in {**TINY, **overrides}.items()}
     return load_config("small", method="schema", overrides=values).settings
 
 
-def fit(world, *, seed=0, context=TrainingContext(), **settings):
-    return SchemaPlanner.fit(*world, settings=tiny(**settings), seed=seed, context=context)
+def fit(world, *, context=TrainingContext(), **settings):
+    return SchemaPlanner.fit(*world, settings=tiny(**settings), seed=0, context=context)
 
 
 @pytest.fixture(scope="module")
-def planner(world) -> SchemaPlanner:
+def planner(world):
     return fit(world).planner
 
 
-def written(path: Path, actions: int, width: int = 5) -> Path:
-    generator = np.random.default_rng(0)
-    np.save(path, generator.standard_normal((actions, 6, width)).astype(np.float16))
-    return path
-
-
-def loss_of(world, **overrides) -> SchemaLoss:
+def loss_of(world, **overrides):
     """The loss of an untrained network without dropout, noise and swaps."""
     augmentation = {f"training.augmentation.{name}": 0.0 for name in ("noise", "swap")}
     quiet = {"input_dropout": 0.0, "dropout": 0.0, **augmentation}
@@ -108,8 +101,6 @@ def test_losses_by_slow_loops(world):
 def test_no_gradient_flows_into_the_targets_of_states(world):
     loss = loss_of(world, descriptions="names", alignment=0.0)
     network = loss.module
-    term = loss.terms(torch.arange(4), generator_for("cpu", 0), Processes())["states"]
-    memory = network.memory()
     # with the memory's keys apart, descriptions reach the error by the targets alone
     for decoder in (network.state_decoder, network.action_decoder):
         for layer in decoder.layers:
@@ -117,55 +108,42 @@ def test_no_gradient_flows_into_the_targets_of_states(world):
             layer.crossing.value.weight.data.zero_()
     term = loss.terms(torch.arange(4), generator_for("cpu", 0), Processes())["states"]
     term.sum.backward()
-    assert memory.encoded is not None
     assert not network.description.weight.grad.any()
     assert network.between.weight.grad.any()
 
 
 def test_losses_that_are_left_out(world):
-    short = tuple(
-        replace(windows, actions=windows.actions[:, :1]) for windows in world
-    )  # one action: nothing between
-    for given, overrides, names in (
-        (world, {"descriptions": "none"}, {"actions", "task"}),
-        (world, {"descriptions": "names", "states": 0.0}, {"actions", "task", "alignment"}),
-        (world, {"descriptions": "free", "alignment": 0.0}, {"actions", "task", "states"}),
+    short = tuple(replace(windows, actions=windows.actions[:, :1]) for windows in world)
+    for given, overrides, added in (
+        (world, {"descriptions": "none"}, set()),
+        (world, {"descriptions": "names", "states": 0.0}, {"alignment"}),
+        (world, {"descriptions": "free", "alignment": 0.0}, {"states"}),
+        (short, {"descriptions": "free"}, {"alignment"}),  # one action: nothing between
     ):
-        loss = loss_of(given, **overrides)
-        assert set(loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == names
-    result = fit(short, descriptions="names")
-    assert result.planner.horizon == 1
-    assert {
-        plan.actions.shape for plan in result.planner.plan(Queries.from_windows(short[1]), 3)
-    } == {(3, 1)}
+        terms = loss_of(given, **overrides).terms(ROWS, generator_for("cpu", 0), Processes())
+        assert terms.keys() == {"actions", "task"} | added
 
 
-def test_windows_do_not_recognise_themselves_in_the_means(world):
+def test_windows_do_not_recognise_themselves_in_the_means(world, monkeypatch):
     """Mean observations are drawn without the videos of the batch, kept with all."""
     train, _ = world
-    planner = fit(world).planner
-    network = planner.network
+    network = fit(world).planner.network
     means = EndMeans(train, network.prepared).all()
     torch.testing.assert_close(network.descriptions, means)
-    loss = SchemaLoss(network, train, train)
-    given = []
-    memory = network.memory
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            network,
-            "memory",
-            lambda vectors, **rest: given.append(vectors) or memory(vectors, **rest),
-        )
-        loss.terms(torch.tensor([0, 1]), generator_for("cpu", 0), Processes())
-    others = torch.from_numpy(train.video != train.video[0])
-    only = sorted(
-        set(train.actions[:, 0].tolist()) - set(train.actions[others.numpy()][:, 0].tolist())
-    )
+    loss, given, memory = SchemaLoss(network, train, train), [], network.memory
+
+    def noted(vectors, **rest):
+        given.append(vectors)
+        return memory(vectors, **rest)
+
+    monkeypatch.setattr(network, "memory", noted)
+    loss.terms(torch.tensor([0, 1]), generator_for("cpu", 0), Processes())
+    others = train.actions[train.video != train.video[0], 0]
     assert not torch.equal(given[0], means)
-    assert all(not given[0][action, 0].any() for action in only)
+    assert not given[0][np.setdiff1d(train.actions[:, 0], others), 0].any()
 
 
-def telling(windows: Windows) -> Windows:
+def telling(windows):
     """The windows with observations that tell the task and the first or the last action."""
     generator = np.random.default_rng(0)
     actions, tasks = generator.standard_normal((2, 200, 24)).astype(np.float32)
@@ -198,12 +176,10 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
     """By enumeration."""
     train, val = world
     config = planner.config.model_copy(update={"smoothing": smoothing})
-    planner = replace(planner, config=config)
+    planner, network = replace(planner, config=config), planner.network
     queries = Queries.from_windows(val).subset(range(4))
     with torch.no_grad():
-        outputs = planner.network.decode(
-            planner.encoded(queries), None, planner.network.memory(), None
-        )
+        outputs = network.decode(planner.encoded(queries), None, network.memory(), None)
     emissions = outputs.actions.double().log_softmax(dim=2).numpy()
     size = len(train.taxonomy.actions)
     counts = counted_transitions(train, size, "videos")
@@ -214,9 +190,7 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
             shares[row] = (counts[row] + smoothing) / (counts[row] + smoothing).sum()
     for row, plan in enumerate(planner.plan(queries, 5)):
         chances = np.exp(emissions[row])
-        values = (
-            np.einsum("a,b,c->abc", *chances) * shares[:, :, None] * shares[None, :, :]
-        ).ravel()
+        values = np.einsum("a,b,c,ab,bc->abc", *chances, shares, shares).ravel()
         order = np.argsort(-values, kind="stable")[:5]
         found = np.stack(np.unravel_index(order, (size, size, size)), axis=1)
         assert plan.exact
@@ -226,16 +200,16 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kind", "said"),
     [
-        ("file", "SCHEMA"),
-        ("templates", "SCHEMA (template sentences)"),
-        ("names", "SCHEMA (name hashes)"),
-        ("free", "SCHEMA (free vectors)"),
-        ("none", "SCHEMA (no descriptions)"),
+        ("file", ""),
+        ("templates", " (template sentences)"),
+        ("names", " (name hashes)"),
+        ("free", " (free vectors)"),
+        ("none", " (no descriptions)"),
     ],
 )
-def test_descriptions_of_each_kind(world, kind, name, tmp_path, monkeypatch):
+def test_descriptions_of_each_kind(world, kind, said, tmp_path, monkeypatch):
     train, val = world
     encoders = []
 
@@ -251,13 +225,10 @@ def test_descriptions_of_each_kind(world, kind, name, tmp_path, monkeypatch):
 
     monkeypatch.setattr(planner_module, "PretrainedText", Encoder)
     monkeypatch.setattr(planner_module, "CachedText", lambda encoder: encoder)
-    value = (
-        str(written(tmp_path / "given.npy", len(train.taxonomy.actions)))
-        if kind == "file"
-        else kind
-    )
+    value = str(tmp_path / "given.npy") if kind == "file" else kind
+    np.save(tmp_path / "given.npy", drawn(len(train.taxonomy.actions), 6, 5).half().numpy())
     planner = fit(world, descriptions=value, **{"training.optimiser.epochs": 1}).planner
-    assert planner.name == planner.describe().name == name
+    assert planner.name == f"SCHEMA{said}"
     weights = planner.network.state_dict()
     if kind == "file":
         expected = np.load(value).astype(np.float32)
@@ -270,32 +241,20 @@ def test_descriptions_of_each_kind(world, kind, name, tmp_path, monkeypatch):
         assert not any("crossing" in key or "scale" in key for key in weights)
     planner.save(tmp_path)
     # neither the file nor the text encoder is needed any more
-    (tmp_path / "given.npy").unlink(missing_ok=True)
+    (tmp_path / "given.npy").unlink()
     monkeypatch.undo()
     loaded = SchemaPlanner.load(tmp_path, settings=tiny(descriptions=value))
     queries = Queries.from_windows(val)
-    for ours, theirs in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
-        np.testing.assert_array_equal(ours.actions, theirs.actions)
-        np.testing.assert_array_equal(ours.energies, theirs.energies)
+    assert_same_plans(planner.plan(queries, 3), loaded.plan(queries, 3))
 
 
-def test_true_tasks_in_training_predicted_in_planning(world, planner):
+def test_the_predicted_task_is_planned_for_and_blocks_are_put_together(world, planner, monkeypatch):
     queries = Queries.from_windows(world[1])
-    predicted = planner.predict_tasks(queries)
-    given = replace(queries, tasks=predicted)
-    for ours, theirs in zip(planner.plan(queries, 2), planner.plan(given, 2), strict=True):
-        np.testing.assert_array_equal(ours.actions, theirs.actions)
-        np.testing.assert_allclose(ours.energies, theirs.energies)
-    with pytest.raises(DataError, match="the run knows 0 to"):
-        planner.plan(queries.with_task(len(world[0].taxonomy.tasks)), 1)
-
-
-def test_many_queries_are_decoded_in_blocks(world, planner, monkeypatch):
-    queries = Queries.from_windows(world[1])
+    given = replace(queries, tasks=planner.predict_tasks(queries))
     whole = planner.plan(queries, 2)
+    assert_same_plans(whole, planner.plan(given, 2))
     monkeypatch.setattr(planner_module, "BLOCK", 3)
-    for ours, theirs in zip(planner.plan(queries, 2), whole, strict=True):
-        np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-4)
+    assert_same_plans(whole, planner.plan(queries, 2), rtol=1e-4, atol=1e-6)
 
 
 def test_settings_that_cannot_be(world, tmp_path):
@@ -311,14 +270,3 @@ def test_settings_that_cannot_be(world, tmp_path):
         tiny(width=5, heads=1)
     with pytest.raises(DataError, match=r"schema_model\.descriptions"):
         fit(world, descriptions=str(tmp_path / "none.npy"))
-
-
-def test_rows():
-    described, undescribed = find_rows(["schema", "schema-undescribed"])
-    assert described.own_name
-    assert undescribed.settings == {"schema_model.descriptions": "none"}
-    assert undescribed.title == "SCHEMA (no descriptions)"
-    assert (
-        load_config("paper", method="schema", dataset="coin").settings.schema_model.smoothing == 1
-    )
-    assert not load_config("paper", method="schema", dataset="niv").settings.schema_model.state_task
