@@ -165,11 +165,18 @@ def test_another_precision_is_another_run(dataset, runs):
 
 @pytest.mark.parametrize("method", LEARNED)
 @pytest.mark.parametrize(
-    ("preset", "expected"),
-    [("paper", "auto"), ("released", "auto"), ("small", "float32"), ("quickstart", "float32")],
+    ("preset", "expected"), [("paper", "auto"), ("small", "float32"), ("quickstart", "float32")]
 )
 def test_presets(preset, expected, method):
     keys = precisions("auto", method)
     values = flattened(load_config(preset, method=method).sections)
     assert keys
     assert {values[key] for key in keys} == {expected}
+
+
+def test_the_authors_train_field_and_classifier_in_float32():
+    values = flattened(load_config("released").sections)
+    found = {key: values[key] for key in precisions("auto", "cefito")}
+    assert found.pop("chain_training.precision") == "auto"
+    assert set(found.values()) == {"float32"}
+    assert len(found) == 2

@@ -96,6 +96,10 @@ def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
     names = "cefito-energy cefito-energy-true-task cefito-guided cefito-guided-true-task"
     assert list(rows("oracle")) == names.split()
     assert [row.true_task for row in rows("oracle").values()] == [False, True, False, True]
+    assert [name for name, row in rows("niv").items() if row.true_task] == [
+        "cefito-energy-true-task"
+    ]
+    assert not any(row.true_task for row in rows("coin").values())
 
 
 def test_unknown_tables(tiny_dataset, tmp_path):

@@ -165,6 +165,8 @@ class AuxiliaryConfig(Settings):
 class FieldTrainingConfig(TrainingConfig):
     """How the field is trained."""
 
+    # longer than any released average of the weights reaches back
+    stopping: StoppingConfig = StoppingConfig(patience=120)
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
