@@ -25,8 +25,8 @@ from cefito.cli.console import progress, talk
 from cefito.data import PreparedDataset, cut_windows, open_dataset
 from cefito.data.action_space import action_space
 from cefito.evaluation.statistics import seed_interval
-from cefito.field.composite_field import make_field
 from cefito.field.energy import EnergyField
+from cefito.field.fields import make_field
 from cefito.files import write_json
 from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.context import TrainingContext

@@ -34,7 +34,7 @@ from cefito.data import cut_windows, open_dataset, write_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video
-from cefito.field.composite_field import incremental_field, make_field
+from cefito.field.fields import incremental_field, make_field
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config

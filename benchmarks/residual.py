@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from cefito.cli.console import talk
 from cefito.data import Windows, cut_windows, open_dataset
 from cefito.data.windows import video_folds
-from cefito.field.composite_field import CompositeField
+from cefito.field.fields import CompositeField
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.cefito.planner import CefitoPlanner

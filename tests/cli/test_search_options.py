@@ -16,7 +16,7 @@ import pytest
 from cefito.cli import main
 from cefito.cli.search_options import SearchOptions
 from cefito.errors import ConfigError
-from cefito.field.incremental import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.runs.run import Run, open_run
 from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
 from cefito.search.settings import SEARCHES, SearchConfig, SearchEntry

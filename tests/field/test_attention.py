@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.field.attention import as_computed, attend, prepared_mask
+from cefito.field.predictor import as_computed, attend, prepared_mask
 
 BATCH, HEADS, QUERIES, KEYS, WIDTH = 3, 2, 5, 7, 8
 

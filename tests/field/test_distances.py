@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cefito.field import EnergyField, IncrementalField
-from cefito.field.distances import DISTANCES
+from cefito.field.settings import DISTANCES
 from random_fields import random_field
 
 TOY = "toy"

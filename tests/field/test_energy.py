@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import energy as energy_module
-from cefito.field.distances import DISTANCES
 from cefito.field.predictor import Dropout
 from cefito.field.prefixes import PrefixTree, prefix_counts
+from cefito.field.settings import DISTANCES
 from drawn import drawn
 from random_fields import random_field
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import EnergyField, IncrementalField
-from cefito.field.distances import DISTANCES
+from cefito.field.settings import DISTANCES
 from drawn import drawn
 from random_fields import random_field
 
@@ -211,5 +211,5 @@ def test_the_coarse_field_is_near_and_gives_float32(skip, chosen):
     [("AMX", 384, True), ("AVX512-BF16", 192, True), ("AMX", 96, False), ("none", 384, False)],
 )
 def test_where_lower_precision_pays(processor, width, pays, monkeypatch):
-    monkeypatch.setattr("cefito.field.incremental.capability", lambda _: processor)
+    monkeypatch.setattr("cefito.field.fields.capability", lambda _: processor)
     assert IncrementalField(random_field(width=width)).coarse_pays is pays

@@ -10,7 +10,7 @@ from cefito.field import (
     incremental_field,
     make_field,
 )
-from cefito.field.composite_field import (
+from cefito.field.fields import (
     ComponentName,
     component_names,
     named_components,

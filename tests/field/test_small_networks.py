@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cefito.field import ClassifierConfig, TaskClassifier
+from cefito.field.classifier import ProposalNetwork
 from cefito.field.predictor import Dropout
-from cefito.field.proposal import ProposalNetwork
 from cefito.field.settings import ProposalConfig
 from drawn import drawn
 

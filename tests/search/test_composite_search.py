@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.field import FieldConfig, IncrementalField, incremental_field, make_field
-from cefito.field.composite_field import named_components
+from cefito.field.fields import named_components
 from cefito.search import (
     AutoSearch,
     BeamSearch,

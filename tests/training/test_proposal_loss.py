@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from cefito.data.windows import Windows
-from cefito.field.proposal import ProposalNetwork
+from cefito.field.classifier import ProposalNetwork
 from cefito.field.settings import ProposalConfig
 from cefito.training.proposal_loss import ProposalLoss
 from cefito.training.settings import AugmentationConfig, TrainingConfig

@@ -5,14 +5,14 @@ The energy of the sequence is the distance of that prediction from the observed 
 """
 
 from cefito.field.classifier import TaskClassifier
-from cefito.field.composite_field import (
+from cefito.field.energy import EnergyField
+from cefito.field.fields import (
     CompositeField,
     IncrementalComposite,
+    IncrementalField,
     incremental_field,
     make_field,
 )
-from cefito.field.energy import EnergyField
-from cefito.field.incremental import IncrementalField
 from cefito.field.predictor import Predictor
 from cefito.field.settings import ClassifierConfig, FieldConfig
 

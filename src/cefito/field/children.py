@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.field.attention import attend, mask_for
-from cefito.field.predictor import EPSILON, Predictor, TransformerBlock, normalise
+from cefito.field.predictor import EPSILON, Predictor, TransformerBlock, attend, mask_for, normalise
 
 __all__ = ["Children", "Levels", "Prefixes"]
 

@@ -1,4 +1,4 @@
-"""The task classifier: predicts the task from both observations (paper, Sec. 3.3)."""
+"""Networks beside the field: the task classifier, and proposals of each step's action."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from cefito.field.predictor import Dropout, normalise
-from cefito.field.settings import ClassifierConfig
+from cefito.field.settings import ClassifierConfig, ProposalConfig
 
-__all__ = ["TaskClassifier", "TaskNetwork"]
+__all__ = ["ProposalNetwork", "TaskClassifier", "TaskNetwork"]
 
 
 class TaskNetwork(nn.Module):
@@ -61,3 +61,51 @@ class TaskClassifier(TaskNetwork):
             x = normalise(x)
         x = drop(torch.relu(self.fc2(drop(self.fc1(x)))))
         return self.fc4(drop(torch.relu(self.fc3(x))).mean(dim=0))  # type: ignore[no-any-return]
+
+
+class ProposalNetwork(nn.Module):
+    """Logits of each step's action: a two-layer MLP on both observations and a linear path past it.
+
+    Both paths add up to a query for each step, whose logits are its products with one learned
+    vector for each action, shared by the steps. The linear path recognises the first and the last
+    action, which the observations show; without it, accuracy on unseen videos is lower.
+    """
+
+    mean: Tensor
+
+    def __init__(
+        self, *, config: ProposalConfig, observation_dim: int, action_count: int, horizon: int
+    ) -> None:
+        super().__init__()
+        self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
+        first, second = config.hidden
+        queries = horizon * config.action_dim
+        self.fc1 = nn.Linear(2 * observation_dim, first)
+        self.fc2 = nn.Linear(first, second)
+        self.fc3 = nn.Linear(second, queries, bias=False)
+        self.linear = nn.Linear(2 * observation_dim, queries, bias=False)
+        self.action_vectors = nn.Parameter(torch.zeros(action_count, config.action_dim))
+        self.bias = nn.Parameter(torch.zeros(horizon, action_count))
+        self.register_buffer("mean", torch.zeros(observation_dim))
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw all weights anew: Kaiming-uniform layers, normal action vectors, zero biases."""
+        for layer in (self.fc1, self.fc2, self.fc3, self.linear):
+            nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
+        for bias in (self.fc1.bias, self.fc2.bias, self.bias):
+            nn.init.zeros_(bias)
+        nn.init.normal_(self.action_vectors, std=self.config.action_dim**-0.5, generator=generator)
+
+    def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+        """Return the logits of each step's action, [B, E] and [B, E] → [B, T, K]."""
+        drop = dropout or (lambda x: x)
+        x = torch.stack([initial, goal], dim=1)
+        if self.config.centre:
+            x = x - self.mean
+        if self.config.normalise:
+            x = normalise(x)
+        x = drop(x.flatten(1))
+        hidden = drop(torch.relu(self.fc1(x)))
+        hidden = drop(torch.relu(self.fc2(hidden)))
+        queries = self.fc3(hidden) + self.linear(x)  # [B, T · action_dim]
+        return queries.unflatten(1, (self.horizon, -1)) @ self.action_vectors.T + self.bias  # type: ignore[no-any-return]

@@ -1,15 +1,50 @@
-"""Settings of the networks; defaults are the paper's."""
+"""Settings of the networks, whose defaults are the paper's, and the distances of the energy.
+
+A distance (paper, Eqs. 1 and 4) is a non-decreasing function of the squared L2 distance and of the
+dimension E. The fast evaluation of energies depends on this: it never computes a predicted goal in
+E dimensions, only its squared distance from the observed one (`ReducedDistance`). To add a
+distance, register it in `DISTANCES`: `FieldConfig.distance` then accepts its name, and the tests
+check it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from torch import Tensor
 
-from cefito.field.distances import DISTANCES
 from cefito.settings import Settings, check_weights
 
-__all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig"]
+__all__ = [
+    "DISTANCES",
+    "ClassifierConfig",
+    "Distance",
+    "FieldConfig",
+    "ProposalConfig",
+    "l2",
+    "mean_square",
+]
+
+Distance = Callable[[Tensor, int], Tensor]
+"""Squared L2 distances, of any shape, and E → distances of the same shape."""
+
+_LEAST = 1e-12  # lower bound of the radicand, which bounds the gradient of the root
+
+
+def l2(squared: Tensor, observation_dim: int) -> Tensor:  # noqa: ARG001
+    """Return the L2 distance ‖p − g‖ (paper, Eq. 4)."""
+    return squared.clamp_min(_LEAST).sqrt()
+
+
+def mean_square(squared: Tensor, observation_dim: int) -> Tensor:
+    """Return ‖p − g‖² / E (released code)."""
+    return squared / observation_dim
+
+
+DISTANCES: dict[str, Distance] = {"l2": l2, "mean_square": mean_square}
+"""All distances by the names that `FieldConfig.distance` takes."""
 
 
 class FieldConfig(Settings):
@@ -34,7 +69,7 @@ class FieldConfig(Settings):
     # "observed"
     goal_skip: bool = False
     # "l2" is the paper's norm, "mean_square" the released code's mean over the features of the
-    # squared difference; see `cefito.field.distances`
+    # squared difference; see `cefito.field.settings`
     distance: str = "l2"
     # subtract the training windows' mean observation before the normalisation (paper: no)
     centre: bool = False

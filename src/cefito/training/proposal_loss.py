@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cefito.data.windows import Windows
+from cefito.field.classifier import ProposalNetwork
 from cefito.field.predictor import Dropout
-from cefito.field.proposal import ProposalNetwork
 from cefito.training.augmentation import Observations
 from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig

@@ -5,7 +5,7 @@ import torch
 
 from cefito.errors import RunError
 from cefito.field import CompositeField, EnergyField
-from cefito.field.composite_field import ComponentName
+from cefito.field.fields import ComponentName
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.cefito.field_fit import FIELD, component_seed
 from cefito.planners.context import TrainingContext

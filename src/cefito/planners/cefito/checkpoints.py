@@ -26,7 +26,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.errors import DataError, RunError
 from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
-from cefito.field.incremental import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.field.settings import ClassifierConfig
 from cefito.files import check_array, load_npy, sha256
 from cefito.planners.base import Shape

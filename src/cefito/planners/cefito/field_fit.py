@@ -12,14 +12,14 @@ from torch import Tensor
 from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows, reversed_windows
 from cefito.errors import ConfigError
-from cefito.field.composite_field import (
+from cefito.field.energy import EnergyField
+from cefito.field.fields import (
     ComponentName,
     CompositeField,
     make_field,
     named_components,
     parameter_count,
 )
-from cefito.field.energy import EnergyField
 from cefito.field.predictor import normalise_observation
 from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape

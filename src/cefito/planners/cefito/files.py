@@ -18,7 +18,7 @@ import torch
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import RunError
-from cefito.field.composite_field import incremental_field, make_field
+from cefito.field.fields import incremental_field, make_field
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import OBJECTIVES, Evidence, ObjectiveFit, Weights

@@ -9,7 +9,7 @@ from typing import Any
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
-from cefito.field.composite_field import incremental_field
+from cefito.field.fields import incremental_field
 from cefito.planners.cefito.field_fit import fit_field
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.settings import CefitoSettings

@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 from cefito.data.action_space import ActionSpace, action_space, extended_space
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
-from cefito.field.composite_field import CompositeField, IncrementalComposite, parameter_count
 from cefito.field.energy import EnergyField
-from cefito.field.incremental import IncrementalField
+from cefito.field.fields import (
+    CompositeField,
+    IncrementalComposite,
+    IncrementalField,
+    parameter_count,
+)
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,

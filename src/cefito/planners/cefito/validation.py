@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
-from cefito.field.incremental import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.search.base import Screening, Search
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch

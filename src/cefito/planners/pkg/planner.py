@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.field.proposal import ProposalNetwork
+from cefito.field.classifier import ProposalNetwork
 from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner, finite_outputs
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.field.attention import attend
+from cefito.field.predictor import attend
 from cefito.planners.shared.layers import Drop, keep
 
 __all__ = ["Keys", "SharedMemoryDecoder"]
