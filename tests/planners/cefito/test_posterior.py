@@ -10,9 +10,8 @@ import torch
 from cefito.planners.cefito.hypotheses import Hypothesis, merged
 from cefito.planners.cefito.posterior import Posterior
 from cefito.planners.cefito.weights import Weights
-from cefito.planners.crf.inference import SequenceScores
+from cefito.planners.crf.inference import SequenceScores, TaskStates
 from cefito.planners.crf.model import ChainEvidence
-from cefito.planners.crf.states import TaskStates
 from cefito.search.problem import Plans, SearchCost
 
 HORIZON, QUERIES = 3, 2

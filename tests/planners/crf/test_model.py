@@ -12,11 +12,10 @@ from cefito.data.action_space import action_space
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.context import TrainingContext
-from cefito.planners.crf.inference import average, fit_confidence
+from cefito.planners.crf.inference import TaskStates, average, fit_confidence
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
-from cefito.planners.crf.states import TaskStates
 from cefito.planners.network import count_parameters
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config

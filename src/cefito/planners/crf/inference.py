@@ -1,24 +1,115 @@
-"""Exact inference in a linear-chain conditional random field (Lafferty et al., 2001).
+"""The states of a chain over actions: pairs of a task and one of its actions.
 
-p(task, a_1..a_T | observations) ∝ exp(score), score(a) = Σ_t e_t(a_t) + Σ_t w(a_t, a_t+1), with
-emissions e and transitions w within a task. Sums over all sequences are computed by forward and
-backward recursions, task by task, in the log domain.
+There are no transitions between tasks: arrays are padded to the largest task, [C, A, A].
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
-from cefito.planners.crf.states import TaskStates
 from cefito.planners.shared.confidence import confident_temperature
 
-__all__ = ["SequenceScores", "average", "fit_confidence", "fit_temperature"]
+__all__ = [
+    "SequenceScores",
+    "TaskStates",
+    "average",
+    "fit_confidence",
+    "fit_temperature",
+    "smoothed_transitions",
+]
+
+
+@dataclass(frozen=True)
+class TaskStates:
+    """The states of a chain, task by task."""
+
+    actions: Tensor  # action id of each state, int64 [S]
+    tasks: Tensor  # task id of each state, ascending, int64 [S]
+    # state at each place of each task, int64 [C, A]; S if the task has fewer than A actions
+    grid: Tensor
+    place: Tensor  # place of each state in its task, int64 [S]
+    lookup: Tensor  # state of each task's actions, int64 [C, K]; −1 for actions of other tasks
+
+    @classmethod
+    def make(cls, actions: Sequence[Sequence[int]], action_count: int) -> TaskStates:
+        """Number the states of the actions of each task, position = task id."""
+        sizes = [len(row) for row in actions]
+        ids = torch.tensor([action for row in actions for action in row], dtype=torch.int64)
+        tasks = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+        place = torch.tensor([place for size in sizes for place in range(size)], dtype=torch.int64)
+        grid = torch.full((len(sizes), max(sizes)), len(ids))
+        grid[tasks, place] = torch.arange(len(ids))
+        lookup = torch.full((len(sizes), action_count), -1)
+        lookup[tasks, ids] = torch.arange(len(ids))
+        return cls(actions=ids, tasks=tasks, grid=grid, place=place, lookup=lookup)
+
+    @classmethod
+    def of(cls, lookup: Tensor) -> TaskStates:
+        """Return the states of a saved lookup [C, K]."""
+        actions = [(row >= 0).nonzero().flatten().tolist() for row in lookup]
+        return cls.make(actions, lookup.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def task_count(self) -> int:
+        """C."""
+        return len(self.grid)
+
+    def by_task(self) -> tuple[tuple[int, ...], ...]:
+        """Return the action ids of each task, ascending."""
+        return tuple(tuple(ids.nonzero()[:, 0].tolist()) for ids in (self.lookup >= 0))
+
+    def to(self, device: torch.device | str) -> TaskStates:
+        """Return the states on a device."""
+        return TaskStates(**{name: value.to(device) for name, value in vars(self).items()})
+
+    def find(self, tasks: Tensor, sequences: Tensor) -> Tensor:
+        """Return the states […, T] of sequences […, T] of tasks […]; −1 for foreign actions."""
+        return self.lookup[tasks[..., None], sequences]
+
+    def padded(self, values: Tensor) -> Tensor:
+        """Return values of states […, S] as […, C, A], −∞ at places without a state."""
+        filled = F.pad(values, (0, 1), value=-torch.inf)
+        padded: Tensor = filled[..., self.grid.flatten()].unflatten(-1, self.grid.shape)
+        return padded
+
+    def flat(self, values: Tensor) -> Tensor:
+        """Return values […, C, A] as values of states […, S]."""
+        flat: Tensor = values[..., self.tasks, self.place]
+        return flat
+
+
+def smoothed_transitions(
+    states: TaskStates,
+    sequences: NDArray[np.integer[Any]] | Tensor,  # actions of training windows [N, T]
+    tasks: NDArray[np.integer[Any]] | Tensor,  # their tasks [N]
+    smoothing: float = 0.2,
+) -> Tensor:
+    """Return log p(b | a, task) of smoothed counts of training windows."""
+    # returns float32 [C, A, A]: log((n(a, b) + s) / (n(a) + s·|A|)); 0 at places without a state
+    found = states.find(torch.as_tensor(tasks).long(), torch.as_tensor(sequences).long())
+    pairs = torch.stack([found[:, :-1].flatten(), found[:, 1:].flatten()])
+    pairs = pairs[:, (pairs >= 0).all(dim=0)]
+    width = states.grid.shape[1]
+    counts = torch.zeros(states.task_count, width, width, dtype=torch.float64)
+    index = (states.tasks[pairs[0]], states.place[pairs[0]], states.place[pairs[1]])
+    counts.index_put_(index, torch.ones(pairs.shape[1], dtype=torch.float64), accumulate=True)
+    real = states.grid < len(states)
+    both = real[:, :, None] & real[:, None, :]
+    counts = (counts + smoothing) * both
+    shares = counts / counts.sum(dim=2, keepdim=True).clamp_min(1e-300)
+    return torch.where(both, shares.clamp_min(1e-300).log(), 0.0).float()
+
 
 _CHUNK = 2**22  # size of the largest intermediate array of decoding
 

@@ -19,11 +19,15 @@ from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
-from cefito.planners.crf.inference import SequenceScores, average, fit_confidence
-from cefito.planners.crf.loss import ChainLoss
-from cefito.planners.crf.network import ChainNetwork
+from cefito.planners.crf.inference import (
+    SequenceScores,
+    TaskStates,
+    average,
+    fit_confidence,
+    smoothed_transitions,
+)
+from cefito.planners.crf.network import ChainLoss, ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
-from cefito.planners.crf.states import TaskStates, smoothed_transitions
 from cefito.planners.network import count_parameters, finite_outputs, train_network
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
