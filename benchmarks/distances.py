@@ -28,7 +28,7 @@ from cefito.evaluation.statistics import seed_interval
 from cefito.field.energy import EnergyField
 from cefito.field.fields import make_field
 from cefito.files import write_json
-from cefito.planners.cefito.validation import plan_scores, validation_problems
+from cefito.planners.cefito.fit import plan_scores, validation_problems
 from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.runtime import generator_for, pick_device

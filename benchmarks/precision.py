@@ -21,7 +21,7 @@ from cefito.data import PreparedDataset, cut_windows, open_dataset
 from cefito.data.action_space import action_space
 from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
-from cefito.planners.cefito.field_fit import fit_field
+from cefito.planners.cefito.fit import fit_field
 from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.precision import capability

@@ -31,8 +31,8 @@ from cefito.cli.console import talk
 from cefito.data import cut_windows
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field import EnergyField, IncrementalField
+from cefito.planners.cefito.objective import PAPER, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.cefito.weights import PAPER, Weights
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.precision import capability

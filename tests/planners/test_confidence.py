@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cefito.planners.shared.confidence import confident_temperature
+from cefito.planners.shared.task_model import confident_temperature
 
 
 def heated(logit):

@@ -36,6 +36,7 @@ __all__ = [
     "IncrementalComponent",
     "IncrementalComposite",
     "IncrementalField",
+    "SearchedField",
     "component_names",
     "incremental_field",
     "make_field",
@@ -350,9 +351,13 @@ def parameter_count(field: EnergyField | CompositeField) -> int:
     return sum(component.predictor.parameter_count() for _, component in named_components(field))
 
 
+SearchedField = IncrementalField | IncrementalComposite
+"""A field as a search walks it."""
+
+
 def incremental_field(
     field: EnergyField | CompositeField,
-) -> IncrementalField | IncrementalComposite:
+) -> SearchedField:
     """Return a field frozen for search."""
     return (
         IncrementalComposite(field)

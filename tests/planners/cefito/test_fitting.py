@@ -25,8 +25,8 @@ from cefito.planners.cefito.fitting import (
     fit_objective,
 )
 from cefito.planners.cefito.logistic import choose_terms
+from cefito.planners.cefito.objective import NOTHING_FITTED, OBJECTIVES, PAPER, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.cefito.weights import NOTHING_FITTED, OBJECTIVES, PAPER, Weights
 from cefito.planners.queries import Queries
 from cefito.search.settings import search_settings
 from tiny_cefito import fit

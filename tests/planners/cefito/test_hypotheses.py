@@ -10,8 +10,8 @@ import torch
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Task
 from cefito.errors import ConfigError
-from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis, TaskSpaces, merged, no_plans
-from cefito.planners.cefito.weights import PAPER, ObjectiveFit, Weights
+from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged, no_plans
+from cefito.planners.cefito.objective import PAPER, Hypothesis, ObjectiveFit, Weights
 from cefito.planners.crf.inference import TaskStates
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.network import ChainNetwork

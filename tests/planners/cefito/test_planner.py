@@ -11,11 +11,10 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner
-from cefito.planners.cefito.hypotheses import _TOGETHER, Hypotheses, Hypothesis, searched_together
+from cefito.planners.cefito.fit import plan_scores, validation_problems
+from cefito.planners.cefito.hypotheses import _TOGETHER, Hypotheses, searched_together
+from cefito.planners.cefito.objective import PAPER, Hypothesis, Posterior, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.cefito.posterior import COMPARED
-from cefito.planners.cefito.validation import plan_scores, validation_problems
-from cefito.planners.cefito.weights import PAPER, Weights
 from cefito.planners.context import TrainingContext
 from cefito.planners.queries import Queries
 from cefito.progress import silent
@@ -341,7 +340,7 @@ def test_what_weighs_nothing_is_not_searched(weighted, splits, monkeypatch):
         for sequence, energy in zip(plans.actions.tolist(), plans.energies, strict=True):
             assert every[tuple(sequence)][2] == pytest.approx(energy, rel=1e-3, abs=1e-4)
         assert plans.exact
-        assert plans.evaluated.leaves <= COMPARED * 2  # as many as probabilities are taken among
+        assert plans.evaluated.leaves <= 2 * Posterior.COMPARED  # as many as are compared
     exhaustive = using(weighted, objective="likelihood", tasks=2)
     assert_same_plans(exhaustive.plan(queries, 5), found)
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.planners.cefito.hypotheses import Hypothesis, merged
-from cefito.planners.cefito.posterior import Posterior
-from cefito.planners.cefito.weights import Weights
+from cefito.planners.cefito.hypotheses import merged
+from cefito.planners.cefito.objective import Hypothesis, Posterior, Weights
 from cefito.planners.crf.inference import SequenceScores, TaskStates
 from cefito.planners.crf.model import ChainEvidence
 from cefito.search.problem import Plans, SearchCost

@@ -8,7 +8,7 @@ import torch
 
 from cefito.data.action_space import ActionSpace
 from cefito.field import EnergyField, FieldConfig, IncrementalField
-from cefito.planners.cefito.validation import (
+from cefito.planners.cefito.fit import (
     plan_scores,
     validation_problems,
     validation_searches,

@@ -9,6 +9,7 @@ prior.safetensors        counts of the prior over sequences
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,17 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.errors import RunError
 from cefito.field.fields import incremental_field, make_field
 from cefito.files import load_tensors, read_json, write_json, write_tensors
+from cefito.planners.cefito.objective import OBJECTIVES, Evidence, ObjectiveFit, Weights
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.cefito.weights import OBJECTIVES, Evidence, ObjectiveFit, Weights
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 from cefito.settings import validated
 from cefito.training.checkpoint import load_weights
 
-__all__ = ["read_planner", "write_planner"]
+__all__ = ["read_planner", "warn_fallback", "write_planner"]
+
+logger = logging.getLogger(__name__)
 
 _REMEDY = "Train the run again (cefito train)."
 
@@ -101,3 +104,17 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
         chain = ChainModel.load(folder, config=settings.chain, device=device)
     incremental = incremental_field(field.to(device).eval())
     return {**parts, "incremental": incremental, "task_model": task_model, "chain": chain}
+
+
+def warn_fallback(space: ActionSpace, taxonomy: Taxonomy) -> None:
+    """Name the tasks without training windows."""
+    if not space.fallback:
+        return
+    names = [f"{task} ('{taxonomy.tasks[task].name}')" for task in space.fallback[:3]]
+    logger.warning(
+        "tasks without training windows, which may use all actions that the taxonomy lists for "
+        "them: %d, %s%s",
+        len(space.fallback),
+        ", ".join(names),
+        ", …" if len(space.fallback) > len(names) else "",
+    )

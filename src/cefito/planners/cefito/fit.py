@@ -1,28 +1,317 @@
-"""Training of all parts of a CEFITO planner, and of the weights of its objective."""
+"""Training of all parts of a CEFITO planner.
+
+Each component of the energy field is trained separately, with the same loss, and validated by plans
+for validation windows, at a bounded cost.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from cefito.data.action_space import ActionSpace
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.windows import Windows
-from cefito.field.fields import incremental_field
-from cefito.planners.cefito.field_fit import fit_field
+from cefito.data.windows import Windows, reversed_windows
+from cefito.errors import ConfigError
+from cefito.field.energy import EnergyField
+from cefito.field.fields import (
+    ComponentName,
+    CompositeField,
+    IncrementalField,
+    incremental_field,
+    make_field,
+    named_components,
+    parameter_count,
+)
+from cefito.field.predictor import normalise_observation
+from cefito.field.settings import FieldConfig
+from cefito.planners.base import Shape
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.context import TrainingContext
 from cefito.planners.crf.model import ChainModel
+from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel
+from cefito.runtime import derived_seed, generator_for
+from cefito.search.base import Screening, Search
+from cefito.search.exhaustive import ExhaustiveSearch
+from cefito.search.guided import GuidedSearch
 from cefito.search.prior import NGramPrior
+from cefito.search.problem import Plans, Problem
+from cefito.training.augmentation import ActionMeans
+from cefito.training.distributed import Processes
+from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import check_negatives
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["fit_parts", "warn_fallback"]
+__all__ = [
+    "FIELD",
+    "component_seed",
+    "field_size",
+    "fit_field",
+    "fit_parts",
+    "further_vectors",
+    "plan_scores",
+    "validation_problems",
+    "validation_searches",
+    "warn_guided",
+]
 
 logger = logging.getLogger(__name__)
+
+
+def validation_problems(
+    val: Windows, space: ActionSpace, *, windows: int, candidates: int
+) -> tuple[list[Problem], NDArray[np.int64]]:
+    """Return a fixed sample of validation windows as problems that can be searched often.
+
+    If A(c)^T exceeds `candidates`, the problem is thinned: it keeps the actions of the true
+    sequence and a fixed random choice of the task's others. At long horizons the true actions alone
+    may make more sequences; then the problem keeps all of the task's actions, for guided search.
+    The true task is used, so that the score is the field's alone.
+    """
+    # returns problems, and the true sequences [N, T]
+    sample = val.sample(windows or None, seed=0)
+    generator = np.random.default_rng(0)
+    widest = max(1, int(candidates ** (1 / val.horizon) + 1e-9))
+    problems = []
+    for row, task in enumerate(sample.tasks):
+        allowed = space.actions[task]
+        if len(allowed) > widest:
+            true = sorted(set(sample.actions[row].tolist()) & set(allowed))
+            others = [action for action in allowed if action not in true]
+            extra = generator.choice(
+                others, size=max(0, widest - len(true)), replace=False
+            ).tolist()
+            if len(true) <= widest:
+                allowed = tuple(sorted({*true, *extra}))
+        problems.append(
+            Problem(initial=sample.initial[row], goal=sample.goal[row], actions=allowed)
+        )
+    return problems, sample.actions
+
+
+def validation_searches(
+    field: EnergyField, *, candidates: int, memory_mib: float, screening: Screening = "off"
+) -> tuple[ExhaustiveSearch, GuidedSearch]:
+    """Return the searches of thinned validation problems and of all others."""
+    tokens = 3 * candidates  # two for each leaf, and the prefixes'
+    guided = GuidedSearch(
+        proposals=max(1, candidates // 4),
+        budget_gflop=tokens * IncrementalField(field).flops_per_token / 1e9,
+        memory_mib=memory_mib,
+        screening=screening,
+    )
+    return ExhaustiveSearch(memory_mib=memory_mib, screening=screening), guided
+
+
+def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -> None:
+    """Warn of validation windows that are planned by guided search."""
+    guided = sum(not _bounded(problem, horizon, candidates) for problem in problems)
+    if guided:
+        logger.warning(
+            "validation: %d of %d windows have more than %s sequences even of their true actions "
+            "alone; they are planned by guided search among all actions of their task, which need "
+            "not find the sequence of lowest energy",
+            guided,
+            len(problems),
+            f"{candidates:,}",
+        )
+
+
+def plan_scores(
+    field: EnergyField,
+    group: Processes,
+    *,
+    problems: Sequence[Problem],
+    actual: NDArray[np.int64],  # their true sequences [N, T]
+    memory_mib: float,
+    candidates: int,
+    screening: Screening = "off",
+) -> Mapping[str, float]:
+    """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
+    rows = group.share(torch.arange(len(problems))).tolist()
+    incremental = IncrementalField(field)
+    exhaustive, guided = validation_searches(
+        field, candidates=candidates, memory_mib=memory_mib, screening=screening
+    )
+    searches: tuple[tuple[Search, bool], ...] = ((exhaustive, True), (guided, False))
+    plans: dict[int, Plans] = {}
+    for search, within in searches:
+        some = [row for row in rows if _bounded(problems[row], field.horizon, candidates) == within]
+        found = search.search(incremental, [problems[row] for row in some], 1)
+        plans |= zip(some, found, strict=True)
+    best = np.array([plans[row].actions[0] for row in rows]).reshape(-1, actual.shape[1])
+    right = best == actual[rows]
+    sums = torch.tensor(
+        [right.all(axis=1).sum(), right.mean(axis=1).sum()],
+        dtype=torch.float64,
+        device=next(field.parameters()).device,
+    )
+    success, accuracy = (100 * group.sum(sums) / len(problems)).tolist()
+    return {"success_rate": success, "mean_accuracy": accuracy}
+
+
+def _bounded(problem: Problem, horizon: int, candidates: int) -> bool:
+    return bool(len(problem.actions) ** horizon <= candidates)
+
+
+FIELD = "energy field"
+_STREAM, _COMPONENTS = 3, 10  # streams of the seed: weights, and seeds of further components
+
+
+def fit_field(
+    train: Windows,
+    val: Windows,
+    *,
+    space: ActionSpace,
+    settings: CefitoSettings,
+    seed: int,
+    context: TrainingContext,
+    start: EnergyField | CompositeField | None = None,
+) -> tuple[EnergyField | CompositeField, dict[str, TrainingResult]]:
+    """Train all components of the field, one after the other.
+
+    Each keeps the epoch whose plans for validation windows are best by its own energy.
+    """
+    observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
+    vectors = (
+        _action_vectors(train, settings, observed)
+        if start is None
+        else further_vectors(train, start)
+    )
+    field = make_field(
+        config=settings.field,
+        observation_dim=train.initial.shape[1],
+        action_count=len(train.taxonomy.actions),
+        horizon=train.horizon,
+        action_vectors=vectors,
+    )
+    learned = {} if start is None else dict(named_components(start))
+    results = {}
+    for name, component in named_components(field):
+        own = component_seed(seed, name)
+        component.reset(generator_for("cpu", own, _STREAM), mean=observed)
+        if learned:
+            apart = () if component.predictor.learned_actions else ("predictor.action_vectors",)
+            copy_learned(component, learned[name], apart=apart)
+        component.to(context.device)
+        results[name.suffixed(FIELD)] = _fit_component(
+            component,
+            name,
+            reversed_windows(train) if name.backward else train,
+            reversed_windows(val) if name.backward else val,
+            space=space,
+            settings=settings,
+            seed=own,
+            context=context.part(name.suffixed("field")),
+            known=learned[name].predictor.action_vectors if learned else None,
+        )
+    return field.eval(), results
+
+
+def field_size(config: FieldConfig, shape: Shape) -> int:
+    """Return the number of parameters of a field for data of a shape."""
+    widths = {"observed": shape.observation_dim, "text": shape.text_dim, "auto": shape.text_dim}
+    width = widths.get(config.action_encoding, 0)
+    field = make_field(
+        config=config,
+        observation_dim=shape.observation_dim,
+        action_count=shape.actions,
+        horizon=shape.horizon,
+        action_vectors=torch.empty(shape.actions, width) if width else None,
+    )
+    return parameter_count(field)
+
+
+def component_seed(seed: int, name: ComponentName) -> int:
+    """Return the seed of a component; the first one has the run's."""
+    if name == ComponentName():
+        return seed
+    return derived_seed(seed, _COMPONENTS, name.member, int(name.backward))
+
+
+def _fit_component(
+    component: EnergyField,
+    name: ComponentName,
+    train: Windows,
+    val: Windows,
+    *,
+    space: ActionSpace,
+    settings: CefitoSettings,
+    seed: int,
+    context: TrainingContext,
+    known: Tensor | None,
+) -> TrainingResult:
+    training = settings.training
+    problems, actual = validation_problems(
+        val, space, windows=training.stopping.windows, candidates=training.stopping.candidates
+    )
+    if name == ComponentName():  # the same for all components
+        warn_guided(problems, horizon=val.horizon, candidates=training.stopping.candidates)
+    loss = FieldLoss(
+        field=component,
+        train=train,
+        actions=dict(enumerate(space.actions)),
+        config=training,
+        score=partial(
+            plan_scores,
+            problems=problems,
+            actual=actual,
+            memory_mib=settings.search.memory_mib,
+            candidates=training.stopping.candidates,
+            screening=settings.search.screening,
+        ),
+        known=known,
+    )
+    determining: list[Any] = [
+        train.horizon,
+        settings.field.model_dump(exclude={"directions", "members"}),
+        training.model_dump(),
+        settings.search.actions,
+    ]
+    return context.train(name.suffixed(FIELD), loss, training, seed=seed, settings=determining)
+
+
+def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) -> Tensor | None:
+    """Return the frozen vectors of the actions [K, W], as configured; None if they are learned.
+
+    Mean observations include both observations before and after an action, so that they are the
+    same for both directions: on real videos the two are similar, and the mean of both works better
+    for each direction than the mean of its own kind.
+    """
+    if settings.field.action_encoding == "observed":
+        mean = mean if settings.field.centre else torch.zeros_like(mean)
+        normed = partial(normalise_observation, config=settings.field)
+        return ActionMeans(windows, mean, normed).all()
+    text = windows.action_text
+    return None if text is None else torch.tensor(text.astype(np.float32))
+
+
+def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Tensor | None:
+    """Return frozen vectors of a field's actions and of new ones, [K, W]; None if learned."""
+    first = next(component for _, component in named_components(start))
+    known = first.predictor.action_vectors.detach().to("cpu")
+    if first.predictor.learned_actions:
+        return None
+    if first.config.action_encoding == "observed":
+        return ActionMeans(windows, first.mean.to("cpu"), first.predictor.normalised, known).all()
+    count, text = len(windows.taxonomy.actions), windows.action_text
+    if len(known) == count:
+        return known
+    if text is None or text.shape[1] != known.shape[1]:
+        found = "none" if text is None else f"embeddings of {text.shape[1]} numbers"
+        raise ConfigError(
+            f"the run knows actions by text embeddings of {known.shape[1]} numbers, and data set "
+            f"'{windows.dataset}' has {found}. Give its actions the same by cefito embed."
+        )
+    return torch.cat([known, torch.tensor(text[len(known) :].astype(np.float32))])
 
 
 def fit_parts(
@@ -78,17 +367,3 @@ def fit_parts(
         "task_model": task_model,
     }
     return parts, {**trainings, **chain_results, **field_results}
-
-
-def warn_fallback(space: ActionSpace, taxonomy: Taxonomy) -> None:
-    """Name the tasks without training windows."""
-    if not space.fallback:
-        return
-    names = [f"{task} ('{taxonomy.tasks[task].name}')" for task in space.fallback[:3]]
-    logger.warning(
-        "tasks without training windows, which may use all actions that the taxonomy lists for "
-        "them: %d, %s%s",
-        len(space.fallback),
-        ", ".join(names),
-        ", …" if len(space.fallback) > len(names) else "",
-    )

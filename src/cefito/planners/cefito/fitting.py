@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows, video_folds
 from cefito.planners.base import Queries
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
-from cefito.planners.cefito.weights import NOTHING_FITTED, Evidence, ObjectiveFit, Weights
+from cefito.planners.cefito.objective import NOTHING_FITTED, Evidence, ObjectiveFit, Weights
 from cefito.planners.crf.model import ChainModel
-from cefito.planners.shared.confidence import confident_temperature
+from cefito.planners.shared.task_model import confident_temperature
 from cefito.progress import Advance, Progress, silent
 from cefito.search.base import Field
 from cefito.search.prior import NGramPrior

@@ -1,4 +1,7 @@
-"""Hypotheses: the tasks that a query may belong to, and a search problem for each."""
+"""Hypotheses: the tasks that a query may belong to, and a search problem for each.
+
+Null models stand in for networks that a run does not have.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,75 @@ from numpy.typing import NDArray
 
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError
 from cefito.planners.base import UNCONSTRAINED, Queries
-from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
+from cefito.planners.cefito.objective import NOTHING_FITTED, Hypothesis, ObjectiveFit, Weights
 from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Objective, Plans, Problem, SearchCost, Space
+from cefito.search.settings import SearchConfig
 from cefito.search.step_costs import StepCosts
 
 __all__ = [
     "Hypotheses",
-    "Hypothesis",
+    "NoTaskModel",
     "SequenceEvidence",
     "SequenceModel",
     "TaskProbabilities",
     "TaskSpaces",
+    "UniformSequenceModel",
+    "check_settings",
     "merged",
     "no_plans",
     "searched_together",
 ]
+
+
+class NoTaskModel:
+    """Stand-in for a task classifier: tasks must be given."""
+
+    def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:  # noqa: ARG002
+        """Refuse."""
+        raise RunError(
+            "this run has no task classifier, so tasks must be given. Or add one: cefito "
+            "import-checkpoint FILE --kind task-classifier --out RUN.",
+            setting="task",
+        )
+
+
+@dataclass(frozen=True)
+class UniformSequenceModel:
+    """Stand-in for a chain: all sequences of a task are equally likely."""
+
+    space: ActionSpace
+    horizon: int
+
+    def evidence(self, queries: Queries) -> UniformSequenceModel:  # noqa: ARG002
+        """Return itself: it does not depend on the queries."""
+        return self
+
+    def log_tasks(self) -> NDArray[np.float64]:
+        """Refuse."""
+        raise RunError(
+            "this run was imported without a chain to predict tasks by.", setting="task_model"
+        )
+
+    def costs(self, query: int, task: int) -> StepCosts:  # noqa: ARG002
+        """Return costs of zero."""
+        return StepCosts.free(self.horizon, len(self.space.actions[task]))
+
+
+def check_settings(settings: SearchConfig) -> None:
+    """Refuse settings that need training windows."""
+    if settings.objective != "energy" or settings.pruning >= 0 or settings.prior_weight > 0:
+        raise ConfigError(
+            "this run was imported without training data, so it has neither a prior over sequences "
+            "nor a chain. Plan with the objective 'energy', without pruning and a weight of the "
+            "prior.",
+            setting="objective",
+        )
+
 
 _PLAUSIBLE = np.log(1e-3)
 """Least log-probability of a task that is searched besides the likeliest."""
@@ -39,15 +91,6 @@ _PRIOR = Weights(energy=0.0, prior=1.0)
 # most problems searched at once; fewer if they have more candidates, so that progress is visible,
 # or if the prior's tables of their tasks take more MiB
 _TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A task that a query may belong to."""
-
-    query: int
-    task: int
-    log_probability: float  # of the task given the observations; 0 if the task is given
 
 
 class SequenceEvidence(Protocol):

@@ -14,12 +14,7 @@ from cefito.data.action_space import ActionSpace, action_space, extended_space
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
-from cefito.field.fields import (
-    CompositeField,
-    IncrementalComposite,
-    IncrementalField,
-    parameter_count,
-)
+from cefito.field.fields import CompositeField, SearchedField, parameter_count
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
@@ -32,21 +27,20 @@ from cefito.planners.base import (
     check_queries,
     summary_line,
 )
-from cefito.planners.cefito.field_fit import FIELD, field_size, further_vectors
-from cefito.planners.cefito.files import read_planner, write_planner
-from cefito.planners.cefito.fit import fit_parts, warn_fallback
+from cefito.planners.cefito.files import read_planner, warn_fallback, write_planner
+from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vectors
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
-    Hypothesis,
+    NoTaskModel,
     TaskSpaces,
+    UniformSequenceModel,
+    check_settings,
     merged,
     no_plans,
     searched_together,
 )
-from cefito.planners.cefito.null_models import NoTaskModel, UniformSequenceModel, check_settings
-from cefito.planners.cefito.posterior import COMPARED, Posterior
+from cefito.planners.cefito.objective import Hypothesis, ObjectiveFit, Posterior, Weights
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
 from cefito.planners.context import TrainingContext
 from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.shared.task_model import TaskModel
@@ -75,9 +69,9 @@ class CefitoPlanner:
     settings: CefitoSettings
     taxonomy: Taxonomy
     space: ActionSpace  # actions of each task
-    incremental: IncrementalField | IncrementalComposite  # the trained field, as searches walk it
+    incremental: SearchedField  # the trained field, as searches walk it
     prior: NGramPrior  # over sequences
-    fitted: ObjectiveFit = NOTHING_FITTED  # weights of the objectives
+    fitted: ObjectiveFit = ObjectiveFit()  # noqa: RUF009
     chain: ChainModel | None = None  # None for an imported run
     task_model: TaskModel | None = None  # task classifier, if the settings choose one
 
@@ -267,7 +261,7 @@ class CefitoPlanner:
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
     ) -> NDArray[np.float64]:
         """Return the most floating-point operations that the search of each query may take [N]."""
-        search, wanted = self._search(), max(top_k, COMPARED) if self.probable else top_k
+        search, wanted = self._search(), max(top_k, Posterior.COMPARED) if self.probable else top_k
         known: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
         free = self.settings.search.pruning < 0
@@ -333,7 +327,7 @@ class CefitoPlanner:
     @property
     def queries_at_once(self) -> int:
         """Queries of a block, whose evidence and plans take an eighth of the memory bound."""
-        each = self.tasks * (2048 + COMPARED * (8 * self.horizon + 32))
+        each = self.tasks * (2048 + Posterior.COMPARED * (8 * self.horizon + 32))
         if self.chain is not None:  # the scores of all states, some of them padded, and copies
             states = self.chain.states
             each += 4 * self.horizon * 3 * (len(states) + states.grid.numel())
@@ -362,7 +356,7 @@ class CefitoPlanner:
                 self._fitted_weights,
                 constrained=bool(spaces.constraints),
             )
-        wanted = top_k if posterior is None or posterior.exact else max(top_k, COMPARED)
+        wanted = top_k if posterior is None or posterior.exact else max(top_k, Posterior.COMPARED)
         parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
         share = len(queries) / max(1, len(tasks))  # progress of one task, in queries
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.planners.shared.confidence import confident_temperature
+from cefito.planners.shared.task_model import confident_temperature
 
 __all__ = [
     "SequenceScores",

@@ -1,7 +1,9 @@
-"""Predicting the task of a query: the classifier with its training and files."""
+"""Calibration of the probability of the best plan."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -28,7 +30,44 @@ from cefito.training.classifier_loss import ClassifierLoss
 from cefito.training.settings import ClassifierTrainingConfig
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["ClassifierSettings", "TaskModel", "TaskPredictor"]
+__all__ = ["ClassifierSettings", "TaskModel", "TaskPredictor", "confident_temperature"]
+
+_SPREAD = 0.3  # standard deviation of the prior of the temperature's logarithm
+_SUREST = 1 - 1e-9
+
+
+def confident_temperature(
+    sure: Callable[[float], NDArray[np.float64]],
+    right: NDArray[np.bool_],
+    *,
+    videos: int,
+    centre: float = 1.0,
+    lowest: float = 0.25,
+    highest: float = 8.0,
+) -> float:
+    """Fit the temperature under which the best plan's probability is how often it is right.
+
+    Maximises the log-likelihood of `right` [N] under `sure` at a temperature [N], with a video as
+    one observation. The logarithm of the temperature is shrunk towards log(centre).
+    """
+    from scipy.optimize import minimize_scalar
+
+    if not len(right):
+        return centre
+
+    def loss(log_temperature: float) -> float:
+        probability = sure(math.exp(log_temperature)).clip(1 - _SUREST, _SUREST)
+        misfit = -float(np.log(np.where(right, probability, 1 - probability)).mean())
+        return videos * misfit + (log_temperature - math.log(centre)) ** 2 / (2 * _SPREAD**2)
+
+    found = minimize_scalar(
+        loss,
+        bounds=(math.log(lowest), math.log(highest)),
+        method="bounded",
+        options={"xatol": 1e-3},
+    )
+    return math.exp(float(found.x))
+
 
 Network = TypeVar("Network", bound=TaskNetwork)
 

@@ -1,23 +1,83 @@
-"""Probabilities of plans: shares of exp(−score), since the objective is log-linear."""
+"""The objective: weights of its terms, and probabilities of plans.
+
+Probabilities are shares of exp(−score), since the objective is log-linear.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.planners.cefito.hypotheses import Hypothesis
-from cefito.planners.cefito.weights import Weights
+from cefito.planners.base import Evidence
 from cefito.planners.crf.model import ChainEvidence
 from cefito.search.problem import Plans
 
-__all__ = ["COMPARED", "Posterior"]
+__all__ = [
+    "NOTHING_FITTED",
+    "OBJECTIVES",
+    "PAPER",
+    "TERMS",
+    "Evidence",
+    "Hypothesis",
+    "ObjectiveFit",
+    "Posterior",
+    "Weights",
+]
 
-COMPARED = 64
-"""Least number of sequences of each task that are compared if probabilities need a search."""
+TERMS = ("energy", "prior", "chain", "task")
+OBJECTIVES = {"energy": ("energy", "task"), "prior": ("energy", "prior", "task"), "fitted": TERMS}
+"""The terms of each objective; the task's term matters if several tasks are searched."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the terms of the score, of which the lowest is best.
+
+    score = energy · E − prior · log p(sequence | task)
+            − chain · log q(sequence | task, observations) − task · log p(task | observations)
+    """
+
+    energy: float = 1.0  # of the energy; one over the temperature
+    prior: float = 0.0  # of the prior over sequences
+    chain: float = 0.0  # of the chain's probability of the sequence within its task
+    task: float = 0.0  # of the task's probability; matters if several tasks are searched
+
+    def heated(self, temperature: float) -> Weights:
+        """Return the weights of score / temperature: same plans, other probabilities."""
+        return Weights(**{name: weight / temperature for name, weight in vars(self).items()})
+
+
+PAPER = Weights()
+"""The energy alone (paper, Eq. 4)."""
+
+
+@dataclass(frozen=True)
+class ObjectiveFit:
+    """Result of fitting the objective on validation windows."""
+
+    # weights of each objective in `OBJECTIVES`
+    weights: Mapping[str, Weights] = field(default_factory=lambda: dict.fromkeys(OBJECTIVES, PAPER))
+    # weights of the objective without the energy
+    guide: Weights = Weights(energy=0.0, chain=1.0, task=1.0)
+    tasks: int = 1  # number of tasks to search
+    evidence: Evidence | None = None  # evidence for the energy; None with too few videos
+
+
+NOTHING_FITTED = ObjectiveFit()
+"""The paper's energy in one task; without the energy, the chain as it is."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A task that a query may belong to."""
+
+    query: int
+    task: int
+    log_probability: float  # of the task given the observations; 0 if the task is given
 
 
 @dataclass(frozen=True)
@@ -35,6 +95,9 @@ class Posterior:
     Under constraints the share of the allowed sequences found is not known; M is then 1, and plans
     are only compared with each other.
     """
+
+    # least number of sequences of each task that are compared if probabilities need a search
+    COMPARED: ClassVar[int] = 64
 
     evidence: ChainEvidence  # the chain of some queries
     log_tasks: NDArray[np.float64]  # log-probability of each task, −∞ if another is given, [N, C]
