@@ -31,8 +31,7 @@ from cefito.files import write_json
 from cefito.planners.cefito.fit import plan_scores, validation_problems
 from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
-from cefito.runtime import generator_for, pick_device
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, generator_for, pick_device
 from cefito.training.field_loss import FieldLoss
 from cefito.training.log import read_metrics
 

@@ -42,9 +42,8 @@ from cefito.errors import RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.files import read_json, write_json
 from cefito.planners.settings import load_config
-from cefito.precision import capability
 from cefito.runs.train import train_run
-from cefito.runtime import pick_device
+from cefito.runtime import capability, pick_device
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
 from cefito.study.variants import find_rows

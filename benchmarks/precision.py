@@ -24,8 +24,7 @@ from cefito.files import write_json
 from cefito.planners.cefito.fit import fit_field
 from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
-from cefito.precision import capability
-from cefito.runtime import pick_device
+from cefito.runtime import capability, pick_device
 
 PRECISIONS = ("float32", "bfloat16")
 

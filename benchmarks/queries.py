@@ -38,9 +38,8 @@ from cefito.field.fields import incremental_field, make_field
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
-from cefito.precision import capability
 from cefito.runs.train import train_run
-from cefito.runtime import generator_for, pick_device
+from cefito.runtime import capability, generator_for, pick_device
 from cefito.search.settings import search_settings
 
 TASK_SIZES = (6, 5, 8, 7, 10, 7, 9, 3, 8, 7, 11, 6, 8, 10, 7, 5, 8, 8)  # as in CrossTask

@@ -35,9 +35,8 @@ from cefito.planners.cefito.objective import PAPER, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
-from cefito.precision import capability
 from cefito.runs.run import open_run
-from cefito.runtime import generator_for, pick_device
+from cefito.runtime import capability, generator_for, pick_device
 from cefito.search import (
     BeamSearch,
     ExhaustiveSearch,

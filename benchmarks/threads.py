@@ -26,7 +26,7 @@ from cefito.cli.console import talk
 from cefito.field import IncrementalField
 from cefito.files import write_json
 from cefito.planners.settings import load_config
-from cefito.precision import capability, resolve
+from cefito.runtime import capability, resolve
 from cefito.search import ExhaustiveSearch
 from search import random_field, random_problem
 from training import library_step, make_windows

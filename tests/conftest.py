@@ -19,7 +19,7 @@ import pytest
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.hashes import file_digest, value_sealed
+from cefito.files import file_digest, value_sealed
 from language_model import Stand, stand
 from moved_arrays import all_arrays_moved
 

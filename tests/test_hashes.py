@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito import hashes
-from cefito.hashes import file_digest, unsealed, value_sealed
+from cefito import files
+from cefito.files import file_digest, unsealed, value_sealed
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -18,8 +18,8 @@ JSON = st.recursive(
 @pytest.fixture
 def reads(monkeypatch):
     """Names of the files whose content is hashed."""
-    seen, real = [], hashes.sha256
-    monkeypatch.setattr(hashes, "sha256", lambda path: seen.append(path.name) or real(path))
+    seen, real = [], files.sha256
+    monkeypatch.setattr(files, "sha256", lambda path: seen.append(path.name) or real(path))
     return seen
 
 
@@ -31,7 +31,7 @@ def old(path, content):
 
 def test_a_settled_file_is_hashed_once_and_a_changed_one_again(tmp_path, reads, monkeypatch):
     path = old(tmp_path / "a", b"one")
-    monkeypatch.setattr(hashes, "_SETTLED", -3600)  # as if it had lain there for an hour
+    monkeypatch.setattr(files, "_SETTLED", -3600)  # as if it had lain there for an hour
     first = hashlib.sha256(b"one").hexdigest()
     assert [file_digest(path), file_digest(path), file_digest(path, anew=True)] == [first] * 3
     assert reads == ["a", "a"]
@@ -51,7 +51,7 @@ def test_what_was_sealed_is_whole_in_any_order(value):
     sealed = value_sealed(value)
     entries, whole = unsealed(dict(reversed(sealed.items())))
     assert whole
-    assert entries == {name: part for name, part in value.items() if name != hashes.SEAL}
+    assert entries == {name: part for name, part in value.items() if name != files.SEAL}
 
 
 def test_a_change_breaks_the_seal():
@@ -59,5 +59,5 @@ def test_a_change_breaks_the_seal():
     assert not unsealed(sealed | {"a": 2})[1]
     assert not unsealed(sealed | {"a": True})[1]
     assert not unsealed(sealed | {"c": 0})[1]
-    assert not unsealed(sealed | {hashes.SEAL: 0})[1]
+    assert not unsealed(sealed | {files.SEAL: 0})[1]
     assert not unsealed({"a": 1, "b": [1.5, None]})[1]  # the seal itself is gone

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from cefito import precision as module
-from cefito.precision import capability, determining, resolve
+from cefito import runtime as module
+from cefito.runtime import capability, determining, resolve
 
 
 @pytest.fixture

@@ -1,18 +1,15 @@
-"""Read and write files safely: load no pickles, leave no half-written file.
-
-Every writer writes beside its target and renames into place, so a reader sees the old file or the
-new one, and a full disk keeps the old one.
-"""
+"""Read and write files: text, JSON and tensors, whole or not at all, and their SHA-256 digests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +18,31 @@ from cefito.arrays import ALIGNMENT, aligned, check_regular, load_npy, load_npz
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.locks import made_folders, temporary_beside
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 __all__ = [
+    "SEAL",
     "check_array",
+    "check_weights",
+    "file_digest",
     "load_npy",
     "load_npz",
     "load_tensors",
+    "load_weights",
     "new_folder",
     "read_json",
     "sha256",
+    "unsealed",
+    "value_digest",
+    "value_sealed",
     "write_bytes",
     "write_json",
     "write_tensors",
     "write_text",
 ]
+
+_AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
 
 def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
@@ -159,6 +168,38 @@ def load_tensors(
         ) from problem
 
 
+def load_weights(
+    module: nn.Module, tensors: Mapping[str, Tensor], place: str, *, copy: bool = True
+) -> None:
+    """Load weights strictly; unless `copy`, the module takes the given tensors themselves."""
+    check_weights(module, tensors, place)
+    module.load_state_dict(dict(tensors), assign=not copy)
+
+
+def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) -> None:
+    """Check that tensors have the names, shapes and types of a module's, and are finite."""
+    expected = module.state_dict()
+    wrong = sorted(set(expected) ^ set(tensors))
+    if wrong:
+        where = "is missing" if wrong[0] in expected else "is unknown"
+        raise RunError(
+            f"{place}: tensor '{wrong[0]}' {where}; the file does not belong to this configuration."
+        )
+    for name, tensor in tensors.items():
+        own = expected[name]
+        if (tensor.shape, tensor.dtype) != (own.shape, own.dtype):
+            raise RunError(
+                f"{place}: tensor '{name}' has shape {list(tensor.shape)} and type {tensor.dtype}; "
+                f"expected {list(own.shape)} and {own.dtype}."
+            )
+        if not all(bool(part.isfinite().all()) for part in tensor.flatten().split(_AT_ONCE)):
+            bad = int((~tensor.isfinite()).sum())
+            raise RunError(
+                f"{place}: tensor '{name}' holds NaN or infinity ({bad} of {tensor.numel():,} "
+                "numbers). Get the file again, or train again."
+            )
+
+
 def _aligned(tensor: Any) -> Any:
     """A tensor of a file, aligned: PyTorch's own allocations are."""
     if isinstance(tensor, np.ndarray):
@@ -200,3 +241,49 @@ def new_folder(target: Path) -> Iterator[Path]:
                 f"{target}: could not be written ({reason or problem}); nothing was left there. "
                 "Free some disk space or choose another folder."
             ) from problem
+
+
+SEAL = "sha256"
+"""Entry of a JSON object that holds the digest of all its other entries."""
+_SETTLED = 2.0
+"""Seconds after which a file's time shows a change; clocks of file systems are coarse."""
+_Stamp = tuple[int, int, int, int, int]
+_known: dict[_Stamp, str] = {}
+
+
+def file_digest(path: Path, *, anew: bool = False) -> str:
+    """SHA-256 of a file's content, in hex.
+
+    A file that is unchanged since this process hashed it is read again only if `anew`.
+    """
+    stamp = _stamp(path.stat())
+    if not anew and stamp in _known:
+        return _known[stamp]
+    digest = sha256(path)
+    settled = max(stamp[3:]) + _SETTLED * 1e9 < time.time_ns()
+    if settled and _stamp(path.stat()) == stamp:
+        _known[stamp] = digest
+    return digest
+
+
+def _stamp(stat: os.stat_result) -> _Stamp:
+    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+def value_digest(value: Any) -> str:
+    """SHA-256 of a JSON value, independent of the order of keys and the layout of the file."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def value_sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the digest of its entries to a JSON object."""
+    entries = {name: part for name, part in value.items() if name != SEAL}
+    plain = json.loads(json.dumps(entries))  # as it is read later: lists, text keys
+    return {**entries, SEAL: value_digest(plain)}
+
+
+def unsealed(value: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Entries of a JSON object without its digest, and whether it has one that matches them."""
+    entries = {name: part for name, part in value.items() if name != SEAL}
+    return entries, value.get(SEAL) == value_digest(entries)

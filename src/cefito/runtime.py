@@ -1,12 +1,26 @@
-"""Devices, seeds and streams of random draws."""
+"""What a computation runs with: device, precision, processes, seeds and streams of random draws.
+
+A network computes in float32, or in bfloat16 where the processor multiplies it. In trainings
+products of matrices are what is taken in bfloat16; weights, losses, distances and the optimiser
+stay in float32. Searches that screen look through sequences in bfloat16 and decide in float32.
+
+One process trains, or several together (torchrun): shares of a batch, and sums over all processes.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import platform
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum, unique
+from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,17 +28,180 @@ from cefito.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 __all__ = [
+    "Capability",
+    "Precision",
+    "Processes",
+    "Resolved",
     "SimulationStream",
     "Stream",
+    "capability",
     "check_seed",
     "derived_seed",
+    "determining",
     "generator_for",
     "named_stream",
     "pick_device",
+    "processes",
+    "resolve",
     "return_memory",
 ]
+
+Precision = Literal["auto", "float32", "bfloat16"]
+Resolved = Literal["float32", "bfloat16"]
+Capability = Literal["CUDA", "AMX", "AVX512-BF16", "none"]
+
+_PROCESSOR = Path("/proc/cpuinfo")
+_MULTIPLIERS: tuple[tuple[Capability, str, str], ...] = (
+    ("AMX", "_is_amx_tile_supported", "amx_bf16"),
+    ("AVX512-BF16", "_is_avx512_bf16_supported", "avx512_bf16"),
+)  # the quicker first: what PyTorch asks, and the flag that Linux shows
+
+
+def capability(device: torch.device | str) -> Capability:
+    """What a device multiplies bfloat16 natively by; "none" where it would only be slower."""
+    kind = str(device).partition(":")[0]
+    if kind == "cuda":
+        return "CUDA"
+    return _processor() if kind == "cpu" else "none"
+
+
+def resolve(precision: Precision, device: torch.device | str) -> Resolved:
+    """What a precision comes to on a device.
+
+    "auto" is bfloat16 where the device multiplies it natively, else float32.
+    """
+    if precision != "auto":
+        return precision
+    return "float32" if capability(device) == "none" else "bfloat16"
+
+
+@cache
+def _processor() -> Capability:
+    """PyTorch is asked; where this version cannot tell, what Linux says of the processor."""
+    import torch
+
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return "none"
+    flags: set[str] | None = None
+    for kind, question, flag in _MULTIPLIERS:
+        ask = getattr(torch.cpu, question, None)
+        if ask is not None:
+            found = bool(ask())
+        else:
+            flags = _flags() if flags is None else flags
+            found = flag in flags
+        if found:
+            return kind
+    return "none"
+
+
+def _flags() -> set[str]:
+    """Flags of the first processor; none where the system does not show them."""
+    try:
+        lines = _PROCESSOR.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    line = next((line for line in lines if line.startswith("flags")), "")
+    return set(line.partition(":")[2].split())
+
+
+def determining(settings: Any, *values: Precision) -> Any:
+    """Settings for JSON without how trainings and searches compute, however deep that stands.
+
+    That is their precisions, whether activations are computed again, and whether a search screens.
+    """
+    if isinstance(settings, Mapping):
+        kept = {name: determining(value, *values) for name, value in settings.items()}
+        if _of_search(settings):
+            del kept["screening"]
+        if _of_training(settings):
+            kept.pop("recompute", None)
+            if not values or settings["precision"] in values:
+                del kept["precision"]
+        return kept
+    if isinstance(settings, list | tuple):
+        return [determining(part, *values) for part in settings]
+    return settings
+
+
+def _of_training(section: Mapping[str, Any]) -> bool:
+    return "optimiser" in section and "precision" in section
+
+
+def _of_search(section: Mapping[str, Any]) -> bool:
+    return "screening" in section and "method" in section
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train together."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and logs."""
+        return self.rank == 0
+
+    def share(self, rows: Tensor) -> Tensor:
+        """Return the rows of a batch that this process computes: every world-th."""
+        return rows[self.rank :: self.world]
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes, without gradients."""
+        if self.world == 1:
+            return value
+        from torch import distributed as dist
+
+        total = value.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Sum the gradients of all processes, in one message."""
+        if self.world == 1:
+            return
+        import torch
+        from torch import distributed as dist
+
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        for gradient, part in zip(
+            gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True
+        ):
+            gradient.copy_(part.view_as(gradient))
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        if self.world > 1:
+            from torch import distributed as dist
+
+            dist.barrier()
+
+
+@contextmanager
+def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
+    """Join the processes that torchrun started, if any; yield them and the device of this one."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Processes(), device
+        return
+    import torch
+    from torch import distributed as dist
+
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Processes(rank=dist.get_rank(), world=world), device
+    finally:
+        dist.destroy_process_group()
 
 
 _KINDS = ("cpu", "cuda", "mps", "xpu")

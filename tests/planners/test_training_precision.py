@@ -13,9 +13,8 @@ from cefito.planners.context import TrainingContext
 from cefito.planners.registry import METHODS, find_method
 from cefito.planners.settings import load_config, precisions
 from cefito.runs.train import finished_run, train_run
-from cefito.runtime import generator_for
+from cefito.runtime import Processes, generator_for
 from cefito.settings import flattened
-from cefito.training.distributed import Processes
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig
 from cefito.training.trainer import TrainingResult
 from language_model import SETTINGS as STAND_IN

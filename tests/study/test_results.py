@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
-from cefito.hashes import value_sealed
+from cefito.files import value_sealed
 from cefito.study.results import Results, gather
 from cefito.study.study import Study, run_study
 from cefito.study.tables import difference_table, result_tables, score_table, to_csv

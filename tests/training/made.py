@@ -5,7 +5,7 @@ import torch
 
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes
 
 E, T, K = 8, 3, 7
 ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from cefito.errors import RunError
-from cefito.files import load_tensors, write_tensors
-from cefito.training.checkpoint import TrainingState, load_checkpoint, load_weights, save_checkpoint
+from cefito.files import load_tensors, load_weights, write_tensors
+from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from cefito.training.log import MetricsLog, read_metrics
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cefito.files import load_tensors
-from cefito.training.distributed import Processes, processes
+from cefito.runtime import Processes, processes
 from cefito.training.log import read_metrics
 
 # Steps of the field loss whose gradients are written down, by one process or by those of
@@ -28,7 +28,7 @@ from cefito.training.settings import (
     OptimiserConfig,
     StoppingConfig,
 )
-from cefito.training.distributed import processes
+from cefito.runtime import processes
 from cefito.training.classifier_loss import ClassifierLoss
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import train

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from cefito.field import EnergyField, FieldConfig
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
 from cefito.training.settings import (

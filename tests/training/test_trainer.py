@@ -17,8 +17,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from cefito.errors import RunError
 from cefito.files import load_tensors
+from cefito.runtime import Processes
 from cefito.training import trainer as trainer_module
-from cefito.training.distributed import Processes
 from cefito.training.log import MetricsLog, read_metrics
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
 from cefito.training.trainer import Term, TrainingResult, train

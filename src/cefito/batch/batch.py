@@ -24,8 +24,7 @@ from cefito.batch.sources import open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
 from cefito.executors.base import ignore
-from cefito.files import read_json, sha256, write_atomic, write_json
-from cefito.hashes import value_digest
+from cefito.files import read_json, sha256, value_digest, write_atomic, write_json
 from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
 from cefito.locks import locked
 from cefito.planners.base import check_min_probability, check_queries, check_task_given

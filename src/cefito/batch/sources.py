@@ -23,8 +23,7 @@ from cefito.data.readers.archives import load_features
 from cefito.data.videos import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError
-from cefito.files import sha256
-from cefito.hashes import value_digest
+from cefito.files import sha256, value_digest
 from cefito.inference.plan_tables import import_pyarrow
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run

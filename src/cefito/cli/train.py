@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cefito.cli.console import log_warnings, progress, talk
 from cefito.cli.options import Settings, horizons, settings
 from cefito.data.windows import Selection
-from cefito.precision import Precision
+from cefito.runtime import Precision
 
 if TYPE_CHECKING:
     from cefito.runs.run import Run
@@ -63,8 +63,7 @@ def train(
     from cefito.runs.folders import folders_for
     from cefito.runs.multi_horizon import train_runs
     from cefito.runs.train import finished_run
-    from cefito.runtime import pick_device
-    from cefito.training.distributed import processes
+    from cefito.runtime import pick_device, processes
 
     chosen, fingerprint = horizons(horizon), name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
@@ -152,8 +151,7 @@ def finetune(
     from cefito.progress import silent
     from cefito.runs.finetune import finetune as finetuned
     from cefito.runs.run import open_run
-    from cefito.runtime import pick_device
-    from cefito.training.distributed import processes
+    from cefito.runtime import pick_device, processes
 
     opened = open_dataset(dataset)
     with processes(pick_device(device)) as (group, place), log_warnings():

@@ -23,8 +23,17 @@ from numpy.typing import NDArray
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import Annotations, Video, read_annotations, write_videos
 from cefito.errors import DataError
-from cefito.files import check_array, load_tensors, new_folder, read_json, write_json, write_tensors
-from cefito.hashes import file_digest, unsealed, value_sealed
+from cefito.files import (
+    check_array,
+    file_digest,
+    load_tensors,
+    new_folder,
+    read_json,
+    unsealed,
+    value_sealed,
+    write_json,
+    write_tensors,
+)
 from cefito.notebook import Folded, card
 
 __all__ = [

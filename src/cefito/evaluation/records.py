@@ -9,8 +9,7 @@ from pydantic import Field
 
 from cefito.data.windows import Selection
 from cefito.errors import RunError
-from cefito.files import read_json, write_json
-from cefito.hashes import unsealed, value_sealed
+from cefito.files import read_json, unsealed, value_sealed, write_json
 from cefito.planners.base import Evidence
 from cefito.runs.matching import OtherDataset
 from cefito.search.settings import SearchConfig

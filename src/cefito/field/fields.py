@@ -28,7 +28,7 @@ from cefito.field.children import Children, Levels, Prefixes
 from cefito.field.energy import EnergyField, ReducedDistance
 from cefito.field.predictor import Predictor
 from cefito.field.settings import FieldConfig
-from cefito.precision import capability
+from cefito.runtime import capability
 
 __all__ = [
     "ComponentName",

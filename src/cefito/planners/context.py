@@ -11,9 +11,8 @@ from typing import Any, Self
 import torch
 
 from cefito.errors import RunError
-from cefito.precision import determining, resolve
 from cefito.progress import Progress, silent
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, determining, resolve
 from cefito.training.settings import TrainingConfig
 from cefito.training.trainer import Loss, TrainingResult, train
 

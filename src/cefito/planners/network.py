@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.errors import RunError
-from cefito.files import load_tensors, write_tensors
+from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import (
     UNCONSTRAINED,
     BasePlanner,
@@ -33,7 +33,6 @@ from cefito.runtime import generator_for, named_stream
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.training.augmentation import Observations
-from cefito.training.checkpoint import load_weights
 from cefito.training.settings import TrainingConfig
 from cefito.training.trainer import Loss, TrainingResult
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from cefito.errors import ConfigError
 from cefito.planners.registry import METHODS, find_method
-from cefito.precision import Precision
+from cefito.runtime import Precision
 from cefito.settings import (
     PresetFile,
     Settings,

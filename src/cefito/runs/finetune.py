@@ -25,9 +25,9 @@ from cefito.progress import Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
+from cefito.runtime import Processes
 from cefito.search.settings import SearchConfig
 from cefito.settings import changed, flattened, validated
-from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig
 
 __all__ = ["finetune", "finetuning_config"]

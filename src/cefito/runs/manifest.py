@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from cefito.errors import RunError
-from cefito.files import read_json, write_json
-from cefito.hashes import file_digest
+from cefito.files import file_digest, read_json, write_json
 from cefito.settings import Record, read_record
 
 __all__ = ["MANIFEST", "Manifest", "check_manifest", "read_manifest", "recorded"]

@@ -17,8 +17,7 @@ from cefito.runs.folders import folders_for
 from cefito.runs.info import RUN_FILE, RunInfo
 from cefito.runs.run import Run
 from cefito.runs.train import check_run_folder, new_info, train_run
-from cefito.runtime import check_seed
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, check_seed
 
 __all__ = ["train_runs"]
 

@@ -26,8 +26,7 @@ from cefito.runs.finetuning import Start
 from cefito.runs.info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.trained_videos import TrainedVideos
-from cefito.runtime import check_seed
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, check_seed
 from cefito.training.tracking import check_tracker
 
 __all__ = ["check_run_folder", "finished_run", "new_info", "train_run"]

@@ -9,8 +9,7 @@ from typing import Any
 
 from cefito.data.prepared import open_dataset
 from cefito.errors import CefitoError, RunError
-from cefito.files import read_json
-from cefito.hashes import file_digest
+from cefito.files import file_digest, read_json
 from cefito.runs.folders import horizons_in
 from cefito.runs.info import RUN_FILE
 from cefito.runs.manifest import MANIFEST, check_manifest

@@ -33,11 +33,10 @@ from cefito.evaluation.score import evaluate_planner, successes
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.locks import locked
 from cefito.planners.settings import RunConfig, load_config
-from cefito.precision import determining
 from cefito.progress import Advance, Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
-from cefito.runtime import check_seed, pick_device
+from cefito.runtime import check_seed, determining, pick_device
 from cefito.study.trials import Trial, TrialFile, read_trial
 from cefito.study.variants import PlannerVariant, check_variant
 

@@ -18,12 +18,10 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from cefito.errors import RunError
-from cefito.files import load_tensors, write_tensors
+from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.settings import Record
 
-__all__ = ["TrainingState", "check_weights", "load_checkpoint", "load_weights", "save_checkpoint"]
-
-_AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
+__all__ = ["TrainingState", "load_checkpoint", "save_checkpoint"]
 
 
 @dataclass
@@ -122,35 +120,3 @@ def load_checkpoint(
         average={name: tensor.to(device) for name, tensor in parts["average"].items()},
         best_weights={name: tensor.to(device) for name, tensor in parts["best"].items()},
     )
-
-
-def load_weights(
-    module: nn.Module, tensors: Mapping[str, Tensor], place: str, *, copy: bool = True
-) -> None:
-    """Load weights strictly; unless `copy`, the module takes the given tensors themselves."""
-    check_weights(module, tensors, place)
-    module.load_state_dict(dict(tensors), assign=not copy)
-
-
-def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) -> None:
-    """Check that tensors have the names, shapes and types of a module's, and are finite."""
-    expected = module.state_dict()
-    wrong = sorted(set(expected) ^ set(tensors))
-    if wrong:
-        where = "is missing" if wrong[0] in expected else "is unknown"
-        raise RunError(
-            f"{place}: tensor '{wrong[0]}' {where}; the file does not belong to this configuration."
-        )
-    for name, tensor in tensors.items():
-        own = expected[name]
-        if (tensor.shape, tensor.dtype) != (own.shape, own.dtype):
-            raise RunError(
-                f"{place}: tensor '{name}' has shape {list(tensor.shape)} and type {tensor.dtype}; "
-                f"expected {list(own.shape)} and {own.dtype}."
-            )
-        if not all(bool(part.isfinite().all()) for part in tensor.flatten().split(_AT_ONCE)):
-            bad = int((~tensor.isfinite()).sum())
-            raise RunError(
-                f"{place}: tensor '{name}' holds NaN or infinity ({bad} of {tensor.numel():,} "
-                "numbers). Get the file again, or train again."
-            )

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.field.classifier import TaskNetwork
 from cefito.field.predictor import Dropout
+from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
-from cefito.training.distributed import Processes
 from cefito.training.settings import ClassifierTrainingConfig
 from cefito.training.trainer import Term
 

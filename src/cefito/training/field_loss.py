@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.predictor import Dropout
+from cefito.runtime import Processes
 from cefito.training.augmentation import ActionMeans, Observations
-from cefito.training.distributed import Processes
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
 from cefito.training.negatives import ActionSets, NegativeSampler
 from cefito.training.settings import FieldTrainingConfig

@@ -10,8 +10,8 @@ from torch import Tensor
 from cefito.data.windows import Windows
 from cefito.field.classifier import ProposalNetwork
 from cefito.field.predictor import Dropout
+from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
-from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig
 from cefito.training.trainer import Term
 

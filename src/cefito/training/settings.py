@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from cefito.precision import Precision
+from cefito.runtime import Precision
 from cefito.settings import Settings
 
 __all__ = [

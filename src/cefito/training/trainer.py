@@ -18,11 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from cefito.errors import RunError
-from cefito.precision import Capability, Resolved, capability
 from cefito.progress import Advance, Progress, silent
-from cefito.runtime import Stream, generator_for
+from cefito.runtime import Capability, Processes, Resolved, Stream, capability, generator_for
 from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
-from cefito.training.distributed import Processes
 from cefito.training.log import MetricsLog
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
 

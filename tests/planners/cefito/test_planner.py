@@ -18,9 +18,9 @@ from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.context import TrainingContext
 from cefito.planners.queries import Queries
 from cefito.progress import silent
+from cefito.runtime import Processes
 from cefito.search import Constraints, ExhaustiveSearch
 from cefito.search.settings import SEARCHES, SearchEntry, search_settings
-from cefito.training.distributed import Processes
 from same import assert_same_plans, same_weights
 from tiny_cefito import fit, load
 

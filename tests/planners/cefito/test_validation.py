@@ -14,8 +14,8 @@ from cefito.planners.cefito.fit import (
     validation_searches,
     warn_guided,
 )
+from cefito.runtime import Processes
 from cefito.search import ExhaustiveSearch
-from cefito.training.distributed import Processes
 from made_windows import taxonomy_of, windows_of
 
 SIZE, DIM = 12, 6

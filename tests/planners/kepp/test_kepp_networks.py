@@ -14,8 +14,7 @@ from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.kepp.networks import KeppStepNetwork, PlanNetwork, StepModel
 from cefito.planners.kepp.planner import KeppPlanner, _check_horizon
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings, PlanConfig
-from cefito.runtime import generator_for
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, generator_for
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 from drawn import drawn, stirred
 from made_windows import taxonomy_of, windows_of

@@ -11,8 +11,7 @@ from cefito.planners.mtid.tasks import MtidTaskModel
 from cefito.planners.network import data_shape
 from cefito.planners.settings import load_config
 from cefito.planners.shared.task_model import TaskModel
-from cefito.runtime import generator_for
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, generator_for
 from drawn import stirred
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 12}

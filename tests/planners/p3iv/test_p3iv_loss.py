@@ -14,8 +14,7 @@ from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.p3iv.settings import P3ivConfig
 from cefito.planners.shared.descriptions import name_vectors
-from cefito.runtime import generator_for
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, generator_for
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}
 TINY = {

@@ -14,9 +14,8 @@ from cefito.planners.network import data_shape
 from cefito.planners.pdpp.planner import PdppNetwork, PdppPlanner
 from cefito.planners.settings import load_config
 from cefito.planners.shared.task_model import TaskModel
-from cefito.runtime import generator_for
+from cefito.runtime import Processes, generator_for
 from cefito.search.problem import SearchCost
-from cefito.training.distributed import Processes
 from drawn import drawn, stirred
 from learned import metrics
 from made_windows import taxonomy_of, windows_of

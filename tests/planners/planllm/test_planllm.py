@@ -19,8 +19,7 @@ from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.settings import SchemaConfig
 from cefito.planners.settings import load_config
 from cefito.planners.shared.layers import keep
-from cefito.runtime import generator_for
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, generator_for
 from drawn import drawn, stirred
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}

@@ -15,8 +15,7 @@ from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.settings import load_config
 from cefito.planners.shared.descriptions import EndMeans, template_vectors
 from cefito.planners.shared.transitions import counted_transitions
-from cefito.runtime import generator_for
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, generator_for
 from drawn import drawn
 from learned import check_best_epoch, metrics
 from same import assert_same_plans

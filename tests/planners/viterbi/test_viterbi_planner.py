@@ -17,8 +17,7 @@ from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import ViterbiNetwork
 from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
-from cefito.runtime import generator_for
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes, generator_for
 from drawn import drawn
 from learned import check_best_epoch, metrics
 from made_windows import taxonomy_of, windows_of

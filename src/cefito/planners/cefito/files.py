@@ -20,14 +20,13 @@ from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import RunError
 from cefito.field.fields import incremental_field, make_field
-from cefito.files import load_tensors, read_json, write_json, write_tensors
+from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
 from cefito.planners.cefito.objective import OBJECTIVES, Evidence, ObjectiveFit, Weights
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 from cefito.settings import validated
-from cefito.training.checkpoint import load_weights
 
 __all__ = ["read_planner", "warn_fallback", "write_planner"]
 

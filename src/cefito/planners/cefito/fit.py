@@ -38,14 +38,13 @@ from cefito.planners.context import TrainingContext
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel
-from cefito.runtime import derived_seed, generator_for
+from cefito.runtime import Processes, derived_seed, generator_for
 from cefito.search.base import Screening, Search
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans, Problem
 from cefito.training.augmentation import ActionMeans
-from cefito.training.distributed import Processes
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import check_negatives
 from cefito.training.trainer import TrainingResult

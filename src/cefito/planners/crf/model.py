@@ -16,7 +16,7 @@ from torch import Tensor
 from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows
 from cefito.errors import RunError
-from cefito.files import load_tensors, write_tensors
+from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.crf.inference import (
@@ -31,7 +31,6 @@ from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTraini
 from cefito.planners.network import count_parameters, finite_outputs, train_network
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
-from cefito.training.checkpoint import load_weights
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["ChainEvidence", "ChainModel", "task_costs"]

@@ -13,8 +13,8 @@ from cefito.data.windows import Windows
 from cefito.field.predictor import Dropout
 from cefito.planners.crf.inference import SequenceScores, TaskStates
 from cefito.planners.crf.settings import ChainConfig, ChainTrainingConfig
+from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
-from cefito.training.distributed import Processes
 from cefito.training.trainer import Term
 
 __all__ = ["ChainLoss", "ChainNetwork", "CrfOutputs"]

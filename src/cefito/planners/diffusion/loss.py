@@ -15,7 +15,7 @@ from cefito.data.windows import Windows
 from cefito.field.predictor import Dropout
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork
 from cefito.planners.shared.loss import PlanLoss, mean_term
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes
 from cefito.training.trainer import Term
 
 __all__ = ["DiffusionLoss"]

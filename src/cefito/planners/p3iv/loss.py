@@ -15,7 +15,7 @@ from cefito.data.windows import Windows
 from cefito.planners.p3iv.decoding import best_sequences
 from cefito.planners.p3iv.network import P3ivNetwork, P3ivOutputs
 from cefito.planners.shared.loss import PlanLoss, mean_term
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes
 from cefito.training.trainer import Term
 
 __all__ = ["FACTOR", "P3ivLoss", "diversity"]

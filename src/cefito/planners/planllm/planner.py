@@ -22,7 +22,7 @@ from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import Encoded
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes
 
 __all__ = ["LeakyLoss", "LeakyPlanner", "PlanLlmLoss", "PlanLlmPlanner"]
 

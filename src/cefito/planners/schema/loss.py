@@ -16,7 +16,7 @@ from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
 from cefito.planners.shared.descriptions import EndMeans
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import decode, log_guarded
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes
 from cefito.training.trainer import Term
 
 __all__ = ["SchemaLoss"]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
+from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
-from cefito.training.distributed import Processes
 from cefito.training.trainer import Term
 
 __all__ = ["PlanLoss", "mean_term"]

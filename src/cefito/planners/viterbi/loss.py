@@ -15,7 +15,7 @@ from cefito.data.windows import Windows
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.viterbi.layer import decode, log_marginals, transition_probabilities
 from cefito.planners.viterbi.network import ViterbiNetwork
-from cefito.training.distributed import Processes
+from cefito.runtime import Processes
 from cefito.training.trainer import Term
 
 __all__ = ["ViterbiLoss"]
