@@ -35,7 +35,6 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import successes
 from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
-from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.settings import load_config, method_settings
 from cefito.runs.run import open_run
@@ -43,6 +42,7 @@ from cefito.runs.train import train_run
 from cefito.runtime import pick_device
 from cefito.search.settings import SearchConfig
 from cefito.training.log import read_metrics
+from cefito.training.trainer import TrainingContext
 
 METRICS = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
 VARIANTS = {

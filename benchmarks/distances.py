@@ -29,11 +29,11 @@ from cefito.field.energy import EnergyField
 from cefito.field.fields import make_field
 from cefito.files import write_json
 from cefito.planners.cefito.fit import plan_scores, validation_problems
-from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.runtime import Processes, generator_for, pick_device
 from cefito.training.field_loss import FieldLoss
 from cefito.training.log import read_metrics
+from cefito.training.trainer import TrainingContext
 
 READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "layer norm, L2": ("paper", {"field.distance": "l2", "field.normalisation": "layer"}),

@@ -22,9 +22,9 @@ from cefito.data.action_space import action_space
 from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.planners.cefito.fit import fit_field
-from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.runtime import capability, pick_device
+from cefito.training.trainer import TrainingContext
 
 PRECISIONS = ("float32", "bfloat16")
 

@@ -35,10 +35,10 @@ from cefito.field.fields import CompositeField
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.context import TrainingContext
 from cefito.planners.crf.model import ChainModel
 from cefito.runs.run import open_run
 from cefito.training.augmentation import Observations
+from cefito.training.trainer import TrainingContext
 
 SHARES = {"chain alone": 0.0, "half of the scale": 0.5, "scale as learned": 1.0}
 UNIT = 10.0

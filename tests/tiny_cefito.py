@@ -1,8 +1,8 @@
 """CEFITO fitted in a second."""
 
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
+from cefito.training.trainer import TrainingContext
 from tiny_runs import TINY_RUN
 
 TINY = TINY_RUN | {

@@ -29,7 +29,6 @@ from cefito.planners.base import (
     check_finetuning,
     check_queries,
 )
-from cefito.planners.context import TrainingContext
 from cefito.planners.method import Method
 from cefito.planners.network import data_shape
 from cefito.planners.registry import METHODS, find_method
@@ -41,7 +40,7 @@ from cefito.search.problem import Plans, SearchCost
 from cefito.search.settings import search_settings
 from cefito.settings import Settings
 from cefito.study.methods import abilities_of
-from cefito.training.trainer import TrainingResult
+from cefito.training.trainer import TrainingContext, TrainingResult
 from language_model import SETTINGS as STAND_IN
 from same import assert_same_plans
 from tiny_runs import NARROW, quick

@@ -11,8 +11,8 @@ from cefito.data import cut_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries, Shape
-from cefito.planners.context import TrainingContext
 from cefito.training.settings import OptimiserConfig, TrainingConfig
+from cefito.training.trainer import TrainingContext
 from toy_network import ToyNetworkConfig, ToyNetworkPlanner, ToyNetworkSettings
 
 SETTINGS = ToyNetworkSettings(

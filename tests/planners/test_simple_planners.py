@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from cefito.evaluation import evaluate_planner
 from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries, Shape
-from cefito.planners.context import TrainingContext
 from cefito.planners.shared.task_model import ClassifierSettings, TaskModel
 from cefito.planners.simple.frequent import FrequentPlanner
 from cefito.planners.simple.nearest import _BLOCK, NearestPlanner
 from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig
+from cefito.training.trainer import TrainingContext
 from made_windows import taxonomy_of, windows_of
 
 TASKS, ACTIONS = 3, 5

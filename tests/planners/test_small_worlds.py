@@ -91,7 +91,7 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
 @pytest.mark.parametrize("world", ["one task"], indirect=True)
 def test_too_many_negatives_are_refused_before_anything_is_trained(world, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "cefito.planners.context.train", lambda *_, **__: pytest.fail("training was begun")
+        "cefito.training.trainer.train", lambda *_, **__: pytest.fail("training was begun")
     )
     config = cefito.load_config("small", overrides={**QUICK, "training.negatives.count": 512})
     with pytest.raises(CefitoError, match=r"512 negatives .* only 512 sequences of 3") as caught:

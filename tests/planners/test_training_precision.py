@@ -9,14 +9,13 @@ import torch
 
 from cefito.errors import RunError
 from cefito.files import load_tensors, read_json
-from cefito.planners.context import TrainingContext
 from cefito.planners.registry import METHODS, find_method
 from cefito.planners.settings import load_config, precisions
 from cefito.runs.train import finished_run, train_run
 from cefito.runtime import Processes, generator_for
 from cefito.settings import flattened
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig
-from cefito.training.trainer import TrainingResult
+from cefito.training.trainer import TrainingContext, TrainingResult
 from language_model import SETTINGS as STAND_IN
 from tiny_runs import quick, stopping_after
 
@@ -121,7 +120,7 @@ def test_a_killed_training_in_bfloat16_goes_on_to_the_same_weights(
 def keys_of(monkeypatch, training: TrainingConfig, device="cpu") -> str:
     seen = {}
     monkeypatch.setattr(
-        "cefito.planners.context.train",
+        "cefito.training.trainer.train",
         lambda loss, **given: seen.update(given),  # noqa: ARG005
     )
     TrainingContext(key="data", device=device).train(
@@ -148,7 +147,7 @@ def test_recomputing_is_no_other_training(monkeypatch):
 
 def test_auto_is_what_the_processor_gives(monkeypatch):
     for given in ("float32", "bfloat16"):
-        monkeypatch.setattr("cefito.planners.context.resolve", lambda *_, given=given: given)
+        monkeypatch.setattr("cefito.training.trainer.resolve", lambda *_, given=given: given)
         auto = keys_of(monkeypatch, TrainingConfig())
         assert auto == keys_of(monkeypatch, TrainingConfig(precision=given))
 

@@ -14,13 +14,13 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.planners.base import Queries
-from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.runs.finetune import finetune, finetuning_config
 from cefito.runs.finetuning import Start
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.runs.trained_videos import trained_videos
+from cefito.training.trainer import TrainingContext
 from part_worlds import part_of
 from tiny_runs import stopping_after
 

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from cefito.field import ClassifierConfig, TaskClassifier
-from cefito.training.classifier_loss import ClassifierLoss
+from cefito.training.losses import ClassifierLoss
 from cefito.training.settings import AugmentationConfig, ClassifierTrainingConfig
 
 from .made import ONE, ROWS, E, check_shares, generator, windows

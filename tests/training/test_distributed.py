@@ -29,7 +29,7 @@ from cefito.training.settings import (
     StoppingConfig,
 )
 from cefito.runtime import processes
-from cefito.training.classifier_loss import ClassifierLoss
+from cefito.training.losses import ClassifierLoss
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import train
 from random_fields import randomise

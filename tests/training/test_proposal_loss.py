@@ -5,7 +5,7 @@ import torch
 from cefito.data.windows import Windows
 from cefito.field.classifier import ProposalNetwork
 from cefito.field.settings import ProposalConfig
-from cefito.training.proposal_loss import ProposalLoss
+from cefito.training.losses import ProposalLoss
 from cefito.training.settings import AugmentationConfig, TrainingConfig
 
 from .made import ONE, ROWS, E, K, T, check_shares, generator

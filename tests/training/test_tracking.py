@@ -8,8 +8,7 @@ from types import ModuleType
 import pytest
 
 from cefito.errors import ConfigError, RunError
-from cefito.training.log import MetricsLog, read_metrics
-from cefito.training.tracking import TRACKERS, check_tracker, open_tracker
+from cefito.training.log import TRACKERS, MetricsLog, check_tracker, open_tracker, read_metrics
 
 RUNS = ("wandb", "trackio")
 
@@ -68,7 +67,7 @@ def test_tensorboard_is_left_out_where_it_is_not_installed(monkeypatch, tmp_path
     ],
 )
 def test_trackers_that_there_are_not(name, message, monkeypatch):
-    monkeypatch.setattr("cefito.training.tracking.find_spec", lambda _: None)
+    monkeypatch.setattr("cefito.training.log.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=message) as caught:
         check_tracker(name)
     assert caught.value.setting == "tracker"

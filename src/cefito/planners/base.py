@@ -27,8 +27,7 @@ from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig
 
 if TYPE_CHECKING:
-    from cefito.planners.context import TrainingContext
-    from cefito.training.trainer import TrainingResult
+    from cefito.training.trainer import TrainingContext, TrainingResult
 
 __all__ = [
     "Abilities",

@@ -27,14 +27,13 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
-from cefito.planners.context import TrainingContext
 from cefito.progress import Progress, silent
 from cefito.runtime import generator_for, named_stream
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.training.augmentation import Observations
 from cefito.training.settings import TrainingConfig
-from cefito.training.trainer import Loss, TrainingResult
+from cefito.training.trainer import Loss, TrainingContext, TrainingResult
 
 __all__ = [
     "NetworkPlanner",

@@ -23,7 +23,6 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import write_json
 from cefito.notebook import Folded, card
 from cefito.planners.base import Planner
-from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.settings import method_settings
 from cefito.runs.bundle import local_folder
@@ -33,6 +32,7 @@ from cefito.runs.manifest import MANIFEST, check_manifest, recorded
 from cefito.runs.trained_videos import TrainedVideos
 from cefito.search.settings import SearchConfig
 from cefito.settings import Settings, flattened
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["Run", "open_run", "taxonomy_of_run", "write_run"]
 

@@ -18,7 +18,6 @@ from cefito.data.windows import (
 from cefito.errors import CefitoError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.settings import RunConfig
 from cefito.progress import Progress, silent
@@ -27,7 +26,8 @@ from cefito.runs.info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.trained_videos import TrainedVideos
 from cefito.runtime import Processes, check_seed
-from cefito.training.tracking import check_tracker
+from cefito.training.log import check_tracker
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["check_run_folder", "finished_run", "new_info", "train_run"]
 

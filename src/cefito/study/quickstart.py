@@ -15,7 +15,6 @@ from cefito.evaluation.plan_files import WindowPlans, window_plans
 from cefito.evaluation.score import Evaluation, evaluate_planner
 from cefito.files import write_json
 from cefito.planners.base import Queries
-from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.settings import RunConfig, load_config, method_settings
 from cefito.progress import Progress, silent
@@ -24,6 +23,7 @@ from cefito.runs.train import train_run
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.study.figures import EnergyCurve, draw_energies, draw_training
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["Quickstart", "run_quickstart"]
 

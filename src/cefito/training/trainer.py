@@ -6,25 +6,36 @@ A killed training can be resumed; on a CPU, with bit-identical weights.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
 from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
-from cefito.runtime import Capability, Processes, Resolved, Stream, capability, generator_for
+from cefito.runtime import (
+    Capability,
+    Processes,
+    Resolved,
+    Stream,
+    capability,
+    determining,
+    generator_for,
+    resolve,
+)
 from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from cefito.training.log import MetricsLog
-from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["Loss", "Term", "TrainingResult", "train"]
+__all__ = ["Loss", "Term", "TrainingContext", "TrainingResult", "train"]
 
 logger = logging.getLogger(__name__)
 
@@ -290,3 +301,55 @@ class _Training:
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingContext:
+    """Where and how a planner trains, apart from its settings."""
+
+    device: torch.device | str = "cpu"
+    folder: Path | None = None  # of checkpoints and metrics; None keeps none
+    name: str = ""  # folder below it, one for each network
+    shared: bool = False  # equal trainings are done once, in folders named by a digest
+    key: str = ""  # digest of data that determine the result; guards checkpoints
+    progress: Progress = silent
+    group: Processes = field(default_factory=Processes)
+    tracker: str = "tensorboard"
+
+    def part(self, name: str) -> Self:
+        """Return the context for one of a planner's networks."""
+        return replace(self, name=name)
+
+    def train(
+        self, name: str, loss: Loss, training: TrainingConfig, *, seed: int, settings: Any
+    ) -> TrainingResult:
+        """Train a loss's network in place."""
+        precision = resolve(training.precision, self.device)
+        # GPUs compute in bfloat16 and CPUs in float32 unless the key says otherwise
+        other = [precision] if precision == "bfloat16" and str(self.device) == "cpu" else []
+        key = json.dumps([name, self.key, seed, determining(settings), *other])
+        return train(
+            loss,
+            optimiser=training.optimiser,
+            ema=training.ema,
+            stopping=training.stopping,
+            seed=seed,
+            folder=self._place(key),
+            label=name,
+            key=key,
+            precision=precision,
+            progress=self.progress,
+            group=self.group,
+            tracker=self.tracker,
+        )
+
+    def _place(self, key: str) -> Path | None:
+        if self.folder is None:
+            return None
+        digest = f"-{sha256(key.encode()).hexdigest()[:12]}" if self.shared else ""
+        place = self.folder / f"{self.name}{digest}" if self.name else self.folder
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise RunError(f"{place}: cannot be made ({problem.strerror}).") from problem
+        return place

@@ -8,8 +8,8 @@ from cefito.field import CompositeField, EnergyField
 from cefito.field.fields import ComponentName
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.cefito.fit import FIELD, component_seed
-from cefito.planners.context import TrainingContext
 from cefito.planners.queries import Queries
+from cefito.training.trainer import TrainingContext
 from same import assert_same_plans, same_weights
 from tiny_cefito import fit, load
 

@@ -15,12 +15,12 @@ from cefito.planners.cefito.fit import plan_scores, validation_problems
 from cefito.planners.cefito.hypotheses import _TOGETHER, Hypotheses, searched_together
 from cefito.planners.cefito.objective import PAPER, Hypothesis, Posterior, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.context import TrainingContext
 from cefito.planners.queries import Queries
 from cefito.progress import silent
 from cefito.runtime import Processes
 from cefito.search import Constraints, ExhaustiveSearch
 from cefito.search.settings import SEARCHES, SearchEntry, search_settings
+from cefito.training.trainer import TrainingContext
 from same import assert_same_plans, same_weights
 from tiny_cefito import fit, load
 

@@ -11,7 +11,6 @@ import torch
 from cefito.data.action_space import action_space
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.context import TrainingContext
 from cefito.planners.crf.inference import TaskStates, average, fit_confidence
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
@@ -19,6 +18,7 @@ from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.network import count_parameters
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
+from cefito.training.trainer import TrainingContext
 from drawn import drawn
 from same import same_weights
 

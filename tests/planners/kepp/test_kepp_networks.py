@@ -6,7 +6,6 @@ import torch
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries, Shape
-from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.planner import sampled_scores
@@ -16,6 +15,7 @@ from cefito.planners.kepp.planner import KeppPlanner, _check_horizon
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings, PlanConfig
 from cefito.runtime import Processes, generator_for
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
+from cefito.training.trainer import TrainingContext
 from drawn import drawn, stirred
 from made_windows import taxonomy_of, windows_of
 

@@ -8,7 +8,6 @@ import torch
 from cefito.data.windows import video_folds
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
-from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp import planner as planner_module
 from cefito.planners.kepp.networks import StepModel
@@ -18,6 +17,7 @@ from cefito.planners.kepp.walks import WalkGraph
 from cefito.planners.settings import load_config
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
+from cefito.training.trainer import TrainingContext
 from same import assert_same_plans, same_weights
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 8}

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.planners.base import Queries
-from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.planner import best_plans, sampled_scores
 from cefito.planners.network import data_shape
@@ -16,6 +15,7 @@ from cefito.planners.settings import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import Processes, generator_for
 from cefito.search.problem import SearchCost
+from cefito.training.trainer import TrainingContext
 from drawn import drawn, stirred
 from learned import metrics
 from made_windows import taxonomy_of, windows_of

@@ -6,7 +6,6 @@ import torch
 
 from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Queries
-from cefito.planners.context import TrainingContext
 from cefito.planners.network import data_shape
 from cefito.planners.schema import planner as planner_module
 from cefito.planners.schema.loss import SchemaLoss
@@ -16,6 +15,7 @@ from cefito.planners.settings import load_config
 from cefito.planners.shared.descriptions import EndMeans, template_vectors
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import Processes, generator_for
+from cefito.training.trainer import TrainingContext
 from drawn import drawn
 from learned import check_best_epoch, metrics
 from same import assert_same_plans

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries, Shape
-from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.layers import keep
@@ -18,6 +17,7 @@ from cefito.planners.viterbi.network import ViterbiNetwork
 from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import Processes, generator_for
+from cefito.training.trainer import TrainingContext
 from drawn import drawn
 from learned import check_best_epoch, metrics
 from made_windows import taxonomy_of, windows_of

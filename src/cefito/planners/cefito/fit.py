@@ -34,7 +34,6 @@ from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.context import TrainingContext
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel
@@ -47,7 +46,7 @@ from cefito.search.problem import Plans, Problem
 from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import check_negatives
-from cefito.training.trainer import TrainingResult
+from cefito.training.trainer import TrainingContext, TrainingResult
 
 __all__ = [
     "FIELD",

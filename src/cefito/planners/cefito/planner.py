@@ -41,7 +41,6 @@ from cefito.planners.cefito.hypotheses import (
 )
 from cefito.planners.cefito.objective import Hypothesis, ObjectiveFit, Posterior, Weights
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.context import TrainingContext
 from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
@@ -51,6 +50,7 @@ from cefito.search.constraints import Constraints
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, make_search
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["CefitoPlanner"]
 

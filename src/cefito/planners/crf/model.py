@@ -18,7 +18,6 @@ from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.context import TrainingContext
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
@@ -31,7 +30,7 @@ from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTraini
 from cefito.planners.network import count_parameters, finite_outputs, train_network
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
-from cefito.training.trainer import TrainingResult
+from cefito.training.trainer import TrainingContext, TrainingResult
 
 __all__ = ["ChainEvidence", "ChainModel", "task_costs"]
 

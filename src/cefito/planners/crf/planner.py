@@ -24,13 +24,13 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
-from cefito.planners.context import TrainingContext
 from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.settings import ChainSettings
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["ChainPlanner"]
 

@@ -13,13 +13,13 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Fitted, Queries, Shape
-from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon
 from cefito.planners.network import NetworkPlanner, TrainedNetwork, finite_outputs
 from cefito.planners.shared.task_model import TaskModel, TaskPredictor
 from cefito.search.problem import Plans, SearchCost
 from cefito.search.step_costs import StepCosts
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["TaskDiffusionPlanner", "best_plans", "sampled_scores"]
 

@@ -17,7 +17,6 @@ from typing_extensions import override
 from cefito.data.windows import Windows, video_folds
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Fitted, Queries, Shape
-from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import BLOCK, check_horizon
 from cefito.planners.diffusion.planner import best_plans, sampled_scores
@@ -26,7 +25,7 @@ from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.search.problem import Plans
 from cefito.training.settings import TrainingConfig
-from cefito.training.trainer import TrainingResult
+from cefito.training.trainer import TrainingContext, TrainingResult
 
 __all__ = ["KeppPlanner"]
 

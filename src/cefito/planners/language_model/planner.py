@@ -25,7 +25,6 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
-from cefito.planners.context import TrainingContext
 from cefito.planners.language_model.dialogue import Completion, ask_all
 from cefito.planners.language_model.prompt import PROMPT_VERSION, Names, Request, first_request
 from cefito.planners.language_model.prompt_context import (
@@ -43,6 +42,7 @@ from cefito.planners.simple.nearest import NearestPlanner
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["LlmEndsPlanner", "LlmPlanner", "LlmRankedPlanner", "Reply"]
 

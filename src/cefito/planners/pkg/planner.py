@@ -20,7 +20,7 @@ from cefito.planners.network import NetworkPlanner, finite_outputs
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
 from cefito.search.problem import Plans, SearchCost
-from cefito.training.proposal_loss import ProposalLoss
+from cefito.training.losses import ProposalLoss
 
 __all__ = ["PkgBeamPlanner", "PkgPlanner", "StepNetwork"]
 

@@ -17,7 +17,6 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import TaskClassifier, TaskNetwork
 from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries, Shape
-from cefito.planners.context import TrainingContext
 from cefito.planners.network import (
     TrainedNetwork,
     copy_learned,
@@ -26,9 +25,9 @@ from cefito.planners.network import (
     train_network,
 )
 from cefito.settings import Settings
-from cefito.training.classifier_loss import ClassifierLoss
+from cefito.training.losses import ClassifierLoss
 from cefito.training.settings import ClassifierTrainingConfig
-from cefito.training.trainer import TrainingResult
+from cefito.training.trainer import TrainingContext, TrainingResult
 
 __all__ = ["ClassifierSettings", "TaskModel", "TaskPredictor", "confident_temperature"]
 

@@ -23,12 +23,12 @@ from cefito.planners.base import (
     Shape,
     check_queries,
 )
-from cefito.planners.context import TrainingContext
 from cefito.planners.network import Sized
 from cefito.planners.shared.task_model import ClassifierSettings, TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["FrequentPlanner"]
 

@@ -15,11 +15,11 @@ from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, Shape, check_queries
-from cefito.planners.context import TrainingContext
 from cefito.planners.network import Sized, data_shape
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["NearestPlanner"]
 

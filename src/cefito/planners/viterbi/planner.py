@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Abilities, Fitted, Queries, Shape
-from cefito.planners.context import TrainingContext
 from cefito.planners.network import (
     NetworkPlanner,
     count_parameters,
@@ -28,6 +27,7 @@ from cefito.planners.viterbi.network import ViterbiNetwork, ViterbiOutputs
 from cefito.planners.viterbi.settings import Alignment, ViterbiConfig, ViterbiSettings
 from cefito.runtime import derived_seed
 from cefito.search.problem import Plans, SearchCost
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["ViterbiPlanner"]
 
