@@ -35,8 +35,7 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import successes
 from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
-from cefito.planners.registry import find_method
-from cefito.planners.settings import load_config, method_settings
+from cefito.planners.methods import find_method, load_config, method_settings
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.runtime import pick_device

@@ -35,7 +35,7 @@ from cefito.data.prepared import open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.files import sha256, write_json
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 

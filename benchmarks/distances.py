@@ -29,7 +29,7 @@ from cefito.field.energy import EnergyField
 from cefito.field.fields import make_field
 from cefito.files import write_json
 from cefito.planners.cefito.fit import plan_scores, validation_problems
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runtime import Processes, generator_for, pick_device
 from cefito.training.field_loss import FieldLoss
 from cefito.training.log import read_metrics

@@ -41,7 +41,7 @@ from cefito.data.simulation.world import write_world
 from cefito.errors import RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.files import read_json, write_json
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.runtime import capability, pick_device
 from cefito.study.results import gather

@@ -22,7 +22,7 @@ from cefito.data.action_space import action_space
 from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.planners.cefito.fit import fit_field
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runtime import capability, pick_device
 from cefito.training.trainer import TrainingContext
 

@@ -36,8 +36,8 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video
 from cefito.field.fields import incremental_field, make_field
 from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 from cefito.runtime import capability, generator_for, pick_device
 from cefito.search.settings import search_settings

@@ -33,8 +33,8 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field import EnergyField, IncrementalField
 from cefito.planners.cefito.objective import PAPER, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runtime import capability, generator_for, pick_device
 from cefito.search import (

@@ -25,7 +25,7 @@ import torch
 from cefito.cli.console import talk
 from cefito.field import IncrementalField
 from cefito.files import write_json
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runtime import capability, resolve
 from cefito.search import ExhaustiveSearch
 from search import random_field, random_problem

@@ -36,7 +36,7 @@ from cefito.data.windows import Windows
 from cefito.field import EnergyField
 from cefito.field.prefixes import prefix_counts
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runtime import Processes, Resolved, capability, generator_for, pick_device
 from cefito.training.field_loss import FieldLoss
 from cefito.training.losses import adaptive_margins, triplet

@@ -37,8 +37,7 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import evaluate_planner
 from cefito.files import read_json, write_json
 from cefito.locks import locked
-from cefito.planners.registry import METHODS, find_method
-from cefito.planners.settings import RunConfig, load_config
+from cefito.planners.methods import METHODS, RunConfig, find_method, load_config
 from cefito.runs.train import train_run
 from cefito.runtime import pick_device
 from cefito.settings import flattened

@@ -15,8 +15,7 @@ import pytest
 from cefito.data.prepared import open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError
-from cefito.planners.registry import METHODS
-from cefito.planners.settings import load_config
+from cefito.planners.methods import METHODS, load_config
 from tiny_runs import as_arguments
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"

@@ -23,8 +23,7 @@ from cyclopts import CycloptsError
 from cefito.cli import build_app
 from cefito.cli.verbosity import VOLUMES, split_volume
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.planners.registry import METHODS
-from cefito.planners.settings import load_config
+from cefito.planners.methods import METHODS, load_config
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES

@@ -1,7 +1,7 @@
 """CEFITO fitted in a second."""
 
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.training.trainer import TrainingContext
 from tiny_runs import TINY_RUN
 

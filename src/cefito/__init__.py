@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners.cefito.planner import CefitoPlanner
+    from cefito.planners.methods import RunConfig, load_config
     from cefito.planners.queries import Queries
-    from cefito.planners.settings import RunConfig, load_config
     from cefito.planners.simple.frequent import FrequentPlanner
     from cefito.planners.simple.nearest import NearestPlanner
     from cefito.runs.finetune import finetune
@@ -50,13 +50,13 @@ _HOMES = {
     "Problem": "cefito.search",
     "Queries": "cefito.planners.queries",
     "Run": "cefito.runs.run",
-    "RunConfig": "cefito.planners.settings",
+    "RunConfig": "cefito.planners.methods",
     "TaskClassifier": "cefito.field",
     "Windows": "cefito.data",
     "cut_windows": "cefito.data",
     "evaluate_planner": "cefito.evaluation",
     "finetune": "cefito.runs.finetune",
-    "load_config": "cefito.planners.settings",
+    "load_config": "cefito.planners.methods",
     "make_search": "cefito.search",
     "open_dataset": "cefito.data",
     "open_run": "cefito.runs.run",

@@ -6,7 +6,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.study.study import Study, run_study
 from cefito.study.variants import find_rows

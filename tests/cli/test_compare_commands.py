@@ -9,7 +9,7 @@ import pytest
 from cefito.cli import main
 from cefito.cli.compare import _asks
 from cefito.data.windows import cut_windows
-from cefito.planners import registry
+from cefito.planners import methods
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
@@ -134,8 +134,8 @@ def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys,
                 raise ValueError("out of\nluck")
             return super().fit(train, val, settings=settings, seed=seed, context=context)
 
-    entry = replace(registry.METHODS["nearest"], planner=Fails)
-    monkeypatch.setitem(registry.METHODS, "fails", entry)
+    entry = replace(methods.METHODS["nearest"], planner=Fails)
+    monkeypatch.setitem(methods.METHODS, "fails", entry)
     names = dict.fromkeys(("name", "title", "method"), "fails")
     monkeypatch.setitem(ROWS, "fails", ROWS["nearest"].model_copy(update=names))
     command = ["compare", world.folder, "--out", tmp_path / "out", "--seeds", 2, *TINY]

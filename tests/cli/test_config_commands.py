@@ -6,8 +6,7 @@ import tomllib
 import pytest
 
 from cefito.cli import main
-from cefito.planners.registry import METHODS
-from cefito.planners.settings import load_config, preset_names
+from cefito.planners.methods import METHODS, load_config, preset_names
 from cefito.runs.info import DatasetReference, RunInfo
 from cefito.runs.settings_export import settings_text, settings_values
 

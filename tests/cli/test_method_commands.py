@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cefito.cli import main
-from cefito.planners.registry import METHODS
+from cefito.planners.methods import METHODS
 from language_model import SETTINGS as STAND_IN
 from tiny_runs import as_arguments
 

@@ -1,7 +1,7 @@
 import json
 
 from cefito.cli import main
-from cefito.planners.registry import METHODS
+from cefito.planners.methods import METHODS
 from cefito.study.methods import listed_methods
 from cefito.study.variants import ROWS
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from cefito.cli import main
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 
 

@@ -24,7 +24,7 @@ from cefito.evaluation import (
 )
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans, SearchCost

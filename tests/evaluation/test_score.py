@@ -15,7 +15,7 @@ from cefito.evaluation import evaluate_planner, metrics
 from cefito.evaluation.calibration import calibration
 from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans, SearchCost

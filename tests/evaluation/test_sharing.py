@@ -11,8 +11,8 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_run, pull_run, push_run
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.runs import bundle
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run

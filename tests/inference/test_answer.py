@@ -9,8 +9,8 @@ from cefito.errors import ConfigError, RunError
 from cefito.inference.answer import Answer, TaskAnswer, answer
 from cefito.inference.query import query_from_video
 from cefito.planners.base import BasePlanner
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost

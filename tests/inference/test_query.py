@@ -9,7 +9,7 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.observer import ObservationRecipe
 from cefito.inference.query import query_from_files, query_from_video
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 
 

@@ -11,8 +11,8 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
 from cefito.inference.observations import feature_layout, query_from_features
 from cefito.inference.query import query_from_files, query_from_video
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 
 WIDTH = 6

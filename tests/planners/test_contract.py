@@ -29,10 +29,8 @@ from cefito.planners.base import (
     check_finetuning,
     check_queries,
 )
-from cefito.planners.method import Method
+from cefito.planners.methods import METHODS, Method, find_method, load_config
 from cefito.planners.network import data_shape
-from cefito.planners.registry import METHODS, find_method
-from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints

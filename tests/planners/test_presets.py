@@ -10,8 +10,13 @@ import pytest
 
 import cefito.planners
 from cefito.errors import ConfigError
-from cefito.planners.registry import METHODS
-from cefito.planners.settings import load_config, method_settings, preset_files, preset_names
+from cefito.planners.methods import (
+    METHODS,
+    load_config,
+    method_settings,
+    preset_files,
+    preset_names,
+)
 from cefito.settings import Settings, flattened, setting_names
 
 PRESETS = preset_names()

@@ -8,7 +8,7 @@ import pytest
 from released_page import PAGE, SECTIONS, TABLE, page, values, variants
 
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.settings import flattened, setting_names, variant_applies
 
 PLACES = [

@@ -7,7 +7,7 @@ import pytest
 
 import cefito
 from cefito.errors import CefitoError, ConfigError
-from cefito.planners.registry import METHODS
+from cefito.planners.methods import METHODS
 from cefito.runs.settings_export import settings_values
 from language_model import SETTINGS as STAND_IN
 from tiny_runs import NARROW, quick

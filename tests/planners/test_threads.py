@@ -10,9 +10,8 @@ import pytest
 
 from cefito.errors import ConfigError
 from cefito.inference.answer import answer
+from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
-from cefito.planners.registry import METHODS
-from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run

@@ -9,8 +9,7 @@ import torch
 
 from cefito.errors import RunError
 from cefito.files import load_tensors, read_json
-from cefito.planners.registry import METHODS, find_method
-from cefito.planners.settings import load_config, precisions
+from cefito.planners.methods import METHODS, find_method, load_config, precisions
 from cefito.runs.train import finished_run, train_run
 from cefito.runtime import Processes, generator_for
 from cefito.settings import flattened

@@ -17,7 +17,7 @@ from cefito.data.padding import pad_dataset
 from cefito.data.readers import prepare, read_table
 from cefito.encoders.thumbnails import thumbnail, thumbnails
 from cefito.errors import ConfigError
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.frames import EACH, TOTAL, find_video_files, with_frames
 from cefito.runs.train import train_run

@@ -12,7 +12,7 @@ from browsing import check_file
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_run, read_plans
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.breakdowns import TrainingSequences, confusion, energy_gap, gallery
 from cefito.report.schema import RunReport

@@ -190,7 +190,7 @@ NO_ENTRIES = (
 
 def settings() -> Iterator[Case]:
     """Every setting of every method, with values of other kinds; malformed entries."""
-    from cefito.planners.registry import METHODS
+    from cefito.planners.methods import METHODS
 
     found: dict[str, tuple[str, Any]] = {}
 

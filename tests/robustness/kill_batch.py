@@ -39,7 +39,7 @@ CALL = [sys.executable, "-c", "import sys; from cefito.cli import main; sys.exit
 def made(folder: Path, videos: int) -> tuple[Path, Path]:
     """Return a run and its world, with `videos` test videos."""
     from cefito.data.simulation.world import WorldKnobs, write_world
-    from cefito.planners.settings import load_config
+    from cefito.planners.methods import load_config
     from cefito.runs.train import train_run
 
     world = write_world(folder / "world", knobs=WorldKnobs(train=24, val=8, test=videos, dim=8))

@@ -37,8 +37,8 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError
 from cefito.files import load_tensors, write_tensors
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.study.results import gather

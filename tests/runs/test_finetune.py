@@ -14,7 +14,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.planners.base import Queries
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune, finetuning_config
 from cefito.runs.finetuning import Start
 from cefito.runs.run import open_run

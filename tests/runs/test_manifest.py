@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cefito.errors import RunError
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.manifest import MANIFEST, check_manifest, recorded
 from cefito.runs.run import open_run, write_run
 from cefito.runs.train import train_run

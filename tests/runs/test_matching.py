@@ -16,7 +16,7 @@ from cefito.evaluation.runs import evaluate_run
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.planners.base import Queries
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.matching import DatasetName, match_dataset, named_dataset
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run

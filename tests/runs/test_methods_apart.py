@@ -8,15 +8,14 @@ import pytest
 
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
+from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
-from cefito.planners.registry import METHODS
-from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.study.variants import find_rows
 
 TOY = """
-from cefito.planners.method import Method, PlannerVariant
+from cefito.planners.methods import Method, PlannerVariant
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.settings import Settings
 

@@ -18,8 +18,8 @@ from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.locks import LOCK_FILE, locked
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.settings import SearchConfig, search_settings

@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 
 from cefito.data import PreparedDataset, cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.serve.app import create_app
 from cefito.serve.process import listen

@@ -4,8 +4,7 @@ import re
 import pytest
 
 from cefito.planners.base import Abilities, BasePlanner
-from cefito.planners.method import Method, Paper
-from cefito.planners.registry import METHODS
+from cefito.planners.methods import METHODS, Method, Paper
 from cefito.study.methods import ListedMethod, listed_methods
 from cefito.study.variants import ROWS, needs_server
 

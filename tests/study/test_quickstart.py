@@ -7,7 +7,7 @@ from cefito.data import open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.study import quickstart
 from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart

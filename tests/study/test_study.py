@@ -17,8 +17,7 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.executors import EXECUTORS, make_executor
-from cefito.planners.method import Method
-from cefito.planners.registry import METHODS
+from cefito.planners.methods import METHODS, Method
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.runs.run import open_run
 from cefito.study import study
@@ -432,9 +431,9 @@ def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, worl
 ENDS = """
 import os, signal, sys
 from pathlib import Path
-from cefito.planners.method import Method, PlannerVariant
+from cefito.planners.methods import Method, PlannerVariant
 from cefito.planners.simple.nearest import NearestPlanner
-from cefito.planners.registry import METHODS
+from cefito.planners.methods import METHODS
 
 class Ends(NearestPlanner):
     @classmethod

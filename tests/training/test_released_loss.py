@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from cefito.field import EnergyField
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler
 from slow_predictor import SlowPredictor, norm

@@ -447,7 +447,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 from cefito.data import open_dataset
 from cefito.runs.train import train_run
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from tiny_runs import TINY_RUN
 
 torch.optim.AdamW([torch.zeros(1)])

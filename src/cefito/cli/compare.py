@@ -111,7 +111,7 @@ def compare(
         published: Show published results below the rule.
         json: Print the results as JSON instead of tables.
     """
-    from cefito.planners.settings import check_sections
+    from cefito.planners.methods import check_sections
     from cefito.study.results import gather
     from cefito.study.study import run_study
     from cefito.study.variants import ALL, find_rows
@@ -182,7 +182,7 @@ def _show(tables: Sequence[Table]) -> None:
 
 def _asks(preset: str, changes: Mapping[str, str]) -> bool:
     """Whether the settings name a language model."""
-    from cefito.planners.settings import load_config
+    from cefito.planners.methods import load_config
 
     return bool(load_config(preset, method="llm-ends", overrides=changes).settings.llm.model)
 

@@ -40,7 +40,7 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
-    from cefito.planners.settings import check_sections
+    from cefito.planners.methods import check_sections
     from cefito.runs.settings_export import settings_text, settings_values
 
     overrides = settings(set_)

@@ -33,7 +33,7 @@ def reproduce(
         options: Training and scoring.
         json: Print the results as JSON instead of tables.
     """
-    from cefito.planners.settings import check_sections
+    from cefito.planners.methods import check_sections
     from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
     from cefito.study.results import gather
     from cefito.study.study import check_study, missing_trials, run_study

@@ -58,7 +58,7 @@ def train(
     """
     from cefito.data.prepared import name_and_fingerprint, open_dataset
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.settings import check_sections, load_config, precisions
+    from cefito.planners.methods import check_sections, load_config, precisions
     from cefito.progress import silent
     from cefito.runs.folders import folders_for
     from cefito.runs.multi_horizon import train_runs

@@ -15,7 +15,7 @@ from cefito.evaluation.calibration import best_probabilities, calibration, searc
 from cefito.evaluation.metrics import TOP_K, MetricSums
 from cefito.evaluation.records import Evaluation, Replies
 from cefito.planners.base import Planner, Queries
-from cefito.planners.registry import methods_with
+from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 

@@ -20,7 +20,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.planners.base import check_finetuning
-from cefito.planners.settings import RunConfig, check_sections
+from cefito.planners.methods import RunConfig, check_sections
 from cefito.progress import Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.run import Run

@@ -11,7 +11,7 @@ import torch
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection, fitting_windows
 from cefito.errors import ConfigError
-from cefito.planners.settings import RunConfig
+from cefito.planners.methods import RunConfig
 from cefito.progress import Advance, Progress, silent
 from cefito.runs.folders import folders_for
 from cefito.runs.info import RUN_FILE, RunInfo

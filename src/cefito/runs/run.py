@@ -23,8 +23,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import write_json
 from cefito.notebook import Folded, card
 from cefito.planners.base import Planner
-from cefito.planners.registry import find_method
-from cefito.planners.settings import method_settings
+from cefito.planners.methods import find_method, method_settings
 from cefito.runs.bundle import local_folder
 from cefito.runs.folders import chosen_run, horizons_in
 from cefito.runs.info import RUN_FILE, RunInfo

@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from cefito.data.taxonomy import Taxonomy
-from cefito.planners.registry import METHODS
-from cefito.planners.settings import check_sections, load_config, method_settings, preset_files
+from cefito.planners.methods import (
+    METHODS,
+    check_sections,
+    load_config,
+    method_settings,
+    preset_files,
+)
 from cefito.runs.info import RUN_FILE, RunInfo
 from cefito.settings import flattened, variant_applies
 

@@ -18,8 +18,7 @@ from cefito.data.windows import (
 from cefito.errors import CefitoError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.registry import find_method
-from cefito.planners.settings import RunConfig
+from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.info import RUN_FILE, DatasetReference, RunInfo, versions

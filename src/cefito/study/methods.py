@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from cefito.planners.base import Abilities, Shape
-from cefito.planners.method import Method
-from cefito.planners.registry import METHODS
-from cefito.planners.settings import load_config
+from cefito.planners.methods import METHODS, Method, load_config
 
 __all__ = ["PUBLISHED", "TOP_K", "ListedMethod", "abilities_of", "listed_methods"]
 

@@ -15,8 +15,7 @@ from cefito.evaluation.plan_files import WindowPlans, window_plans
 from cefito.evaluation.score import Evaluation, evaluate_planner
 from cefito.files import write_json
 from cefito.planners.base import Queries
-from cefito.planners.registry import find_method
-from cefito.planners.settings import RunConfig, load_config, method_settings
+from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run

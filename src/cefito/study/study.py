@@ -32,7 +32,7 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.locks import locked
-from cefito.planners.settings import RunConfig, load_config
+from cefito.planners.methods import RunConfig, load_config
 from cefito.progress import Advance, Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run

@@ -11,7 +11,7 @@ from cefito.errors import RunError
 from cefito.evaluation.records import ABSENT, Evaluation, FileRecord
 from cefito.files import read_json
 from cefito.planners.base import Evidence
-from cefito.planners.settings import RunConfig
+from cefito.planners.methods import RunConfig
 from cefito.study.variants import PlannerVariant
 from cefito.training.trainer import TrainingResult
 

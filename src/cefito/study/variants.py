@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cefito.errors import ConfigError
-from cefito.planners.method import ORACLES, SERVER, TRUE_TASK, PlannerVariant
-from cefito.planners.registry import METHODS, find_method, methods_with
+from cefito.planners.methods import (
+    METHODS,
+    ORACLES,
+    SERVER,
+    TRUE_TASK,
+    PlannerVariant,
+    find_method,
+    methods_with,
+)
 
 __all__ = ["ALL", "ROWS", "PlannerVariant", "check_variant", "find_rows", "needs_server"]
 

@@ -15,9 +15,9 @@ from cefito.planners.crf.inference import TaskStates, average, fit_confidence
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.methods import load_config
 from cefito.planners.network import count_parameters
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.training.trainer import TrainingContext
 from drawn import drawn
 from same import same_weights

@@ -14,7 +14,7 @@ from cefito.planners.kepp.networks import StepModel
 from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppConfig
 from cefito.planners.kepp.walks import WalkGraph
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
 from cefito.training.trainer import TrainingContext

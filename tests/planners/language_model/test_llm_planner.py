@@ -12,8 +12,8 @@ from cefito.errors import ConfigError, DataError
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.records import Replies
 from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
+from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.planners.settings import load_config
 from cefito.study.tables import replies_title
 from language_model import MODEL, ParsedPrompt, answered, stand
 

@@ -22,7 +22,7 @@ from cefito.planners.language_model.prompt_context import (
     probable_successors,
 )
 from cefito.planners.language_model.settings import LlmConfig
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 
 NAMES = Names.of(["make tea", "make\ntoast"], ["boil", "pour", "cut  bread", "heat", "spread"])
 ENDS = PromptContext(

@@ -5,11 +5,11 @@ import torch
 from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.loss import DiffusionLoss
+from cefito.planners.methods import load_config
 from cefito.planners.mtid.network import MtidNetwork
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.mtid.tasks import MtidTaskModel
 from cefito.planners.network import data_shape
-from cefito.planners.settings import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import Processes, generator_for
 from drawn import stirred

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.planner import best_plans, sampled_scores
+from cefito.planners.methods import load_config
 from cefito.planners.network import data_shape
 from cefito.planners.pdpp.planner import PdppNetwork, PdppPlanner
-from cefito.planners.settings import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import Processes, generator_for
 from cefito.search.problem import SearchCost

@@ -11,9 +11,9 @@ from cefito.data.windows import joined_windows, reversed_windows, with_between
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation.score import evaluate_planner
 from cefito.planners.base import Queries
+from cefito.planners.methods import load_config
 from cefito.planners.planllm.planner import LeakyPlanner, PlanLlmPlanner
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.planners.settings import load_config
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
 from cefito.study.variants import ROWS, find_rows

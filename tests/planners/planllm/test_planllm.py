@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Shape
+from cefito.planners.methods import load_config
 from cefito.planners.network import count_parameters
 from cefito.planners.planllm.network import Exchange, PlanLlmNetwork, QueryTransformer
 from cefito.planners.planllm.planner import PlanLlmLoss, PlanLlmPlanner
@@ -17,7 +18,6 @@ from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.settings import SchemaConfig
-from cefito.planners.settings import load_config
 from cefito.planners.shared.layers import keep
 from cefito.runtime import Processes, generator_for
 from drawn import drawn, stirred

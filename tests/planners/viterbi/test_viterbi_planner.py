@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries, Shape
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.layers import keep
 from cefito.planners.shared.transitions import k_best

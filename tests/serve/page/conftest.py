@@ -15,7 +15,7 @@ from cefito.data import PreparedDataset
 from cefito.data.readers import prepare, read_table
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.serve.settings import ServiceSettings

@@ -32,7 +32,7 @@ from cefito.files import check_array, load_npy, sha256
 from cefito.planners.base import Shape
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.settings import load_config
+from cefito.planners.methods import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 

@@ -2,7 +2,7 @@
 
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.method import CLASSIFIER, TEXT, Method, Paper, PlannerVariant
+from cefito.planners.methods import CLASSIFIER, TEXT, Method, Paper, PlannerVariant
 
 __all__ = ["CEFITO"]
 

@@ -2,7 +2,7 @@
 
 from cefito.planners.crf.planner import ChainPlanner
 from cefito.planners.crf.settings import ChainSettings
-from cefito.planners.method import Method, PlannerVariant
+from cefito.planners.methods import Method, PlannerVariant
 
 __all__ = ["CHAIN"]
 

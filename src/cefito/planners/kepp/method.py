@@ -2,7 +2,7 @@
 
 from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppSettings
-from cefito.planners.method import GRAPH, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, ablation
 
 __all__ = ["KEPP"]
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.language_model.settings import LlmSettings
-from cefito.planners.method import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
+from cefito.planners.methods import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
 
 __all__ = ["LLM_ENDS", "LLM_RANKED"]
 

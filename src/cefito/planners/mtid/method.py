@@ -1,6 +1,6 @@
 """Declaration of MTID."""
 
-from cefito.planners.method import CLASSIFIER, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant, ablation
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.mtid.settings import MtidSettings
 

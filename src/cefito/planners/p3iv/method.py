@@ -1,6 +1,6 @@
 """Declaration of P3IV."""
 
-from cefito.planners.method import GRAPH, TEXT, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import GRAPH, TEXT, Method, Paper, PlannerVariant, ablation
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.p3iv.settings import P3ivSettings
 

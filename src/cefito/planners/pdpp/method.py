@@ -1,6 +1,6 @@
 """Declaration of PDPP."""
 
-from cefito.planners.method import CLASSIFIER, Method, Paper, PlannerVariant
+from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 

@@ -1,6 +1,6 @@
 """Declarations of PKG, by exact search and by the published beam search."""
 
-from cefito.planners.method import GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
 from cefito.planners.pkg.settings import PkgSettings
 

@@ -1,6 +1,6 @@
 """Declarations of PlanLLM-style planning, and of its oracle that sees the states between."""
 
-from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
 from cefito.planners.planllm.planner import LeakyPlanner, PlanLlmPlanner
 from cefito.planners.planllm.settings import PlanLlmSettings
 

@@ -1,6 +1,6 @@
 """Declaration of SCHEMA."""
 
-from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaSettings
 

@@ -1,6 +1,6 @@
 """Declarations of the planners without a network of their own."""
 
-from cefito.planners.method import CLASSIFIER, Method, PlannerVariant
+from cefito.planners.methods import CLASSIFIER, Method, PlannerVariant
 from cefito.planners.shared.task_model import ClassifierSettings
 from cefito.planners.simple.frequent import FrequentPlanner
 from cefito.planners.simple.nearest import NearestPlanner

@@ -1,6 +1,6 @@
 """Declaration of ViterbiPlanNet."""
 
-from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiSettings
 

@@ -1,0 +1,356 @@
+"""Methods: what each declares, all of them by their names, and their settings from presets.
+
+Each method's folder declares its own in a module `method`: a planner with its settings, what is
+said of it, and its rows in tables. To add a method, add its name and folder to `_FOLDERS`.
+
+A preset is a folder of files of one name: `planners/presets` says which presets there are and what
+each builds on, and the sections are in `presets` beside the code that reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import asdict, dataclass
+from importlib import import_module, resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from cefito.errors import ConfigError
+from cefito.planners.base import Planner
+from cefito.runtime import Precision
+from cefito.search.settings import search_settings
+from cefito.settings import (
+    PresetFile,
+    Settings,
+    changed,
+    check_key,
+    preset_values,
+    read_preset,
+    setting_names,
+    validated,
+)
+from cefito.settings import preset_names as names_in
+
+__all__ = [
+    "CLASSIFIER",
+    "DESCRIPTIONS",
+    "GRAPH",
+    "METHODS",
+    "ORACLES",
+    "SERVER",
+    "TEXT",
+    "TRUE_TASK",
+    "Method",
+    "NoSettings",
+    "Paper",
+    "PlannerVariant",
+    "RunConfig",
+    "ablation",
+    "check_sections",
+    "find_method",
+    "load_config",
+    "method_settings",
+    "methods_with",
+    "precisions",
+    "preset_files",
+    "preset_names",
+]
+
+CLASSIFIER = "task classifier"
+DESCRIPTIONS = "descriptions of states"
+GRAPH = "graph of training windows"
+SERVER = "language model server"
+TEXT = "text vectors of actions"
+
+ORACLES = {
+    "true_task": "the task",
+    "true_ends": "the true ends",
+    "true_between": "the states between",
+}
+"""Truth that a variant may be given; each is also a field of `Abilities`."""
+TRUE_TASK = "-true-task"
+"""End of a variant's name if it is given the true task."""
+
+
+class NoSettings(Settings):
+    """Settings of methods that have none."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Publication of a method."""
+
+    title: str
+    venue: str = ""  # conference and year; empty if unknown
+    arxiv: str = ""  # number on arXiv; empty if unknown
+
+    @property
+    def place(self) -> str:
+        """Venue and number, as far as they are known."""
+        return ", ".join(filter(None, (self.venue, self.arxiv and f"arXiv {self.arxiv}")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON; null if unknown."""
+        return {name: value or None for name, value in asdict(self).items()}
+
+
+class PlannerVariant(Settings):
+    """One row of a table: a method, how it is trained and how it plans."""
+
+    name: str
+    title: str
+    own_name: bool = Field(default=False, exclude=True)  # the planner names itself
+    method: str
+    settings: Mapping[str, Any] = {}  # changes in training, dotted keys
+    search: Mapping[str, Any] = {}  # changes of the search in planning
+    exhaustive: bool = False  # so costly that long horizons are scored on a sample
+    true_task: bool = False
+    true_ends: bool = False
+    true_between: bool = False
+    ablation: bool = Field(default=False, exclude=True)  # "all" leaves it out
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it is given truth that no planner can know."""
+        return any(getattr(self, name) for name in ORACLES)
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        for name in ("true_ends", "true_between"):
+            if not values.get(name):
+                values.pop(name, None)
+        return values
+
+    def apply(self, planner: Planner) -> Planner:
+        """Return a planner that searches as the row says."""
+        if not self.search:
+            return planner
+        trained = planner.describe().search
+        if trained is None:
+            raise ConfigError(f"'{self.name}': {planner.name} has no search to choose.")
+        return planner.with_search(search_settings(trained, **self.search))
+
+    def with_true_task(self) -> PlannerVariant:
+        """Return the same variant with the true task given."""
+        return self.model_copy(
+            update={
+                "name": self.name + TRUE_TASK,
+                "title": f"{self.title}, true task",
+                "true_task": True,
+            }
+        )
+
+
+def ablation(
+    method: str, part: str, title: str, settings: Mapping[str, Any], *, own_name: bool = False
+) -> PlannerVariant:
+    """Return a row that shows the worth of a part of a method."""
+    name = f"{method}-{part}"
+    return PlannerVariant(
+        name=name, title=title, own_name=own_name, method=method, settings=settings, ablation=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to plan."""
+
+    name: str
+    planner: type[Planner]
+    settings: type[Settings] = NoSettings  # each field is a section of the presets
+    title: str = ""  # for people; its name if empty
+    line: str = ""
+    paper: Paper | None = None  # None if unpublished
+    needs: tuple[str, ...] = ()  # beside windows and its own networks
+    uses: tuple[str, ...] = ()  # used if available, replaced otherwise
+    variants: tuple[PlannerVariant, ...] = ()
+
+
+_FOLDERS = {
+    "cefito": "cefito",
+    "chain": "crf",
+    "viterbi": "viterbi",
+    "pdpp": "pdpp",
+    "mtid": "mtid",
+    "kepp": "kepp",
+    "schema": "schema",
+    "planllm": "planllm",
+    "planllm-leaky": "planllm",
+    "p3iv": "p3iv",
+    "pkg": "pkg",
+    "pkg-beam": "pkg",
+    "llm-ends": "language_model",
+    "llm-ranked": "language_model",
+    "nearest": "simple",
+    "frequent": "simple",
+}
+"""Names in the order of tables, and the folder whose module `method` declares each."""
+
+
+class _Registry(MutableMapping[str, Method]):
+    """Methods by name; the code of a method is imported when it is first used."""
+
+    def __init__(self, folders: dict[str, str]) -> None:
+        self._entries: dict[str, str | Method] = dict(folders)
+
+    def __getitem__(self, name: str) -> Method:
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            declared = vars(import_module(f"cefito.planners.{entry}.method")).values()
+            entry = next(x for x in declared if isinstance(x, Method) and x.name == name)
+            self._entries[name] = entry
+        return entry
+
+    def __setitem__(self, name: str, method: Method) -> None:
+        self._entries[name] = method
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+METHODS = _Registry(_FOLDERS)
+
+
+def find_method(name: str) -> Method:
+    """Return a method by its name."""
+    if name not in METHODS:
+        raise ConfigError(f"no method '{name}'; there are {', '.join(METHODS)}.")
+    return METHODS[name]
+
+
+def methods_with(ability: str) -> str:
+    """Return the names of the methods with an ability (a field of `Abilities`), for a message."""
+    names = (name for name, method in METHODS.items() if getattr(method.planner.abilities, ability))
+    return ", ".join(names) or "none"
+
+
+PRESETS = resources.files("cefito.planners.presets")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Settings of a run."""
+
+    method: str
+    preset: str
+    settings: Any  # the sections that the method reads, of its class of settings
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """The settings as plain values for JSON, section by section."""
+        sections: dict[str, Any] = self.settings.model_dump(mode="json")
+        return sections
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets shipped with the package."""
+    return names_in(PRESETS)
+
+
+def preset_files(preset: str, method: str) -> list[PresetFile]:
+    """Read the files that a method's settings come from, bases first."""
+    folders: list[Traversable] = [PRESETS]
+    for kind in find_method(method).settings.__mro__:
+        package = getattr(sys.modules[kind.__module__], "__package__", None)
+        if issubclass(kind, Settings) and package:
+            folders.append(resources.files(package) / "presets")
+    return read_preset(preset, list(dict.fromkeys(folders)))
+
+
+def load_config(
+    preset: str,
+    *,
+    method: str = "cefito",
+    dataset: str = "",
+    horizon: int = 0,
+    overrides: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """Load a method's settings from a preset, choose its variant, apply overrides.
+
+    Sections and overrides for other methods are ignored.
+
+    Args:
+        preset: Name of a shipped preset, or path of a TOML file of the same form.
+        method: Name of the method.
+        dataset: Name of the data set; a variant applies if this begins with the variant's
+            `dataset`.
+        horizon: T; a variant applies if this equals the variant's `horizon`, if it names one.
+        overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are
+            read as TOML values.
+
+    Raises:
+        ConfigError: No such method or preset, or an unknown key or invalid value; the message names
+            it.
+    """
+    place = f"preset '{preset}' (cefito config show {preset} shows all settings)"
+    kind = find_method(method).settings
+    overrides = overrides or {}
+    for key in overrides:
+        section = key.partition(".")[0]
+        if section == "preset":
+            raise ConfigError(
+                "the setting 'preset' is the name of the preset itself and cannot be changed. "
+                "Choose another preset instead.",
+                setting="preset",
+            )
+        if section not in kind.model_fields and (other := _reader(section)) is not None:
+            check_key(key, other, place=place)
+    values = preset_values(preset_files(preset, method), dataset=dataset, horizon=horizon)
+    values = changed(values, overrides)
+    own = {
+        name: part
+        for name, part in values.items()
+        if name in kind.model_fields or _reader(name) is None
+    }
+    return RunConfig(method, Path(preset).stem, validated(kind, own, place=place))
+
+
+def check_sections(keys: Iterable[str], methods: Iterable[str]) -> None:
+    """Refuse dotted keys of sections that other methods read, but none of these (ConfigError)."""
+    names = list(dict.fromkeys(methods))
+    read = dict.fromkeys(part for name in names for part in find_method(name).settings.model_fields)
+    for key in keys:
+        section = key.partition(".")[0]
+        if section not in read and _reader(section) is not None:
+            remedy = f"Change one of {', '.join(read)}" if read else "Leave it out"
+            raise ConfigError(
+                f"setting '{key}': is not read by {' or '.join(names)}. {remedy}.", setting=key
+            )
+
+
+def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Settings:
+    """Validate the settings of a finished run; sections that its method lacks are ignored."""
+    kind = find_method(method).settings
+    if ignored := [name for name in values if name not in kind.model_fields]:
+        logger.info("%s: ignored sections %s, which %s lacks", place, ", ".join(ignored), method)
+    own = {name: part for name, part in values.items() if name in kind.model_fields}
+    return validated(kind, own, place=place)
+
+
+def precisions(precision: Precision, method: str) -> dict[str, Precision]:
+    """Return the precision of every training of a method by dotted key, as overrides."""
+    keys = setting_names(find_method(method).settings)
+    return {key: precision for key in keys if key.endswith("training.precision")}
+
+
+def _reader(section: str) -> type[Settings] | None:
+    """The settings class of a method with a section; None if no method has it."""
+    kinds = (method.settings for method in METHODS.values())
+    return next((kind for kind in kinds if section in kind.model_fields), None)
