@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from cefito.planners.simple.frequent import FrequentPlanner
     from cefito.planners.simple.nearest import NearestPlanner
     from cefito.runs.finetune import finetune
-    from cefito.runs.multi_horizon import train_runs
     from cefito.runs.run import Run, open_run
-    from cefito.runs.train import train_run
+    from cefito.runs.train import train_run, train_runs
     from cefito.search import (
         Constraints,
         ExhaustiveSearch,
@@ -62,7 +61,7 @@ _HOMES = {
     "open_run": "cefito.runs.run",
     "prepare": "cefito.data.readers.custom",
     "train_run": "cefito.runs.train",
-    "train_runs": "cefito.runs.multi_horizon",
+    "train_runs": "cefito.runs.train",
 }
 
 __all__ = [

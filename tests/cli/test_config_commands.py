@@ -7,7 +7,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.planners.methods import METHODS, load_config, preset_names
-from cefito.runs.info import DatasetReference, RunInfo
+from cefito.runs.folder import DatasetReference, RunInfo
 from cefito.runs.settings_export import settings_text, settings_values
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cefito.errors import RunError
 from cefito.planners.methods import load_config
-from cefito.runs.manifest import MANIFEST, check_manifest, recorded
+from cefito.runs.folder import MANIFEST, check_manifest, recorded
 from cefito.runs.run import open_run, write_run
 from cefito.runs.train import train_run
 

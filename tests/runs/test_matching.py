@@ -17,10 +17,10 @@ from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
+from cefito.runs.folder import VIDEOS_FILE, trained_videos
 from cefito.runs.matching import DatasetName, match_dataset, named_dataset
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
-from cefito.runs.trained_videos import VIDEOS_FILE, trained_videos
 from part_worlds import part_of
 
 OLD = [0, 1, 2, 3]

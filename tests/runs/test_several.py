@@ -9,7 +9,7 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners.methods import load_config
 from cefito.progress import silent
-from cefito.runs.folders import folders_for, horizons_in
+from cefito.runs.folder import folders_for, horizons_in
 from cefito.runs.train import train_run
 
 

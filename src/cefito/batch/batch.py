@@ -30,7 +30,7 @@ from cefito.locks import locked
 from cefito.planners.base import check_min_probability, check_queries, check_task_given
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
-from cefito.runs.manifest import MANIFEST, read_manifest
+from cefito.runs.folder import MANIFEST, read_manifest
 from cefito.runs.run import Run
 from cefito.settings import Record, flattened, read_record
 

@@ -80,8 +80,7 @@ def list_(
     """
     from cefito.data import listing
     from cefito.data.names import find_task
-    from cefito.runs.folders import horizons_in
-    from cefito.runs.info import RUN_FILE
+    from cefito.runs.folder import RUN_FILE, horizons_in
     from cefito.runs.run import taxonomy_of_run
 
     of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))

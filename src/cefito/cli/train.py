@@ -60,9 +60,8 @@ def train(
     from cefito.data.taxonomy import Taxonomy
     from cefito.planners.methods import check_sections, load_config, precisions
     from cefito.progress import silent
-    from cefito.runs.folders import folders_for
-    from cefito.runs.multi_horizon import train_runs
-    from cefito.runs.train import finished_run
+    from cefito.runs.folder import folders_for
+    from cefito.runs.train import finished_run, train_runs
     from cefito.runtime import pick_device, processes
 
     chosen, fingerprint = horizons(horizon), name_and_fingerprint(dataset)[1]

@@ -13,8 +13,8 @@ from cefito.errors import RunError
 from cefito.evaluation.model_card import kept_scores, model_card
 from cefito.files import new_folder, write_text
 from cefito.runs.bundle import pack
+from cefito.runs.folder import MANIFEST, read_manifest
 from cefito.runs.hub import CARD, fetched, push_folder, repository
-from cefito.runs.manifest import MANIFEST, read_manifest
 from cefito.runs.run import Run, open_run, write_run
 
 __all__ = ["export_run", "pull_run", "push_run"]

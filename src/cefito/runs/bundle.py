@@ -10,11 +10,9 @@ from pathlib import Path, PurePosixPath
 from cefito.encoders.cache import default_cache
 from cefito.errors import DataError, RunError
 from cefito.files import new_folder, sha256, write_atomic
-from cefito.runs.hub import HUB, fetched
-from cefito.runs.info import RUN_FILE
-from cefito.runs.manifest import MANIFEST, check_manifest
+from cefito.runs.folder import MANIFEST, RUN_FILE, check_manifest
 
-__all__ = ["MAX_BYTES", "local_folder", "pack", "unpack"]
+__all__ = ["MAX_BYTES", "pack", "unpack", "unpacked"]
 
 MAX_BYTES = 8 << 30
 """Largest run that is unpacked: 8 GiB."""
@@ -23,18 +21,6 @@ _SUFFIXES = (".json", ".safetensors", ".md")
 _BLOCK = 1 << 20
 _BEGINNING = (1980, 1, 1, 0, 0, 0)  # one time for all, so that equal runs are equal archives
 _REMEDY = "Get a file that cefito export made."
-
-
-def local_folder(place: Path | str) -> Path:
-    """Return the local folder of a run named by a folder, a zip archive or `hub:USER/NAME`.
-
-    Archives are unpacked into the cache, once; runs on a hub are fetched into the cache of
-    `huggingface_hub`.
-    """
-    if str(place).startswith(HUB):
-        return fetched(str(place))
-    path = Path(place)
-    return _cached(path) if path.is_file() else path
 
 
 def pack(folder: Path, target: Path) -> None:
@@ -52,8 +38,8 @@ def pack(folder: Path, target: Path) -> None:
     write_atomic(target, fill)
 
 
-def _cached(path: Path) -> Path:
-    """The folder in the cache of an archive, which is unpacked unless it was before."""
+def unpacked(path: Path) -> Path:
+    """Return the folder in the cache of an archive, which is unpacked unless it was before."""
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             raise RunError(f"{path}: is neither a run folder nor a zip archive. {_REMEDY}")

@@ -21,7 +21,7 @@ from cefito.planners.cefito.checkpoints import (
     with_classifier,
 )
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.runs.info import DatasetReference, RunInfo, versions
+from cefito.runs.folder import DatasetReference, RunInfo, versions
 from cefito.runs.run import Run, open_run, write_run
 
 __all__ = ["export_classifier", "export_field", "import_classifier", "import_field"]

@@ -21,10 +21,9 @@ from cefito.data.windows import (
 )
 from cefito.errors import DataError
 from cefito.files import sha256
-from cefito.runs.info import DatasetReference, StartReference
+from cefito.runs.folder import DatasetReference, StartReference, TrainedVideos, trained_videos
 from cefito.runs.matching import check_observed
 from cefito.runs.run import Run
-from cefito.runs.trained_videos import TrainedVideos, trained_videos
 
 __all__ = ["Start"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cefito.errors import ConfigError, RunError
-from cefito.runs.manifest import MANIFEST, read_manifest
+from cefito.runs.folder import MANIFEST, read_manifest
 
 __all__ = ["CARD", "HUB", "fetched", "push_folder", "repository"]
 

@@ -18,9 +18,8 @@ from cefito.data.prepared import PreparedDataset, name_and_fingerprint
 from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
-from cefito.runs.info import DatasetReference, observed_as
+from cefito.runs.folder import DatasetReference, observed_as, trained_videos
 from cefito.runs.run import Run
-from cefito.runs.trained_videos import trained_videos
 from cefito.settings import Record
 
 __all__ = [

@@ -24,11 +24,18 @@ from cefito.files import write_json
 from cefito.notebook import Folded, card
 from cefito.planners.base import Planner
 from cefito.planners.methods import find_method, method_settings
-from cefito.runs.bundle import local_folder
-from cefito.runs.folders import chosen_run, horizons_in
-from cefito.runs.info import RUN_FILE, RunInfo
-from cefito.runs.manifest import MANIFEST, check_manifest, recorded
-from cefito.runs.trained_videos import TrainedVideos
+from cefito.runs.bundle import unpacked
+from cefito.runs.folder import (
+    MANIFEST,
+    RUN_FILE,
+    RunInfo,
+    TrainedVideos,
+    check_manifest,
+    chosen_run,
+    horizons_in,
+    recorded,
+)
+from cefito.runs.hub import HUB, fetched
 from cefito.search.settings import SearchConfig
 from cefito.settings import Settings, flattened
 from cefito.training.trainer import TrainingContext
@@ -160,7 +167,7 @@ def open_run(
         RunError: No run, none of this horizon, several and no horizon, an unfinished one, damaged
             files, or files that have changed since they were written or do not fit each other.
     """
-    folder = chosen_run(local_folder(folder), horizon)
+    folder = chosen_run(_local_folder(folder), horizon)
     manifest = check_manifest(folder, (RUN_FILE, _TAXONOMY))
     info = RunInfo.read(folder)
     if horizon not in (None, info.horizon):
@@ -201,6 +208,18 @@ def open_run(
                 "files are of different runs. Copy the run again, or train it again."
             )
     return run
+
+
+def _local_folder(place: Path | str) -> Path:
+    """Return the local folder of a run named by a folder, a zip archive or `hub:USER/NAME`.
+
+    Archives are unpacked into the cache, once; runs on a hub are fetched into the cache of
+    `huggingface_hub`.
+    """
+    if str(place).startswith(HUB):
+        return fetched(str(place))
+    path = Path(place)
+    return unpacked(path) if path.is_file() else path
 
 
 def _taxonomy(folder: Path) -> Taxonomy:

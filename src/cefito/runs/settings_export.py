@@ -18,7 +18,7 @@ from cefito.planners.methods import (
     method_settings,
     preset_files,
 )
-from cefito.runs.info import RUN_FILE, RunInfo
+from cefito.runs.folder import RUN_FILE, RunInfo
 from cefito.settings import flattened, variant_applies
 
 __all__ = ["SettingDifference", "compare_settings", "settings_text", "settings_values"]

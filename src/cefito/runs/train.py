@@ -1,8 +1,9 @@
-"""Training into run folders; a killed training can be resumed."""
+"""Training into run folders, for one horizon or several; a killed training can be resumed."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,26 @@ from cefito.data.windows import (
     fitting_windows,
     with_between,
 )
-from cefito.errors import CefitoError, RunError
+from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.methods import RunConfig, find_method
-from cefito.progress import Progress, silent
+from cefito.progress import Advance, Progress, silent
 from cefito.runs.finetuning import Start
-from cefito.runs.info import RUN_FILE, DatasetReference, RunInfo, versions
+from cefito.runs.folder import (
+    RUN_FILE,
+    DatasetReference,
+    RunInfo,
+    TrainedVideos,
+    folders_for,
+    versions,
+)
 from cefito.runs.run import Run, open_run, write_run
-from cefito.runs.trained_videos import TrainedVideos
 from cefito.runtime import Processes, check_seed
 from cefito.training.log import check_tracker
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["check_run_folder", "finished_run", "new_info", "train_run"]
+__all__ = ["check_run_folder", "finished_run", "new_info", "train_run", "train_runs"]
 
 
 def train_run(
@@ -224,3 +231,90 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
                 f"{folder}: holds a run with another {key}, which cannot be resumed with this one. "
                 "Choose another folder or remove it."
             )
+
+
+def train_runs(
+    dataset: PreparedDataset,
+    folder: Path | str,
+    *,
+    configs: Mapping[int, RunConfig],
+    seed: int,
+    selection: Selection = "held-out",
+    device: torch.device | None = None,
+    progress: Progress = silent,
+    group: Processes | None = None,
+    each: Callable[[Run, bool], None] | None = None,
+    tracker: str = "tensorboard",
+) -> dict[int, Run]:
+    """Train planners for several horizons, or resume where a killed training stopped.
+
+    Several runs are written to T3, T4, … of the folder, a single one to the folder itself. Among
+    several, finished runs are opened and not trained again. Arguments are checked before the first
+    training begins.
+
+    Args:
+        dataset: The data set.
+        folder: Folder of the runs.
+        configs: Settings of each horizon, by T, all of one method.
+        seed: Seed of everything drawn, the same for all.
+        selection: As in `train_run`.
+        device: As in `train_run`.
+        progress: As in `train_run`.
+        group: As in `train_run`.
+        each: Called with every run as soon as it is finished, and whether it was trained now.
+        tracker: As in `train_run`.
+
+    Returns:
+        The runs, by T.
+
+    Raises:
+        ConfigError: No horizon, or as `train_run`.
+        DataError: A split gives no windows.
+        RunError: A folder holds something else, or a run with another data set, settings or seed.
+    """
+    folder = Path(folder)
+    if not configs:
+        raise ConfigError("no horizon to train; expected one or more.", setting="horizon")
+    folders = folders_for(folder, configs)
+    several = folders != dict.fromkeys(configs, folder)
+    if several:
+        check_seed(seed)
+        for horizon in {min(configs), max(configs)}:
+            fitting_windows(dataset, horizon=horizon, selection=selection)
+        for horizon, place in folders.items():
+            info = new_info(
+                dataset,
+                config=configs[horizon],
+                horizon=horizon,
+                seed=seed,
+                selection=selection,
+            )
+            check_run_folder(place, info)
+    runs = {}
+    for horizon, place in folders.items():
+        finished = several and (place / RUN_FILE).exists() and RunInfo.read(place).finished
+        runs[horizon] = train_run(
+            dataset,
+            place,
+            config=configs[horizon],
+            horizon=horizon,
+            seed=seed,
+            selection=selection,
+            device=device,
+            progress=_named(progress, horizon) if several else progress,
+            group=group,
+            reuse=several,
+            tracker=tracker,
+        )
+        if each is not None:
+            each(runs[horizon], not finished)
+    return runs
+
+
+def _named(progress: Progress, horizon: int) -> Progress:
+    """Progress whose descriptions name the horizon."""
+
+    def named(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
+        return progress(f"T = {horizon}: {description}", total=total)
+
+    return named

@@ -17,8 +17,7 @@ from cefito.data.prepared import open_dataset
 from cefito.data.text import nfc
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.inference.observer import ObservationRecipe
-from cefito.runs.folders import horizons_in
-from cefito.runs.info import versions
+from cefito.runs.folder import horizons_in, versions
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run, open_run
 from cefito.search.settings import SEARCHES

@@ -10,9 +10,7 @@ from typing import Any
 from cefito.data.prepared import open_dataset
 from cefito.errors import CefitoError, RunError
 from cefito.files import file_digest, read_json
-from cefito.runs.folders import horizons_in
-from cefito.runs.info import RUN_FILE
-from cefito.runs.manifest import MANIFEST, check_manifest
+from cefito.runs.folder import MANIFEST, RUN_FILE, check_manifest, horizons_in
 from cefito.runs.run import Run, open_run
 from cefito.study.results import RESULTS, Results
 from cefito.study.trials import FailureFile, TrialFile, parse_trial

@@ -1,0 +1,309 @@
+"""What a run folder holds beside its planner: `run.json`, `videos.json`, and the manifest.
+
+The manifest has the hash of every file for planning, checked on opening. A folder may also hold one
+run for each of several horizons, in T3, T4, ….
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import AfterValidator, Field
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import Selection, Windows
+from cefito.errors import RunError
+from cefito.files import file_digest, read_json, write_json
+from cefito.settings import Record, read_record
+from cefito.training.trainer import TrainingResult
+
+__all__ = [
+    "MANIFEST",
+    "RUN_FILE",
+    "VIDEOS_FILE",
+    "DatasetReference",
+    "Manifest",
+    "RunInfo",
+    "StartReference",
+    "TrainedVideos",
+    "check_manifest",
+    "chosen_run",
+    "folders_for",
+    "horizons_in",
+    "observed_as",
+    "read_manifest",
+    "recorded",
+    "trained_videos",
+    "versions",
+]
+
+RUN_FILE = "run.json"
+_REMEDY = "Remove the folder and train it again."
+
+
+class DatasetReference(Record):
+    """The data set of a run."""
+
+    name: str
+    path: str  # empty for imported weights
+    fingerprint: str  # empty for imported weights
+    observed: dict[str, Any] | None = None  # how its observations were made, if known
+    simulation: dict[str, Any] | None = None  # how they were simulated, if they were
+
+    @classmethod
+    def of(cls, dataset: PreparedDataset) -> DatasetReference:
+        """Describe an opened data set."""
+        simulation = observed_as(dataset).get("simulation")
+        return cls(
+            name=dataset.name,
+            path=str(dataset.folder.resolve()),
+            fingerprint=dataset.fingerprint,
+            observed=dataset.provenance.get("observed"),
+            **({} if simulation is None else {"simulation": simulation}),
+        )
+
+    def made(self) -> dict[str, Any]:
+        """Return how its observations were made, in the form of `observed_as`."""
+        simulated = {} if self.simulation is None else {"simulation": self.simulation}
+        return {**(self.observed or {}), **simulated}
+
+
+class StartReference(Record):
+    """The run that a finetuned one began with."""
+
+    folder: str
+    dataset: DatasetReference  # data set that it was trained on
+    seed: int | None  # None for imported weights
+    weights: str  # SHA-256 over the files of its planner
+    replay: DatasetReference | None = None  # data set whose windows were mixed in, if any
+    new_tasks: int = 0  # added to its vocabulary
+    new_actions: int = 0
+
+
+class RunInfo(Record):
+    """Content of `run.json`; entries that were never set are left out."""
+
+    format_version: Literal[1] = 1
+    method: str = "cefito"
+    dataset: DatasetReference  # data set that it was trained on
+    horizon: int
+    seed: int | None  # None for imported weights, as the selection
+    selection: Selection | None = "held-out"
+    preset: str
+    config: dict[str, Any]  # sections of settings that its method reads
+    versions: dict[str, str] = Field(default_factory=dict)
+    finished: bool = False
+    windows: dict[str, int] = Field(default_factory=dict)  # by split
+    parameters: dict[str, int] = Field(default_factory=dict)  # by network
+    training: dict[str, TrainingResult] = Field(default_factory=dict)  # by network
+    tasks_without_training: tuple[int, ...] = ()  # if plans keep to the actions of a task
+    imported: dict[str, Any] | None = None  # files that weights were imported from
+    started_from: StartReference | None = None  # if it was finetuned
+
+    @classmethod
+    def read(cls, folder: Path) -> RunInfo:
+        """Read it from a run folder."""
+        path = folder / RUN_FILE
+        value = read_json(path, "Expected a run folder as cefito train makes it.", RunError)
+        newer = value.get("format_version") if isinstance(value, dict) else None
+        if type(newer) is int and newer > 1:
+            said = f"format_version {newer} was written by a newer cefito; this one reads 1"
+            raise RunError(f"{path}: {said}. Update cefito.")
+        return read_record(cls, value, f"{path}: not a run of this version", _REMEDY)
+
+    def write(self, folder: Path) -> None:
+        """Write it into a run folder."""
+        write_json(folder / RUN_FILE, self.model_dump(mode="json", exclude_unset=True))
+
+
+def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
+    """Return how the observations of a data set were made; empty if unknown.
+
+    `seconds` and `features` if made from videos, `simulation` if simulated: all that decides how an
+    action looks, apart from the choice of videos.
+    """
+    made = dict(dataset.provenance.get("observed") or {})
+    if dataset.provenance.get("observations") == "simulated":
+        knobs = dataset.provenance.get("knobs") or {}
+        made["simulation"] = {
+            "seed": dataset.provenance.get("seed"),
+            "knobs": knobs.get("observations", knobs) if isinstance(knobs, dict) else knobs,
+        }
+    return made
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the software that a run is made with."""
+    return {
+        "cefito": version("cefito"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+MANIFEST = "manifest.json"
+_INTACT = "Copy the run again from an intact source, or train it again."
+
+
+def _plain(name: str) -> str:
+    if Path(name).name != name or "\\" in name or name.startswith(".") or set(name) & set("*?["):
+        raise ValueError("expected the name of a file beside it")
+    return name
+
+
+_Name = Annotated[str, AfterValidator(_plain)]
+
+
+class Manifest(Record):
+    """Content of `manifest.json`."""
+
+    format_version: Literal[1] = 1
+    files: dict[_Name, str]  # SHA-256 of each file of the run, by its name
+
+
+@contextmanager
+def recorded(folder: Path) -> Iterator[None]:
+    """Write the manifest of all files that are written into a folder within the context.
+
+    It is written last. Files of an earlier manifest that are not written again stay in it; if the
+    context ends early, that manifest makes opening refuse the folder.
+    """
+    before = _states(folder)
+    kept = read_manifest(folder / MANIFEST).files if MANIFEST in before else {}
+    yield
+    now = _states(folder)
+    files = {name: digest for name, digest in kept.items() if name in now}
+    files |= {name: file_digest(folder / name) for name in now if before.get(name) != now[name]}
+    manifest = Manifest(files=dict(sorted(files.items())))
+    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+
+
+def _states(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of each file of a folder by its name, to see which were replaced."""
+    files = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest (RunError if it is missing or damaged)."""
+    value = read_json(path, _INTACT, RunError)
+    return read_record(Manifest, value, f"{path}: not a manifest of this version", _INTACT)
+
+
+def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
+    """Check that a run's files are as they were written; return its manifest, None if none."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    manifest = read_manifest(path)
+    for name in needed:
+        if name not in manifest.files:
+            raise RunError(f"{path}: lists no hash of {name}. {_INTACT}")
+    for name, digest in manifest.files.items():
+        part = folder / name
+        if not part.is_file():
+            raise RunError(f"{part}: no such file, but {path} lists it. {_INTACT}")
+        if file_digest(part) != digest:
+            raise RunError(
+                f"{part}: has changed since the run was written (its SHA-256 differs from "
+                f"{MANIFEST}). {_INTACT}"
+            )
+    return manifest
+
+
+VIDEOS_FILE = "videos.json"
+
+
+class TrainedVideos(Record):
+    """Ids of the videos that a run has seen."""
+
+    train: tuple[str, ...]  # videos that it was trained on
+    val: tuple[str, ...]  # videos on whose windows epochs and weights were chosen
+
+    @classmethod
+    def of(cls, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
+        """Collect the videos of windows of a data set."""
+        return cls(train=_ids(dataset, train), val=_ids(dataset, val))
+
+    def with_more(self, other: TrainedVideos) -> TrainedVideos:
+        """Return the videos of both; one that either was trained on counts as trained on."""
+        train = {*self.train, *other.train}
+        return TrainedVideos(
+            train=tuple(sorted(train)), val=tuple(sorted({*self.val, *other.val} - train))
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write them into a run folder."""
+        write_json(folder / VIDEOS_FILE, self.model_dump(mode="json"))
+
+
+def trained_videos(folder: Path) -> TrainedVideos | None:
+    """Return the videos that the run in a folder has seen; None if unknown (imported weights)."""
+    path = folder / VIDEOS_FILE
+    if not path.exists():
+        return None
+    remedy = "Train the run again, or remove the file."
+    value = read_json(path, remedy, RunError)
+    return read_record(TrainedVideos, value, f"{path}: not the videos of a run", remedy)
+
+
+def _ids(dataset: PreparedDataset, windows: Windows) -> tuple[str, ...]:
+    return tuple(dataset.videos[video].video_id for video in sorted(set(windows.video.tolist())))
+
+
+_NAME = re.compile(r"T([1-9][0-9]{0,3})")
+
+
+def horizons_in(folder: Path) -> dict[int, Path]:
+    """Return the runs of several horizons in a folder, by ascending horizons.
+
+    Empty if the folder is a run itself, or has none.
+    """
+    if not folder.is_dir() or (folder / RUN_FILE).exists():
+        return {}
+    found = {
+        int(name[1]): path
+        for path in folder.iterdir()
+        if (name := _NAME.fullmatch(path.name)) and (path / RUN_FILE).is_file()
+    }
+    return dict(sorted(found.items()))
+
+
+def chosen_run(folder: Path, horizon: int | None = None) -> Path:
+    """Return the run folder in a folder: itself, or the run of a horizon (or the only one)."""
+    found = horizons_in(folder)
+    if not found:
+        return folder
+    if horizon is None and len(found) == 1:
+        return next(iter(found.values()))
+    if horizon is None or horizon not in found:
+        listed = ", ".join(map(str, found))
+        lacks = "" if horizon is None else f", not of {horizon}"
+        raise RunError(
+            f"{folder}: holds runs of the horizons {listed}{lacks}. Give one of them.",
+            setting="horizon",
+        )
+    return found[horizon]
+
+
+def folders_for(folder: Path, horizons: Collection[int]) -> dict[int, Path]:
+    """Return the folders that runs of these horizons are written to.
+
+    One horizon takes the folder itself, several take T3, T4, … in it; so does one more for a folder
+    that has several already.
+    """
+    if len(horizons) == 1 and not horizons_in(folder):
+        return dict.fromkeys(horizons, folder)
+    if folder.exists() and (not folder.is_dir() or (folder / RUN_FILE).exists()):
+        what = "the run of one horizon" if folder.is_dir() else "not a folder"
+        raise RunError(f"{folder}: is {what}. Choose another for several.", setting="folder")
+    return {horizon: folder / f"T{horizon}" for horizon in horizons}
