@@ -198,17 +198,14 @@ def test_training_begins_with_the_learned_field(whole, new, monkeypatch):
     begun = untrained(whole, new, SMALL, monkeypatch)
     count = len(whole.taxonomy.actions)
     for name, part in begun.field.components.items():
-        learned = whole.planner.field.components[name]
-        ours, theirs = part.state_dict(), learned.state_dict()
+        ours, theirs = part.state_dict(), whole.planner.field.components[name].state_dict()
         for key, tensor in theirs.items():
             if key != "predictor.action_vectors":
                 rows = ours[key][: len(tensor)] if tensor.ndim else ours[key]
                 torch.testing.assert_close(rows, tensor, rtol=0, atol=0)
-        vectors = ours["predictor.action_vectors"]
-        known = theirs["predictor.action_vectors"]
-        absent = sorted(
-            {*range(count)} - {*begun_actions(whole, new)[:, [0, -1]].flatten().tolist()}
-        )
+        vectors, known = (part["predictor.action_vectors"] for part in (ours, theirs))
+        met = {*begun_actions(whole, new)[:, [0, -1]].flatten().tolist()}
+        absent = sorted({*range(count)} - met)
         torch.testing.assert_close(vectors[absent], known[absent])
         assert (vectors[count:].abs().sum(dim=1) > 0).any()
     assert all(
@@ -275,11 +272,8 @@ def test_replay_mixes_the_old_windows_in(chain, further, old, new, tmp_path, cap
         parts[split] = len(cut_windows(new, horizon=3, split=split)) + sum(fresh)
     assert mixed.info.windows == parts
     assert mixed.info.started_from.replay.fingerprint == old.fingerprint
-    kept, lost = (
-        evaluate_run(run, dataset=old.folder)[0].metrics["mean_accuracy"]
-        for run in (mixed, further)
-    )
-    assert kept >= lost
+    mixed_scores, plain = (evaluate_run(run, dataset=old.folder)[0] for run in (mixed, further))
+    assert mixed_scores.metrics["mean_accuracy"] >= plain.metrics["mean_accuracy"]
     assert sum("is not the data set" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -319,9 +313,7 @@ def test_text_vectors_of_old_actions_stay_and_new_ones_come_from_the_data_set(wo
         (part_of(world, tmp_path / "bare", tasks=[2]), "has none"),
         (with_text("wide", [2], 1, 7), "has embeddings of 7 numbers"),
     ):
-        with pytest.raises(
-            ConfigError, match=rf"embeddings of 6 numbers, .* {found}.*cefito embed"
-        ):
+        with pytest.raises(ConfigError, match=rf"of 6 numbers, .* {found}.*cefito embed"):
             finetune(run, bare, tmp_path / f"no-{bare.folder.name}", epochs=1)
 
 
@@ -331,16 +323,10 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
     def training(video):
         return replace(video, split="train") if video.split == "val" else video
 
-    tasks = [0, 1]
-    numbers = {video.video_id: number for number, video in enumerate(world.videos)}
-    old = part_of(
-        world,
-        tmp_path / "old",
-        tasks=tasks,
-        keep=lambda video: video.split != "val",
-        rename=training,
-    )
-    more = part_of(world, tmp_path / "more", tasks=tasks, rename=training)
+    splits = {video.video_id: video.split for video in world.videos}
+    given = {"tasks": [0, 1], "rename": training}
+    old = part_of(world, tmp_path / "old", **given, keep=lambda video: video.split != "val")
+    more = part_of(world, tmp_path / "more", **given)
     run = train_run(old, tmp_path / "run", config=NEAREST, horizon=3, seed=0)
     before = trained_videos(run.folder)
     train, val = Start.make(run, more, None).windows(more, horizon=3, selection="held-out")
@@ -352,7 +338,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
     assert {*before.val} <= ids[1]
     assert not ids[0] & ids[1]
     added = {name for name in ids[0] | ids[1] if name not in {*before.train, *before.val}}
-    assert all(world.videos[numbers[name]].split == "val" for name in added)
+    assert {splits[name] for name in added} == {"val"}
     assert len(added) >= 2
 
 
@@ -361,26 +347,18 @@ def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tm
     learned = [video.video_id for video in old.videos if video.split == "train"]
     run = train_run(old, tmp_path / "run", config=NEAREST, horizon=3, seed=0)
 
-    def part(name, taken):
-        return part_of(
-            world,
-            tmp_path / name,
-            tasks=[0],
-            rename=lambda v: replace(v, split="val") if v.video_id in taken else v,
-        )
+    def part(name, taken, keep=bool):
+        def held_out(video):
+            return replace(video, split="val") if video.video_id in taken else video
+
+        return part_of(world, tmp_path / name, tasks=[0], keep=keep, rename=held_out)
 
     some = part("some", learned[:1])
     _, val = Start.make(run, some, None).windows(some, horizon=3, selection="held-out")
     assert learned[0] not in {some.videos[video].video_id for video in val.video}
     assert len(val)
     assert caplog.records == []
-    only = part_of(
-        world,
-        tmp_path / "only",
-        tasks=[0],
-        keep=lambda video: video.split == "train",
-        rename=lambda v: replace(v, split="val") if v.video_id in learned[:2] else v,
-    )
+    only = part("only", learned[:2], keep=lambda video: video.split == "train")
     _, val = Start.make(run, only, None).windows(only, horizon=3, selection="held-out")
     assert len({*val.video.tolist()}) == 2
     assert "are too optimistic" in caplog.records[-1].getMessage()
