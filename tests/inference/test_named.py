@@ -52,10 +52,12 @@ def test_a_name_of_several_tasks():
 def test_text_of_the_command_line():
     assert parse_constraints(
         TAXONOMY,
-        pinned=["1=boil", " 2 =4"],
-        required=["cut, thin"],
-        forbidden=["a=b"],
-        before=["boil, cut, thin", "cut, thin,0", "0,2", "pour,boil"],
+        {
+            "pinned": ["1=boil", " 2 =4"],
+            "required": ["cut, thin"],
+            "forbidden": ["a=b"],
+            "before": ["boil, cut, thin", "cut, thin,0", "0,2", "pour,boil"],
+        },
         task=0,
     ).resolved(TAXONOMY, task=0) == Constraints(
         pinned=((1, 0), (2, 4)), required=(2,), forbidden=(4,), before=((0, 2), (2, 0), (1, 0))
@@ -75,7 +77,7 @@ def test_text_of_the_command_line():
 )
 def test_text_that_says_nothing(given, message, setting):
     with pytest.raises(ConfigError) as caught:
-        parse_constraints(TAXONOMY, **given).resolved(TAXONOMY)
+        parse_constraints(TAXONOMY, given).resolved(TAXONOMY)
     assert message in str(caught.value)
     assert caught.value.setting == setting
 
@@ -90,7 +92,7 @@ def test_constraints_of_one_query_and_of_all():
 def test_a_comma_that_can_be_read_in_two_ways():
     actions = tuple(Action(*pair) for pair in enumerate(["a", "a,b", "b,c", "c", "d"]))
     with pytest.raises(ConfigError, match="it is ambiguous, so give ids"):
-        parse_constraints(replace(TAXONOMY, actions=actions), before=["a,b,c"])
+        parse_constraints(replace(TAXONOMY, actions=actions), {"before": ["a,b,c"]})
 
 
 @pytest.mark.parametrize(

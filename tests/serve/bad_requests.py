@@ -121,9 +121,9 @@ CONSTRAINTS = (
     Bad("an action of 1,000 letters", constrained(forbid=["x" * 1000]), "at most 300 characters"),
     Bad("an order of one action", constrained(before=[[1]]), "at least 2 items"),
     Bad("an action before itself", constrained(before=[[1, 1]]), "itself"),
-    Bad("required and forbidden", constrained(0, require=[2], forbid=[2]), "both required and"),
+    Bad("required and forbidden", constrained(0, require=[2], forbid=[2]), "required; action 2"),
     Bad("everything forbidden", constrained(0, forbid=list(range(8))), "every allowed action is"),
-    Bad("more required than steps", constrained(0, require=[0, 2, 3, 4]), "only 3 steps"),
+    Bad("more required than steps", constrained(0, require=[0, 2, 3, 4]), "drop or change some"),
     Bad("100 orders", constrained(before=[[1, 2]] * 100), "at most 64 items"),
     Bad(
         "another task's action pinned", constrained(0, pin={"1": 60}), "not an action of this task"

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["with_option"]
 
 _OTHER_NAMES = {  # settings whose options have another name
-    **{"folder": "out", "forbidden": "forbid", "path": "dataset", "pinned": "pin"},
-    **{"required": "require", "target": "out", "task": "oracle_task"},
+    **{"folder": "out", "path": "dataset", "target": "out", "task": "oracle_task"},
 }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from dataclasses import make_dataclass
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from cefito.errors import ConfigError
 
-__all__ = ["Flag", "Settings", "Several", "horizons", "pairs", "settings"]
+__all__ = ["Flag", "Settings", "Several", "horizons", "options_class", "pairs", "settings"]
 
 Flag = Annotated[bool, Parameter(negative="")]
 """An option without a value."""
@@ -22,6 +23,19 @@ Several = Annotated[
 
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
 """Changes of settings, as `settings` reads them."""
+
+
+def options_class(base: type, options: Iterable[tuple[str, Any, Any]]) -> Any:
+    """Return a class of options, a frozen dataclass, with further fields: name, type, default."""
+    made = make_dataclass(
+        base.__name__,
+        options,
+        bases=(base,),
+        namespace={"__module__": base.__module__, "__doc__": base.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+    return Parameter(name="*")(made)
 
 
 def settings(given: Sequence[str]) -> dict[str, str]:

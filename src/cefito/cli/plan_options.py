@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 from cyclopts import Parameter
 
-from cefito.cli.options import Flag, Several
+from cefito.cli.options import Flag, Several, options_class
+from cefito.search.constraints import Constraints, declared
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +19,26 @@ if TYPE_CHECKING:
     from cefito.cli.search_options import SearchOptions
     from cefito.runs.run import Run
 
-__all__ = ["DEFAULTS", "PlanOptions"]
+__all__ = ["DEFAULTS", "ConstraintOptions", "PlanOptions"]
+
+
+@dataclass(frozen=True)
+class ConstraintOptions:
+    """Constraints on every plan, as text. Fields: the constraints of `Constraints`."""
+
+
+def _options() -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, type and default of each option."""
+    for name, (kind, how) in declared().items():
+        parameter = Parameter(name="--" + how.option.replace("_", "-"), negative="", help=how.help)
+        text = Several if get_origin(kind) is tuple else kind
+        yield name, Annotated[text, parameter], getattr(Constraints, name)
+
+
+if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
+    ConstraintOptions = options_class(ConstraintOptions, _options())
+
+UNCONSTRAINED = ConstraintOptions()
 
 
 @Parameter(name="*")
@@ -29,12 +50,6 @@ class PlanOptions:
         task: Name or id of the task, instead of the predicted one; in a table, of the queries that
             name none.
         top_k: Number of plans a query.
-        pin: STEP=ACTION: the action of a step, counted from 1, is known; may be repeated. Actions
-            are given by name or id.
-        require: An action that must occur; may be repeated.
-        forbid: An action that must not occur; may be repeated.
-        before: A,B: if actions A and B both occur, A comes first; may be repeated.
-        no_repeats: No action may occur twice.
         min_probability: From 0 to 1: an answer with a less probable best plan is marked as not
             sure.
         horizon: Number of actions, if the folder holds runs of several.
@@ -44,11 +59,7 @@ class PlanOptions:
 
     task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
     top_k: int = 5
-    pin: Several = ()
-    require: Several = ()
-    forbid: Several = ()
-    before: Several = ()
-    no_repeats: Flag = False
+    constraints: ConstraintOptions = UNCONSTRAINED
     min_probability: float | None = None
     horizon: int | None = None
     device: str = "auto"
@@ -70,15 +81,7 @@ class PlanOptions:
         from cefito.settings import validated
 
         task = None if self.task is None else find_task(run.taxonomy, self.task)
-        constraints = parse_constraints(
-            run.taxonomy,
-            pinned=self.pin,
-            required=self.require,
-            forbidden=self.forbid,
-            before=self.before,
-            no_repeats=self.no_repeats,
-            task=task,
-        )
+        constraints = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
         constraints.resolved(run.taxonomy, task=task)
         values = {
             "top_k": self.top_k,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass, field, fields, make_dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 from cyclopts import Parameter
 
+from cefito.cli.options import options_class
 from cefito.search.settings import SearchConfig, search_settings
 
 if TYPE_CHECKING:
@@ -55,26 +57,17 @@ def _descriptions() -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def _made() -> type[SearchOptions]:
-    """Return the class with a field for each option."""
-    descriptions, options = _descriptions(), []
+def _options() -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, type and default of each option."""
+    descriptions = _descriptions()
     for name, setting in SearchConfig.model_fields.items():
         parameter = Parameter(name=option_of(name), help=descriptions.get(name, ""))
-        kind = Annotated[Optional[setting.annotation], parameter]  # type: ignore[name-defined]  # noqa: UP045
         if name not in _OF_TRAINING:
-            options.append((name, kind, field(default=None)))
-    return make_dataclass(
-        "SearchOptions",
-        options,
-        bases=(SearchOptions,),
-        namespace={"__module__": __name__, "__doc__": SearchOptions.__doc__},
-        frozen=True,
-        kw_only=True,
-    )
+            yield name, Annotated[Optional[setting.annotation], parameter], None  # noqa: UP045
 
 
 if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    SearchOptions = Parameter(name="*")(_made())
+    SearchOptions = options_class(SearchOptions, _options())
 
 AS_TRAINED = SearchOptions()
 """Nothing changed."""

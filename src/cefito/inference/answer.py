@@ -177,7 +177,7 @@ def prepare_query(
         check_task_given(run.planner)
         query = query.with_task(given)
     if isinstance(constraints, Constraints):  # ids need to be checked, not found
-        constraints = NamedConstraints.model_construct(**vars(constraints))
+        constraints = NamedConstraints(**vars(constraints))
     return query, constraints.resolved(taxonomy, task=given)
 
 

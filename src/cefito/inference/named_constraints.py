@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from pydantic import StrictBool, StrictInt, StrictStr, create_model
 
 from cefito.data.names import find_action, find_actions
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.search.constraints import Constraints, EachAction, OneAction
+from cefito.search.constraints import Constraints, EachAction, OneAction, declared
 from cefito.settings import Settings
 
-__all__ = ["Name", "NamedConstraints", "parse_constraints"]
+__all__ = ["ActionNames", "Name", "NamedConstraints", "Pairs", "Pins", "parse_constraints"]
 
 Name = StrictInt | StrictStr
 """An id, or a name as `cefito.data.names` reads it."""
+Pins = tuple[tuple[StrictInt, Name], ...]
+ActionNames = tuple[Name, ...]
+Pairs = tuple[tuple[Name, Name], ...]
 
 
-class _NamedConstraints(Settings):
+def _named(kind: Any) -> Any:
+    """Return the type of a field of `Constraints` with names in the place of actions."""
+    if kind in (OneAction, EachAction):
+        return Name
+    if get_origin(kind) is tuple:
+        parts = tuple(part if part is ... else _named(part) for part in get_args(kind))
+        return tuple.__class_getitem__(parts)
+    return {int: StrictInt, bool: StrictBool}[kind]
+
+
+_FIELDS: Any = {
+    name: (_named(kind), getattr(Constraints, name)) for name, (kind, _) in declared().items()
+}
+
+
+class NamedConstraints(create_model("_Fields", __base__=Settings, **_FIELDS)):  # type: ignore[misc]
     """`Constraints` with actions by name or id, field by field; also their form in JSON.
 
     A name of several actions means all of them in `forbidden` and `before`, and is refused
@@ -33,7 +50,7 @@ class _NamedConstraints(Settings):
         """Return the constraints of both."""
         return NamedConstraints(
             **{
-                name: value | more if isinstance(value, bool) else value + more
+                name: value + more if isinstance(value, tuple) else more or value
                 for (name, value), (_, more) in zip(self, other, strict=True)
             }
         )
@@ -59,55 +76,26 @@ class _NamedConstraints(Settings):
                 return [tuple(dict.fromkeys(every))]
             return list(product(*map(ids, kinds, value, [setting] * len(kinds))))
 
-        return Constraints(**{name: ids(_KINDS[name], value, name)[0] for name, value in self})
-
-
-def _named(kind: Any) -> Any:
-    """Return the type of a field of `Constraints` with names in the place of actions."""
-    if kind in (OneAction, EachAction):
-        return Name
-    if get_origin(kind) is tuple:
-        parts = tuple(part if part is ... else _named(part) for part in get_args(kind))
-        return tuple.__class_getitem__(parts)
-    return {int: StrictInt, bool: StrictBool}[kind]
-
-
-_KINDS = get_type_hints(Constraints, include_extras=True)
-
-if TYPE_CHECKING:
-
-    class NamedConstraints(_NamedConstraints):
-        """`Constraints` with actions by name or id."""
-
-        def __init__(self, **fields: Any) -> None: ...
-
-else:
-    NamedConstraints = create_model(
-        "NamedConstraints",
-        __base__=_NamedConstraints,
-        __module__=__name__,
-        __doc__=_NamedConstraints.__doc__,
-        **{one.name: (_named(_KINDS[one.name]), one.default) for one in fields(Constraints)},
-    )
+        return Constraints(
+            **{name: ids(declared()[name][0], value, name)[0] for name, value in self}
+        )
 
 
 def parse_constraints(
-    taxonomy: Taxonomy,
-    *,
-    pinned: Sequence[str] = (),  # STEP=ACTION, steps counted from 1
-    required: Sequence[str] = (),
-    forbidden: Sequence[str] = (),
-    before: Sequence[str] = (),  # A,B, split at the comma with an action on each side
-    no_repeats: bool = False,
-    task: int | None = None,
+    taxonomy: Taxonomy, given: Mapping[str, Any], *, task: int | None = None
 ) -> NamedConstraints:
-    """Parse constraints from the text of the command line."""
+    """Parse constraints from the text of the command line, by field."""
+
+    def parsed(kind: Any, value: Any) -> Any:
+        if kind == Pins:
+            return tuple(map(_pin, value))  # STEP=ACTION, steps counted from 1
+        if kind == Pairs:  # A,B, split at the comma with an action on each side
+            return tuple(_order(entry, taxonomy, task) for entry in value)
+        return value
+
+    kinds = NamedConstraints.model_fields
     return NamedConstraints(
-        pinned=tuple(map(_pin, pinned)),
-        required=tuple(required),
-        forbidden=tuple(forbidden),
-        before=tuple(_order(entry, taxonomy, task) for entry in before),
-        no_repeats=no_repeats,
+        **{name: parsed(kinds[name].annotation, value) for name, value in given.items()}
     )
 
 

@@ -14,7 +14,7 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import Constraints, check_actions
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig
 from cefito.settings import Record
@@ -312,8 +312,10 @@ def check_queries(
     """Refuse queries that a planner cannot plan, before any work."""
     if top_k < 1:
         raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
-    if constraints and not planner.abilities.constraints:
-        raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")
+    if constraints:
+        if not planner.abilities.constraints:
+            raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")
+        check_actions(constraints, planner.vocabulary.actions)
     if (width := queries.initial.shape[1]) != planner.observation_dim:
         raise RunError(
             f"observations have {width} features; this run was trained on "

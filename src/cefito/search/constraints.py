@@ -1,20 +1,30 @@
 """Constraints of plans: known steps, required and forbidden actions, orders of actions.
 
-To add one: a field of `Constraints`, its words in `summary`, obvious mistakes in `check`; its
-meaning in `feasible` (`Feasible.valid`, and the state of a prefix that decides whether it can still
-be satisfied); an example in `tests/search/test_constraints.py` and `tests/search/conftest.py`.
+To add one: a field of `Constraints` with its `Declared`, whose automaton is its meaning; options,
+names and requests follow. Describe it in docs/search.md. Its test: an example and a meaning in
+`tests/search/test_constraints.py` and `tests/search/conftest.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from graphlib import CycleError, TopologicalSorter
-from typing import Annotated
+import operator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin, get_type_hints
 
 from cefito.errors import ConfigError
 
-__all__ = ["Constraints", "EachAction", "OneAction", "check"]
+__all__ = [
+    "Automaton",
+    "Constraints",
+    "Declared",
+    "EachAction",
+    "OneAction",
+    "check",
+    "check_actions",
+    "declared",
+]
 
 OneAction = Annotated[int, "one"]
 """An action id; a name in its place must be the name of one action."""
@@ -22,74 +32,168 @@ EachAction = Annotated[int, "each"]
 """An action id; a name in its place means all actions of that name."""
 
 
+class Automaton(Protocol):
+    """Meaning of a constraint: reads a plan action by action; states are hashable and not None."""
+
+    start: Hashable
+
+    def follow(self, state: Any, action: int) -> Hashable | None:
+        """Return the state after an action id; None if every plan that begins so is invalid."""
+
+    def accepts(self, state: Any) -> bool:
+        """Return whether a plan may end in a state."""
+
+
+class Declared(NamedTuple):
+    """How users give a constraint, and how messages say it."""
+
+    option: str  # of the command line, and the field of a request
+    help: str  # of the option
+    description: str  # of the field of a request
+    words: str  # for each entry of the value
+    example: Any  # of a value
+    automaton: Callable[[Any], Automaton] | None = None  # of a value; None if `Feasible` knows it
+
+
 @dataclass(frozen=True)
 class Constraints:
-    """Constraints that a plan must satisfy; none by default.
+    """Constraints that a plan must satisfy, by ids of actions; none by default.
 
     Attributes:
-        pinned: Pairs of a step, counted from 1, and the id of its action.
-        required: Ids of actions that must occur.
-        forbidden: Ids of actions that must not occur.
-        before: Pairs of ids (A, B): if both occur, every A must precede every B.
+        pinned: Pairs of a step, counted from 1, and its action.
+        required: Actions that must occur.
+        forbidden: Actions that must not occur.
+        before: Pairs (A, B): if both occur, every A must precede every B.
         no_repeats: Whether no action may occur twice.
+
+    Raises:
+        ConfigError: A value of another type.
     """
 
-    pinned: tuple[tuple[int, OneAction], ...] = ()
-    required: tuple[OneAction, ...] = ()
-    forbidden: tuple[EachAction, ...] = ()
-    before: tuple[tuple[EachAction, EachAction], ...] = ()
-    no_repeats: bool = False
+    pinned: Annotated[
+        tuple[tuple[int, OneAction], ...],
+        Declared(
+            "pin",
+            "STEP=ACTION: the action of a step, counted from 1, is known; may be repeated. "
+            "Actions are given by name or id.",
+            "Known actions by step, counted from 1.",
+            "action {1} at step {0}",
+            ((1, 17),),
+        ),
+    ] = ()
+    required: Annotated[
+        tuple[OneAction, ...],
+        Declared(
+            "require",
+            "An action that must occur; may be repeated.",
+            "Actions that must occur.",
+            "action {} required",
+            (17,),
+        ),
+    ] = ()
+    forbidden: Annotated[
+        tuple[EachAction, ...],
+        Declared(
+            "forbid",
+            "An action that must not occur; may be repeated.",
+            "Actions that must not occur.",
+            "action {} forbidden",
+            (4,),
+        ),
+    ] = ()
+    before: Annotated[
+        tuple[tuple[EachAction, EachAction], ...],
+        Declared(
+            "before",
+            "A,B: if actions A and B both occur, A comes first; may be repeated.",
+            "Pairs [A, B]: if both occur, every A comes before every B.",
+            "action {} before {}",
+            ((3, 17),),
+        ),
+    ] = ()
+    no_repeats: Annotated[
+        bool, Declared("no_repeats", *["No action may occur twice."] * 2, "no repeats", True)
+    ] = False
+
+    def __post_init__(self) -> None:
+        for name, (kind, how) in declared().items():
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, _checked(kind, value))
+            except (TypeError, ValueError) as problem:
+                raise ConfigError(
+                    f"constraints: {name} is {value!r}; expected a value such as {how.example}.",
+                    setting=name,
+                ) from problem
+
+    def given(self) -> Iterator[tuple[Declared, Any]]:
+        """Yield the declaration and the value of each constraint that is not the default."""
+        for name, (_, how) in declared().items():
+            if (value := getattr(self, name)) != getattr(Constraints, name):
+                yield how, value
 
     def __bool__(self) -> bool:
-        return any(getattr(self, field.name) for field in fields(self))
+        return any(True for _ in self.given())
 
     def summary(self) -> str:
         """Return all constraints in words."""
-        parts = [
-            *(f"action {action} at step {step}" for step, action in self.pinned),
-            *(f"action {action} required" for action in self.required),
-            *(f"action {action} forbidden" for action in self.forbidden),
-            *(f"action {first} before {second}" for first, second in self.before),
-        ]
-        return "; ".join([*parts, "no repeats"] if self.no_repeats else parts)
+        return "; ".join(
+            how.words.format(*(entry if isinstance(entry, tuple) else (entry,)))
+            for how, value in self.given()
+            for entry in (value if isinstance(value, tuple) else (value,))
+        )
+
+
+@cache
+def declared() -> dict[str, tuple[Any, Declared]]:
+    """Return the type and the declaration of each constraint, by its field."""
+    hints = get_type_hints(Constraints, include_extras=True)
+    return {name: (hint.__origin__, *hint.__metadata__) for name, hint in hints.items()}
+
+
+def _parts(kind: Any, value: Any) -> list[tuple[Any, Any]]:
+    """Return the kind and the value of each entry of a tuple."""
+    kinds = get_args(kind)
+    kinds = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+    return list(zip(kinds, value, strict=True))
+
+
+def _checked(kind: Any, value: Any) -> Any:
+    """Return a value of a kind, lists as tuples (else TypeError or ValueError)."""
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        return tuple(_checked(*part) for part in _parts(kind, value))
+    named = kind in (OneAction, EachAction) and isinstance(value, str)  # for `cefito.inference`
+    if named or (kind is bool and isinstance(value, bool)):
+        return value
+    if get_origin(kind) is tuple or kind is bool or isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def check_actions(constraints: Constraints, known: int | None = None) -> None:
+    """Refuse names, and ids beyond a vocabulary of `known` actions (ConfigError)."""
+
+    def actions(kind: Any, value: Any) -> Iterator[Any]:
+        if kind in (OneAction, EachAction):
+            yield value
+        elif get_origin(kind) is tuple:
+            for part in _parts(kind, value):
+                yield from actions(*part)
+
+    most = "" if known is None else f" from 0 to {known - 1}"
+    for name, (kind, _) in declared().items():
+        for action in actions(kind, getattr(constraints, name)):
+            if isinstance(action, str) or (known is not None and not 0 <= action < known):
+                raise ConfigError(
+                    f"constraints: {name} holds {action!r}; expected ids of actions{most}. "
+                    "NamedConstraints of cefito.inference.named_constraints finds ids of names.",
+                    setting=name,
+                )
 
 
 def check(constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
-    """Refuse obvious mistakes, with a message for each.
-
-    Raises:
-        ConfigError: The constraints name an action or step that does not exist, or contradict each
-            other.
-    """
-    _check_pinned(constraints, horizon)
-    required = set(constraints.required)
-    named = required | {action for _, action in constraints.pinned}
-    for action in sorted(named):
-        word = "required" if action in required else "pinned"
-        if action not in actions:
-            raise ConfigError(
-                f"action {action} is {word} but is not an action of this task; "
-                f"choose among {', '.join(map(str, actions))}."
-            )
-        if action in constraints.forbidden:
-            raise ConfigError(f"action {action} is both {word} and forbidden; drop one of the two.")
-    if len(required) > horizon:
-        raise ConfigError(
-            f"{len(required)} actions are required but a plan has only {horizon} steps; "
-            f"require fewer or plan more steps."
-        )
-    usable = len(set(actions) - set(constraints.forbidden))
-    if not usable:
-        raise ConfigError("every allowed action is forbidden; leave at least one.")
-    if constraints.no_repeats and usable < horizon:
-        raise ConfigError(
-            f"no repeats: {horizon} steps need as many actions, but only {usable} may be used; "
-            f"allow repeats, more actions or plan fewer steps."
-        )
-    _check_before(constraints, named)
-
-
-def _check_pinned(constraints: Constraints, horizon: int) -> None:
+    """Refuse actions and steps that do not exist, and two meanings of one (ConfigError)."""
+    check_actions(constraints)
     pinned: dict[int, int] = {}
     for step, action in constraints.pinned:
         if not 1 <= step <= horizon:
@@ -101,31 +205,17 @@ def _check_pinned(constraints: Constraints, horizon: int) -> None:
             raise ConfigError(
                 f"step {step} is pinned to two actions, {pinned[step]} and {action}; keep one."
             )
-    if constraints.no_repeats:
-        for action in pinned.values():
-            steps = sorted(step for step in pinned if pinned[step] == action)
-            if len(steps) > 1:
-                raise ConfigError(
-                    f"action {action} is pinned to steps {', '.join(map(str, steps))} although no "
-                    "action may repeat; keep one or allow repeats."
-                )
-
-
-def _check_before(constraints: Constraints, named: set[int]) -> None:
-    order: TopologicalSorter[int] = TopologicalSorter()
+    for action in sorted({*constraints.required, *pinned.values()} - {*actions}):
+        word = "required" if action in constraints.required else "pinned"
+        raise ConfigError(
+            f"action {action} is {word} but is not an action of this task; "
+            f"choose among {', '.join(map(str, actions))}."
+        )
+    if set(actions) <= set(constraints.forbidden):
+        raise ConfigError("every allowed action is forbidden; leave at least one.")
     for first, second in constraints.before:
         if first == second:
             raise ConfigError(
                 f"action {first} cannot precede itself; name two different actions, or forbid "
                 "repeats."
             )
-        if first in named and second in named:
-            order.add(second, first)
-    try:
-        order.prepare()
-    except CycleError as error:
-        circle = " before ".join(map(str, error.args[1]))
-        raise ConfigError(
-            f"required or pinned actions are ordered in a circle: {circle}; drop one of these "
-            "orders."
-        ) from error

@@ -7,7 +7,7 @@ that may still follow and which required actions are missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,6 @@ from cefito.search.constraints import Constraints, check
 
 __all__ = ["Feasible"]
 
-CHUNK = 1 << 16  # states unpacked at a time
-
 
 class Feasible:
     """Sequences (of places) that satisfy constraints, for one set of actions and one horizon."""
@@ -28,6 +26,9 @@ class Feasible:
         check(constraints, actions, horizon)
         place = {action: index for index, action in enumerate(actions)}
         self.constraints, self.horizon, self.size = constraints, horizon, len(place)
+        self._actions, given = tuple(actions), constraints.given()
+        self._automata = [how.automaton(value) for how, value in given if how.automaton]
+        self._leading: dict[Hashable, bool] = {}
         self._once = constraints.no_repeats
         self._pinned_places = {step - 1: place[action] for step, action in constraints.pinned}
         self._required_places = [place[action] for action in sorted(set(constraints.required))]
@@ -40,7 +41,7 @@ class Feasible:
                 self._closes[place[second], place[first]] = True
         self._compile_kinds()
         self._known: dict[tuple[int, bool, tuple[int, ...]], bool] = {}
-        if not self._completable(0, self._start[None])[0]:
+        if not self._completable(0, self._start[None])[0] or not self._leads(()):
             raise ConfigError(
                 f"no sequence of {horizon} of the {self.size} allowed actions satisfies all "
                 f"constraints ({constraints.summary()}); drop or change some of them."
@@ -114,10 +115,38 @@ class Feasible:
         for later in range(1, self.horizon):
             for earlier in range(later):
                 valid &= ~closes[sequences[:, earlier], sequences[:, later]]
+        if self._automata:
+            valid[valid] = [self._leads(tuple(row)) for row in sequences[valid].tolist()]
         return valid
 
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which actions continue valid prefixes [n, t] to a valid sequence, as [n, A]."""
+        result = self._children(prefixes)
+        if self._automata:
+            for row, place in np.argwhere(result).tolist():
+                result[row, place] = self._leads((*prefixes[row].tolist(), place))
+        return result
+
+    def _leads(self, prefix: tuple[int, ...]) -> bool:
+        """Whether a valid sequence begins with a prefix that `_children` allows."""
+        states = [automaton.start for automaton in self._automata]
+        for place in prefix:
+            both = zip(self._automata, states, strict=True)
+            states = [one.follow(state, self._actions[place]) for one, state in both]
+            if any(state is None for state in states):
+                return False
+        if len(prefix) == self.horizon or not states:
+            return all(map(lambda one, state: one.accepts(state), self._automata, states))
+        # the constraints without an automaton depend on which actions occurred, not on their order
+        key = (len(prefix), frozenset(prefix), *states)
+        if key not in self._leading:
+            (allowed,) = self._children(np.array([prefix], dtype=np.int64))
+            following = np.flatnonzero(allowed).tolist()
+            self._leading[key] = any(self._leads((*prefix, place)) for place in following)
+        return self._leading[key]
+
+    def _children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return `children` as far as the constraints without an automaton allow."""
         # Prefixes to states; what is open among their kinds bounds which actions may come.
         done = prefixes.shape[1]
         states = np.broadcast_to(self._start, (len(prefixes), len(self._start)))
@@ -136,24 +165,6 @@ class Feasible:
         if self._once:
             np.put_along_axis(result, prefixes, False, axis=1)
         return result
-
-    def count(self) -> int:
-        """Return the number of valid sequences; states are merged but after the last two steps."""
-        exact = np.dtype(np.int64 if self.size**self.horizon < 1 << 62 else object)
-        states, ways = self._packed(self._start[None]), np.ones(1, dtype=exact)
-        if self.horizon == 1:
-            return int(self._endings(self._start[None])[0])
-        for done in range(self.horizon - 2):
-            merged = [
-                (self._packed(rows), counts) for rows, counts in self._continued(done, states, ways)
-            ]
-            states, inverse = np.unique(
-                np.concatenate([rows for rows, _ in merged]), return_inverse=True
-            )
-            ways = np.zeros(len(states), dtype=exact)
-            np.add.at(ways, inverse.reshape(-1), np.concatenate([counts for _, counts in merged]))
-        parts = self._continued(self.horizon - 2, states, ways)
-        return sum(int((self._endings(rows) * counts).sum()) for rows, counts in parts)
 
     def _next_kinds(self, done: int) -> list[int]:
         return [self._pinned[done]] if done in self._pinned else list(range(self._kinds))
@@ -244,39 +255,6 @@ class Feasible:
         if spare:
             return self._decided(done + 1, spare, tuple(after))
         return bool(self._completable(done + 1, np.array([after], dtype=np.int64))[0])
-
-    def _continued(
-        self, done: int, states: NDArray[Any], ways: NDArray[Any]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Yield the states that follow packed ones by one action, not yet merged."""
-        # packed states and the prefixes that reach each [n] → completable states [m, S], counts [m]
-        left = self.horizon - done - 1
-        for begin in range(0, len(states), CHUNK):
-            packed = states[begin : begin + CHUNK, None]
-            rows = (packed // self._radix % (self._start + 1)).astype(np.int64)
-            for kind in self._next_kinds(done):
-                some = np.flatnonzero(rows[:, kind])
-                after = self._followed(rows[some], kind)
-                missing = after[:, self._kinds :]
-                hopeful = (missing.sum(axis=1) <= left) & (missing <= after[:, self._required]).all(
-                    axis=1
-                )
-                yield (
-                    after[hopeful],
-                    (ways[begin : begin + CHUNK][some] * rows[some, kind])[hopeful],
-                )
-
-    def _endings(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of possible last actions after states [n, S]."""
-        missing = states[:, self._kinds :]
-        last = (
-            np.isin(np.arange(self._kinds), self._next_kinds(self.horizon - 1))
-            * states[:, : self._kinds]
-        )
-        wanted = (last[:, self._required] * missing).sum(axis=1)
-        return np.select(
-            [missing.sum(axis=1) == 0, missing.sum(axis=1) == 1], [last.sum(axis=1), wanted], 0
-        )
 
 
 def _acyclic(before: NDArray[np.bool_]) -> list[int]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from cefito.errors import CefitoError
+from cefito.search.constraints import declared
 
 __all__ = ["MEDIA_TYPE", "ProblemDetails", "ProblemError", "possible_problems", "to_problem"]
 
@@ -19,15 +20,12 @@ MEDIA_TYPE = "application/problem+json"
 
 # Settings of the library and the request fields that set them.
 _FIELDS = {
-    "before": "constraints.before",
+    **{name: f"constraints.{how.option}" for name, (_, how) in declared().items()},
     "budget_gflop": "budget",
     "encoder": "",
     "features": "observations",
-    "forbidden": "constraints.forbid",
     "from_step": "video.step",
     "method": "search",
-    "pinned": "constraints.pin",
-    "required": "constraints.require",
     "video": "video.id",
 }
 # Commands that remedies name, and the requests that replace them.

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from cefito.data.text import nfc
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
-from cefito.inference.named_constraints import NamedConstraints
 from cefito.inference.query import query_from_window
 from cefito.planners.base import Queries, check_min_probability, check_queries
 from cefito.runs.matching import DatasetName
@@ -26,7 +25,6 @@ from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
 from cefito.serve.schemas import (
-    ConstraintsRequest,
     EffortOut,
     Named,
     ObservationsRequest,
@@ -78,7 +76,7 @@ def prepare(
             observed = _observations(request.observations)
     assert observed is not None
     query, constraints = prepare_query(
-        run, observed, task=request.task, constraints=_named(request.constraints)
+        run, observed, task=request.task, constraints=request.constraints.named()
     )
     if request.min_probability is not None:
         check_min_probability(run.planner, request.min_probability)
@@ -108,16 +106,6 @@ def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, objec
         run.with_search(SearchConfig())  # raises, and names the methods with a search
     assert run.trained_search is not None
     return run.with_search(search_settings(run.trained_search, **changes)), changes
-
-
-def _named(constraints: ConstraintsRequest) -> NamedConstraints:
-    return NamedConstraints(
-        pinned=tuple((int(step), action) for step, action in constraints.pin.items()),
-        required=tuple(constraints.require),
-        forbidden=tuple(constraints.forbid),
-        before=tuple((first, second) for first, second in constraints.before),
-        no_repeats=constraints.no_repeats,
-    )
 
 
 def _observations(given: ObservationsRequest) -> Queries:

@@ -14,9 +14,12 @@ from pydantic import (
     StrictInt,
     StrictStr,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 
+from cefito.inference.named_constraints import ActionNames, NamedConstraints, Pairs, Pins
+from cefito.search.constraints import declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import ProblemDetails
 
@@ -65,23 +68,43 @@ class VideoRequest(RequestBody):
     dataset: Text | None = Field(None, description="Name of the data set, if several are open.")
 
 
-class ConstraintsRequest(RequestBody):
+_OF_CONSTRAINTS: dict[Any, Any] = {  # type and default, by the type in `NamedConstraints`
+    Pins: (
+        Annotated[dict[Step, Name], Field(max_length=_MOST_NAMED, examples=[{"1": 17}])],
+        Field(default_factory=dict),
+    ),
+    ActionNames: (Names, Field(default_factory=list)),
+    Pairs: (
+        Annotated[
+            list[Annotated[list[Name], Field(min_length=2, max_length=2)]],
+            Field(max_length=_MOST_NAMED),
+        ],
+        Field(default_factory=list),
+    ),
+    int: (Whole, 0),
+    bool: (StrictBool, False),
+}
+
+
+_CONSTRAINTS: Any = {}
+for _name, (_, _how) in declared().items():
+    _kind, _default = _OF_CONSTRAINTS[NamedConstraints.model_fields[_name].annotation]
+    _CONSTRAINTS[_how.option] = (
+        Annotated[_kind, Field(description=_how.description)],
+        _default,
+    )
+
+
+class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTRAINTS)):  # type: ignore[misc]
     """Constraints that every plan satisfies; actions by id or name."""
 
-    pin: dict[Step, Name] = Field(
-        default_factory=dict,
-        max_length=_MOST_NAMED,
-        description="Known actions by step, counted from 1.",
-        examples=[{"1": 17}],
-    )
-    require: Names = Field(default_factory=list, description="Actions that must occur.")
-    forbid: Names = Field(default_factory=list, description="Actions that must not occur.")
-    before: list[Annotated[list[Name], Field(min_length=2, max_length=2)]] = Field(
-        default_factory=list,
-        max_length=_MOST_NAMED,
-        description="Pairs [A, B]: if both occur, every A comes before every B.",
-    )
-    no_repeats: StrictBool = Field(False, description="No action may occur twice.")
+    def named(self) -> NamedConstraints:
+        """Return the constraints by their fields in the library."""
+        given = {name: getattr(self, how.option) for name, (_, how) in declared().items()}
+        for name, value in given.items():
+            if isinstance(value, dict):
+                given[name] = [(int(step), action) for step, action in value.items()]
+        return NamedConstraints(**given)
 
 
 class UploadRequest(RequestBody):
