@@ -200,7 +200,7 @@ def test_every_constraint_is_whole(name):
     others = {field.name: field.default for field in fields(Constraints) if field.name != name}
     assert all(getattr(example, other) == empty for other, empty in others.items())
     assert example
-    assert example.summary(), f"say in Constraints.summary what '{name}' asks for"
+    assert example.summary(), f"give '{name}' words"
     assert 0 < len(brute(example, ACTIONS[:3], 3)) < 3**3, f"give '{name}' a meaning in `satisfies`"
     check_against_brute_force(example, ACTIONS[:3], 3)
 
