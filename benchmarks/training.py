@@ -1,18 +1,21 @@
-"""Cost of a training step of the `paper` predictor against a straightforward reference.
+"""Cost of a training step of the published size against a straightforward reference.
 
 Batch 128, N = 50, T = 3.
 
-The reference draws negatives in a Python loop and evaluates every candidate as a full sequence of
-2T + 1 tokens in float32. The library draws them at once, shares prefixes between candidates and
-computes only goals in the last block, in float32 and in bfloat16, keeping activations or computing
-them again. All take the same batch of random observations, compute contrastive and auxiliary loss,
-and step AdamW. Each is measured in a process of its own, for the sake of its peak memory.
+The reference of `paper` draws negatives in a Python loop and evaluates every candidate as a full
+sequence of 2T + 1 tokens in float32. The library draws them at once, shares prefixes between
+candidates and computes only goals in the last block, in float32 and in bfloat16, keeping
+activations or computing them again. `released` also reconstructs the actions of every candidate;
+its reference draws the same negatives and evaluates full sequences in both passes. All take the
+same batch of random observations, compute contrastive and auxiliary loss, and step AdamW. Each is
+measured in a process of its own, for the sake of its peak memory.
 
 The ratios are of CPU time on a CPU, which other work on the machine disturbs less than the time on
 the wall; of that on a GPU.
 
     python benchmarks/training.py --threads 2 --out benchmarks/results/training.json
     python benchmarks/training.py --precision bfloat16 --steps 5
+    python benchmarks/training.py --preset released --out benchmarks/results/training-released.json
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from cefito.training.field_loss import FieldLoss
 from cefito.training.losses import adaptive_margins, triplet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
-from reference import SlowNegativeSampler
+from reference import PlainFieldLoss, SlowNegativeSampler
 
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
 SIZES = (
@@ -115,11 +118,15 @@ def new_field(windows: Windows, config: CefitoSettings, device: torch.device) ->
 
 
 def library_step(
-    windows: Windows, config: CefitoSettings, device: torch.device, precision: Resolved
-) -> tuple[Callable[[], None], int]:
+    windows: Windows,
+    config: CefitoSettings,
+    device: torch.device,
+    precision: Resolved,
+    loss: type[FieldLoss] = FieldLoss,
+) -> tuple[Callable[[], float], int]:
     field = new_field(windows, config, device)
     actions = {task.id: task.actions for task in windows.taxonomy.tasks}
-    objective = FieldLoss(
+    objective = loss(
         field=field, train=windows, actions=actions, config=config.training, score=lambda *_: {}
     )
     reduced = precision == "bfloat16"
@@ -129,24 +136,31 @@ def library_step(
     batch = len(windows)
     generator, rows = generator_for(device, 1), torch.arange(batch, device=device)
 
-    def step() -> None:
+    def step() -> float:
         optimiser.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=reduced):
             terms = objective.terms(rows, generator, Processes())
-        sum(term.weight * term.sum / term.count for term in terms.values()).backward()
+        total = sum(term.weight * term.sum / term.count for term in terms.values())
+        total.backward()
         optimiser.step()
+        return float(total.detach())
 
     # without those that pad queries to the widest of their group
     negatives = objective.sampler.sample(objective.actions[rows], objective.tasks[rows], generator)
     candidates = torch.cat([objective.actions[rows][:, None], negatives], dim=1)
-    prefixes = prefix_counts(candidates, action_count=len(windows.taxonomy.actions))
-    tokens = batch + 2 * int(prefixes.sum())
-    return step, tokens + 2 * batch * (2 * HORIZON + 1)  # the two passes of the auxiliary loss
+    full = 2 * HORIZON + 1
+    if loss is PlainFieldLoss:
+        return step, 2 * candidates[..., 0].numel() * full
+    prefixes = int(prefix_counts(candidates, action_count=len(windows.taxonomy.actions)).sum())
+    tokens = batch + 2 * prefixes
+    if config.training.auxiliary.negatives:  # the second pass, without the last level
+        return step, tokens + 2 * (batch + prefixes - candidates[..., 0].numel())
+    return step, tokens + 2 * batch * full  # the two passes of the auxiliary loss
 
 
 def reference_step(
     windows: Windows, config: CefitoSettings, device: torch.device
-) -> tuple[Callable[[], None], int]:
+) -> tuple[Callable[[], float], int]:
     field = new_field(windows, config, device)
     sampler = SlowNegativeSampler(
         config=config.training.negatives,
@@ -160,7 +174,7 @@ def reference_step(
         for part in (windows.initial, windows.goal, windows.actions, windows.tasks)
     )
 
-    def step() -> None:
+    def step() -> float:
         optimiser.zero_grad(set_to_none=True)
         negatives = sampler.sample(actions, tasks, generator).to(device)
         x, y, positives = initial.to(device), goal.to(device), actions.to(device)
@@ -177,8 +191,10 @@ def reference_step(
         states = torch.cat([states[:, :-1], field.target(y)[:, None]], dim=1)
         logits = field.predictor.reconstruct(x, states)
         auxiliary = torch.nn.functional.cross_entropy(logits.flatten(0, 1), positives.flatten())
-        (total / number + config.training.auxiliary.weight * auxiliary).backward()
+        whole = total / number + config.training.auxiliary.weight * auxiliary
+        whole.backward()
         optimiser.step()
+        return float(whole.detach())
 
     batch = len(windows)
     tokens = batch * (config.training.negatives.count + 1) * (2 * HORIZON + 1)
@@ -186,24 +202,30 @@ def reference_step(
 
 
 def measure(
-    case: str, steps: int, threads: int, place: str, batch: int, settings: dict[str, str]
+    preset: str,
+    case: str,
+    steps: int,
+    threads: int,
+    place: str,
+    batch: int,
+    settings: dict[str, str],
 ) -> dict[str, Any]:
     """Times and peak memory of one case, in a process that does nothing else."""
     torch.set_num_threads(threads)
     device, windows = torch.device(place), make_windows(batch, np.random.default_rng(0))
-    if case == "reference":
-        step, tokens = reference_step(
-            windows, load_config("paper", overrides=settings).settings, device
-        )
-    else:
-        precision, recompute = CASES[case]
-        overrides = {**settings, "training.recompute": recompute}
-        config = load_config("paper", overrides=overrides).settings
+    precision, recompute = CASES.get(case, ("float32", False))
+    overrides = {**settings, "training.recompute": recompute}
+    config = load_config(preset, overrides=overrides).settings
+    if case != "reference":
         step, tokens = library_step(windows, config, device, precision)
-    wall, cpu = [], []
+    elif preset == "released":
+        step, tokens = library_step(windows, config, device, precision, PlainFieldLoss)
+    else:
+        step, tokens = reference_step(windows, config, device)
+    wall, cpu, losses = [], [], []
     for number in range(steps + 1):
         started, began = time.perf_counter(), time.process_time()
-        step()
+        losses.append(step())
         if device.type == "cuda":
             torch.cuda.synchronize()
         if number:  # the first warms up
@@ -222,11 +244,13 @@ def measure(
         "all_cpu_seconds": cpu,
         "peak_mib": round(peak / 2**20),
         "tokens": tokens,
+        "first_loss": losses[0],
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--preset", choices=("paper", "released"), default="paper")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="auto")
@@ -234,19 +258,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training.json"))
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the preset `paper`"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the preset"
     )
     arguments = parser.parse_args()
     settings = dict(entry.split("=", 1) for entry in arguments.set)
-    device, paper = pick_device(arguments.device), load_config("paper", overrides=settings).settings
+    device = pick_device(arguments.device)
+    training = load_config(arguments.preset, overrides=settings).settings.training
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "bfloat16_by": capability(device),
         "threads": arguments.threads,
         "torch": torch.__version__,
         "machine": platform.machine(),
+        "preset": arguments.preset,
         "batch": arguments.batch,
-        "negatives": paper.training.negatives.count,
+        "negatives": training.negatives.count,
         "horizon": HORIZON,
         "ratios_of": "seconds" if device.type == "cuda" else "cpu_seconds",
     }
@@ -255,7 +281,7 @@ def main() -> None:
     ]
     for case in ("reference", *wanted):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            given = (case, arguments.steps, arguments.threads, str(device))
+            given = (arguments.preset, case, arguments.steps, arguments.threads, str(device))
             result[case] = pool.apply(measure, (*given, arguments.batch, settings))
     reference, time_of = result["reference"], result["ratios_of"]
     for case in wanted:

@@ -93,9 +93,10 @@ def test_parts_of_the_gpu_script(script, tmp_path, monkeypatch, capsys):
     assert started == []
 
 
+@pytest.mark.parametrize("preset", ["paper", "released"])
 @pytest.mark.parametrize("case", ["reference", "bfloat16"])
-def test_a_training_step(script, case):
-    measured = script("training").measure(case, 1, 1, "cpu", 2, TINY)
+def test_a_training_step(script, preset, case):
+    measured = script("training").measure(preset, case, 1, 1, "cpu", 2, TINY)
     assert measured["seconds"] > 0
     assert measured["tokens"] > 2 * 7
 

@@ -104,11 +104,47 @@ def test_padding_is_seen_by_nobody(case):
 def test_packed_tokens():
     rows = torch.tensor([[[1, 0], [0, 2], [1, 2]]])
     tree = PrefixTree.build(rows, action_count=3)
-    table, root = torch.tensor([[10.0], [20.0], [30.0]]), torch.tensor([[1.0]])
-    place = torch.tensor([[0.1], [0.2], [0.3], [0.4], [0.5]])
-    packed = tree.pack(root, table, torch.tensor([5.0]), place)
-    expected = [1.1, 10.2, 20.2, 5.3, 5.3, 30.4, 10.4, 30.4, 5.5, 5.5, 5.5]
+    nodes = [
+        (torch.tensor([[[10.0], [20.0]]]), torch.tensor([5.0])),
+        (torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[6.0], [7.0], [8.0]]])),
+    ]
+    packed = tree.pack(torch.tensor([[[1.1]]]), nodes)
+    expected = [1.1, 10, 20, 5, 5, 1, 2, 3, 6, 7, 8]
     torch.testing.assert_close(packed[0, :, 0], torch.tensor(expected))
+    assert packed[0, tree.second_tokens(), 0].tolist() == [5, 5, 6, 7, 8]
+    short = tree.parents().pack(torch.tensor([[[1.1], [4.0]]]), nodes[:1])
+    torch.testing.assert_close(short[0, :, 0], torch.tensor([1.1, 4, 10, 20, 5, 5]))
+    assert short[0, tree.parents().second_tokens(), 0].tolist() == [4, 5, 5]
+
+
+@settings(deadline=None, max_examples=100)
+@given(batches())
+def test_paths_hold_the_candidates_prefixes(case):
+    rows, actions = case
+    tree = PrefixTree.build(rows, action_count=actions)
+    last = torch.cat(tree.actions, dim=1)  # the last action of each node
+    paths = tree.paths()
+    assert torch.equal(last.gather(1, paths.flatten(1)).view_as(rows), rows)
+    for query, candidates in zip(paths.tolist(), rows.tolist(), strict=True):
+        prefixes = {}
+        for path, candidate in zip(query, candidates, strict=True):
+            for level, node in enumerate(path):
+                assert prefixes.setdefault(node, candidate[: level + 1]) == candidate[: level + 1]
+
+
+@settings(deadline=None, max_examples=100)
+@given(batches())
+def test_without_the_last_level_the_root_is_a_pair_too(case):
+    rows, actions = case
+    tree = PrefixTree.build(rows, action_count=actions)
+    parents, whole = tree.parents(), tree.mask()[:, 0]
+    mask = parents.mask()[:, 0]
+    assert (parents.roots, parents.widths) == (2, tree.widths[:-1])
+    # x_s sees itself, the token after it both, and all nodes both and what they saw before
+    assert mask[:, 0].sum() == len(rows)
+    assert mask[:, 1:, :2].all()
+    assert not mask[:, 1, 2:].any()
+    assert torch.equal(mask[:, 2:, 2:], whole[:, 1 : parents.length - 1, 1 : parents.length - 1])
 
 
 @settings(deadline=None, max_examples=50)

@@ -18,13 +18,15 @@ ROWS = torch.tensor([5, 0, 3])
 ONE = Processes()
 
 
-def windows(videos: tuple[int, ...] = (0, 0, 0, 1, 2, 2), seed: int = 0) -> Windows:
+def windows(
+    videos: tuple[int, ...] = (0, 0, 0, 1, 2, 2), seed: int = 0, horizon: int = T
+) -> Windows:
     generator = np.random.default_rng(seed)
     tasks = np.array([video % 2 for video in videos])
     return Windows(
         initial=generator.standard_normal((len(videos), E), np.float32),
         goal=generator.standard_normal((len(videos), E), np.float32),
-        actions=np.stack([generator.choice(ACTIONS[int(task)], size=T) for task in tasks]),
+        actions=np.stack([generator.choice(ACTIONS[int(task)], size=horizon) for task in tasks]),
         tasks=tasks,
         video=np.array(videos),
         start=np.arange(len(videos)),

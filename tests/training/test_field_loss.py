@@ -1,8 +1,10 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from cefito.field import EnergyField, FieldConfig
+from cefito.field import EnergyField, FieldConfig, prefixes
 from cefito.runtime import Processes
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
@@ -15,7 +17,7 @@ from cefito.training.settings import (
 )
 
 from .made import ACTIONS, ONE, ROWS, E, K, T, check_shares, generator, windows
-from .reference import margin
+from .reference import PlainFieldLoss, margin
 
 
 def field_loss(
@@ -23,24 +25,26 @@ def field_loss(
     field: dict | None = None,
     score: object = None,
     vectors: torch.Tensor | None = None,
+    horizon: int = T,
+    kind: type[FieldLoss] = FieldLoss,
     **training: object,
 ) -> FieldLoss:
     config = FieldConfig(
         **{"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, **(field or {})}
     )
     module = EnergyField(
-        config=config, observation_dim=E, action_count=K, horizon=T, action_vectors=vectors
+        config=config, observation_dim=E, action_count=K, horizon=horizon, action_vectors=vectors
     )
     module.reset(generator(1), mean=torch.arange(E) / 10)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator(2)))
-    settings = {"negatives": NegativesConfig(count=6, hard=0.5), **training}
-    return FieldLoss(
+    training = {"negatives": NegativesConfig(count=6, hard=0.5), **training}
+    return kind(
         field=module,
-        train=windows(),
+        train=windows(horizon=horizon),
         actions=ACTIONS,
-        config=FieldTrainingConfig(**settings),
+        config=FieldTrainingConfig(**training),
         score=score,
     )
 
@@ -122,6 +126,97 @@ def test_losses_are_those_of_explicit_loops(field, loss, negatives, goal):
         if negatives
         else {"contrastive": 1, "auxiliary": 0.6}
     )
+
+
+RECONSTRUCTIONS = [("latents", "predicted"), ("states", "predicted"), ("states", "true")]
+
+
+def reconstructed(candidates: torch.Tensor, *, reduced: bool = False, **more: object):
+    """Energies and cross-entropies of candidates [B, M, T], and the gradients of a sum of them."""
+    made = field_loss(horizon=candidates.shape[2], **more)
+    draws = generator(3)
+    initial, goal = torch.randn(2, len(candidates), E, generator=draws)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=reduced):
+        energies, losses = made._reconstructed(initial, goal, candidates, None)
+    assert energies.dtype == losses.dtype == torch.float32
+    weights = (torch.randn(part.shape, generator=draws) for part in (energies, losses))
+    sum(
+        (part * weight).sum() for part, weight in zip((energies, losses), weights, strict=True)
+    ).backward()
+    slopes = {name: p.grad for name, p in made.module.named_parameters() if p.grad is not None}
+    return energies.detach(), losses.detach(), slopes
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(1, 4),
+    actions=st.integers(1, K),
+    count=st.integers(1, 12),
+    batch=st.integers(1, 3),
+    skip=st.booleans(),
+    kind=st.sampled_from(RECONSTRUCTIONS),
+)
+def test_all_candidates_are_reconstructed_as_by_themselves(
+    seed, horizon, actions, count, batch, skip, kind
+):
+    """Of few actions many candidates share prefixes, and some are equal."""
+    candidates = torch.randint(actions, (batch, count, horizon), generator=generator(seed))
+    made = {
+        "auxiliary": AuxiliaryConfig(states=kind[0], goal=kind[1], negatives=True),
+        "field": {"goal_skip": skip, "action_encoding": "observed"},
+        "vectors": torch.randn(K, E, generator=generator(seed)),
+    }
+    fast, slow = (
+        reconstructed(candidates, kind=cls, **made) for cls in (FieldLoss, PlainFieldLoss)
+    )
+    assert fast[2].keys() == slow[2].keys()
+    for ours, theirs in zip(
+        (*fast[:2], *fast[2].values()), (*slow[:2], *slow[2].values()), strict=True
+    ):
+        # relative to the largest entry: float32 sums in another order
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("states", ["latents", "states"])
+def test_recomputing_reconstructed_negatives_changes_nothing(monkeypatch, states, rate):
+    monkeypatch.setattr(prefixes, "_TOGETHER", 2)
+    found, kept = [], []
+    for recompute in (False, True):
+        made = field_loss(
+            field={"dropout": rate},
+            auxiliary=AuxiliaryConfig(states=states, goal="predicted", negatives=True),
+            recompute=recompute,
+        )
+        held, draws = {}, generator()
+
+        def note(tensor, held=held):
+            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            terms = made.terms(ROWS, draws, ONE)
+        sum(term.sum for term in terms.values()).backward()
+        slopes = [one.grad for one in made.module.parameters() if one.grad is not None]
+        found.append([*(term.sum.detach() for term in terms.values()), *slopes, draws.get_state()])
+        kept.append(sum(held.values()))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
+    assert kept[1] < kept[0] / 2
+
+
+@pytest.mark.parametrize("kind", RECONSTRUCTIONS)
+def test_reconstructions_in_bfloat16_are_near_those_in_float32(kind):
+    candidates = torch.randint(K, (4, 12, T), generator=generator(5))
+    auxiliary = AuxiliaryConfig(states=kind[0], goal=kind[1], negatives=True)
+    exact, near = (
+        reconstructed(candidates, reduced=reduced, auxiliary=auxiliary) for reduced in (False, True)
+    )
+    for ours, theirs in zip(near[:2], exact[:2], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
+    for name, slope in near[2].items():
+        alike = F.cosine_similarity(slope.flatten(), exact[2][name].flatten(), dim=0)
+        assert alike > 0.98, name
 
 
 def test_no_auxiliary_loss():

@@ -6,16 +6,15 @@ the range of the state head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from cefito.field.predictor import Dropout, Predictor, prepared_mask
-from cefito.field.prefixes import PrefixTree, prefix_counts
+from cefito.field import packed
+from cefito.field.predictor import Dropout, Predictor
+from cefito.field.prefixes import PrefixTree, similar_rows
 from cefito.field.settings import DISTANCES, FieldConfig
 
 __all__ = ["EnergyField", "GoalProjection", "ReducedDistance"]
@@ -83,9 +82,6 @@ class ReducedDistance:
         """Return the squared distances ‖v − QQᵀv‖² of vectors […, E] from the range, […]."""
         inside = self._inside(vectors).square().sum(dim=-1)
         return (vectors.square().sum(dim=-1) - inside).clamp_min(0)
-
-
-_TOGETHER = 32  # queries that are packed together; the batch size of the preset `small`
 
 
 class GoalProjection(nn.Module):
@@ -192,71 +188,53 @@ class EnergyField(nn.Module):
         Each query's candidates form one packed token sequence, the tree of their prefixes, in which
         a token sees its ancestors only. The last block computes the goal tokens alone. Queries with
         trees of similar size are computed together, since all are padded to the widest. `recompute`
-        computes activations again in the backward pass instead of keeping them.
+        computes the activations of each block again in the backward pass instead of keeping them.
         """
         target = self.target(goal)  # [B, E]
-        root = self.predictor.state_token(self.centred(initial))  # [B, D]
-        table = self.predictor.action_tokens()  # [K, D]
-        vectors = self.predictor.other_vectors
+        rows, energies = [], []
+        for group, tree, latents in self.packed_latents(
+            initial, actions, dropout=dropout, recompute=recompute
+        ):
+            rows.append(group)
+            energies.append(self.leaf_energies(tree, latents, target[group]))
+        return torch.cat(energies)[torch.cat(rows).argsort()]
 
-        def packed(*parts: Tensor, dropout: Dropout | None) -> Tensor:
-            with self.predictor.using(vectors):  # also when it is recomputed
-                return self._packed(*parts, dropout=dropout)
-
-        evaluate = partial(_recomputed, packed) if recompute else self._packed
-        if len(actions) <= _TOGETHER:
-            return evaluate(root, table, target, actions, dropout=dropout)
-        size = prefix_counts(actions, action_count=self.predictor.action_count)
-        order = size.argsort(stable=True)
-        energies = torch.cat(
-            [
-                evaluate(root[rows], table, target[rows], actions[rows], dropout=dropout)
-                for rows in order.split(_TOGETHER)
-            ]
-        )
-        return energies[order.argsort()]
-
-    def _packed(
+    def packed_latents(
         self,
-        root: Tensor,
-        table: Tensor,
-        target: Tensor,
+        initial: Tensor,
         actions: Tensor,
         *,
-        dropout: Dropout | None,
-    ) -> Tensor:
-        """Return the energies of candidates [B, M, T], given tokens [B, D], [K, D] and targets."""
+        every_state: bool = False,
+        dropout: Dropout | None = None,
+        recompute: bool = False,
+    ) -> Iterator[tuple[Tensor, PrefixTree, Tensor]]:
+        """Yield the packed latents of pass 1 for groups of queries with trees of similar size.
+
+        Each group has its rows [b] of the batch, their tree, and the latents of the goals
+        [b, M, D], in the order of the leaves, or with `every_state` of all nodes, level by level.
+        """
         predictor = self.predictor
-        tree = PrefixTree.build(actions, action_count=predictor.action_count)
-        # tokens of the tree [B, L, D], L = 1 + 2 · nodes, and who sees whom [B, 1, L, L]
-        x = tree.pack(root, table, predictor.state_mask_token, predictor.pos_embed)
-        mask = prepared_mask(tree.mask())
-        for block in predictor.blocks[:-1]:
-            x = block(x, mask=mask, dropout=dropout)
-        x = predictor.blocks[-1](x, mask=mask, last=actions.shape[1], dropout=dropout)  # [B, M, D]
-        goals = predictor.head(x, tree.actions[-1])  # [B, M, E]
+        root = predictor.state_token(self.centred(initial))  # [B, D]
+        table = predictor.action_tokens()  # [K, D]
+        for rows in similar_rows(actions, action_count=predictor.action_count):
+            tree = PrefixTree.build(actions[rows], action_count=predictor.action_count)
+            goals = slice(tree.length - actions.shape[1], tree.length)
+            yield (
+                rows,
+                tree,
+                packed.latents(
+                    predictor,
+                    tree,
+                    root[rows],
+                    table,
+                    read=tree.second_tokens() if every_state else goals,
+                    dropout=dropout,
+                    recompute=recompute,
+                ),
+            )
+
+    def leaf_energies(self, tree: PrefixTree, latents: Tensor, target: Tensor) -> Tensor:
+        """Return the energies [B, M] of the candidates of a tree."""
+        # latents of the goals, in the order of the leaves, [B, M, D]; targets [B, E]
+        goals = self.predictor.head(latents, tree.actions[-1])  # [B, M, E]
         return tree.unsort(self.distance(goals, target[:, None]))
-
-
-def _recomputed(
-    function: Callable[..., Tensor], *inputs: Tensor, dropout: Dropout | None = None
-) -> Tensor:
-    """Evaluate a deterministic function; its activations are recomputed in the backward pass."""
-    generator = dropout.generator if dropout is not None and dropout.rate else None
-    begun = None if generator is None else generator.get_state()
-    called = False
-
-    def call(*inputs: Tensor) -> Tensor:
-        nonlocal called
-        if not called or generator is None or begun is None:
-            called = True
-            return function(*inputs, dropout=dropout)
-        now = generator.get_state()
-        generator.set_state(begun)
-        try:
-            return function(*inputs, dropout=dropout)
-        finally:
-            generator.set_state(now)
-
-    value: Tensor = checkpoint(call, *inputs, use_reentrant=False, preserve_rng_state=False)
-    return value

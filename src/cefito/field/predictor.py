@@ -132,17 +132,16 @@ class TransformerBlock(nn.Module):
         x: Tensor,  # tokens [B, L, D]
         *,
         mask: Tensor | None = None,
-        last: int | None = None,
+        read: slice | Tensor = slice(None),
         dropout: Dropout | None = None,
     ) -> Tensor:
-        """Apply the block; with `last` compute only the last tokens [B, last, D]."""
+        """Apply the block; compute only the tokens `read`, [B, Q, D]."""
         # mask of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal
         length, width = x.shape[-2:]
-        first = 0 if last is None else length - last
         normed = as_computed(normalise(x))  # [B, L, D]
-        # Q of the last tokens, K and V of all: [B, heads, L, D / heads]
+        # Q of the tokens read, K and V of all: [B, heads, L, D / heads]
         weight, bias = self.attn.qkv.weight, self.attn.qkv.bias
-        query = self.attn.split(F.linear(normed[:, first:], weight[:width], bias[:width]))
+        query = self.attn.split(F.linear(normed[:, read], weight[:width], bias[:width]))
         key, value = (
             self.attn.split(part)
             for part in F.linear(normed, weight[width:], bias[width:]).split(width, dim=-1)
@@ -151,10 +150,10 @@ class TransformerBlock(nn.Module):
             mask = prepared_mask(
                 torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
             )
-        mixed = attend(query, key, value, mask[..., first:, :])
+        mixed = attend(query, key, value, mask[..., read, :])
         drop = dropout or (lambda branch: branch)
         # x ← x + W_o attention(LN(x)); x ← x + MLP(LN(x))
-        x = x[:, first:] + drop(self.attn.proj(mixed.transpose(-3, -2).flatten(-2)))
+        x = x[:, read] + drop(self.attn.proj(mixed.transpose(-3, -2).flatten(-2)))
         return x + drop(self.mlp(normalise(x)))
 
 

@@ -9,17 +9,25 @@ action and the state after it), laid out level by level:
 
 A token sees x_s, its ancestors and itself. Levels are padded to the widest query of the batch; no
 token sees the padding.
+
+Where the next action of each prefix is read at a token of its own, that token is the second of its
+node, and x_s is followed by the token of the first action (`PrefixTree.parents`):
+
+    [x_s, slot of a_1 | states of level 1 | slots of a_2 | … | states of level T − 1 | slots of a_T]
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-__all__ = ["PrefixTree", "prefix_counts"]
+__all__ = ["PrefixTree", "prefix_counts", "similar_rows"]
+
+_TOGETHER = 32  # queries that are packed together; the batch size of the preset `small`
 
 
 def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
@@ -34,6 +42,14 @@ def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
     return total
 
 
+def similar_rows(actions: Tensor, *, action_count: int) -> list[Tensor]:
+    """Return the rows of sets of candidates [B, M, T] in groups of trees of similar size."""
+    if len(actions) <= _TOGETHER:
+        return [torch.arange(len(actions), device=actions.device)]
+    counts = prefix_counts(actions, action_count=action_count)
+    return list(counts.argsort(stable=True).split(_TOGETHER))
+
+
 @dataclass(frozen=True)
 class PrefixTree:
     """The prefixes of B sets of M candidates."""
@@ -43,6 +59,7 @@ class PrefixTree:
     actions: tuple[Tensor, ...]
     # for each level t the node numbers on the levels 1..t of each node's path, [B, N_t, t]
     ancestors: tuple[Tensor, ...]
+    roots: int = 1  # R, number of tokens before level 1; each sees itself and the earlier ones
 
     @classmethod
     def build(cls, actions: Tensor, *, action_count: int) -> PrefixTree:
@@ -75,39 +92,66 @@ class PrefixTree:
             ancestors.append(torch.stack([above.gather(1, member) for above in ranks], dim=-1))
         return cls(order=order, actions=tuple(node_actions), ancestors=tuple(ancestors))
 
+    def parents(self) -> PrefixTree:
+        """Return the tree without its last level, the root having two tokens as every node."""
+        return replace(self, actions=self.actions[:-1], ancestors=self.ancestors[:-1], roots=2)
+
+    @property
+    def widths(self) -> list[int]:
+        """N_t, the nodes of each level."""
+        return [level.shape[1] for level in self.actions]
+
+    @property
+    def starts(self) -> list[int]:
+        """Place of each level's first token, and the length."""
+        return list(accumulate((2 * width for width in self.widths), initial=self.roots))
+
     @property
     def length(self) -> int:
         """L, the tokens of one packed row."""
-        return 1 + 2 * sum(level.shape[1] for level in self.actions)
+        return self.starts[-1]
 
-    def pack(self, root: Tensor, table: Tensor, mask_token: Tensor, position: Tensor) -> Tensor:
-        """Return the packed tokens."""
-        # root [B, D] without position, tokens of actions [K, D], position [2T + 1, D] → [B, L, D]
-        parts = [(root + position[0])[:, None]]
-        for level, actions in enumerate(self.actions):
-            parts.append(F.embedding(actions, table + position[2 * level + 1]))
-            parts.append((mask_token + position[2 * level + 2]).expand(*actions.shape, -1))
+    def pack(self, roots: Tensor, nodes: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+        """Return the packed tokens [B, L, D].
+
+        `roots` [B, R, D]; `nodes` has for each level its first and second tokens, [B, N_t, D] or,
+        if they are alike, [D]. All tokens include their positions.
+        """
+        parts = [roots]
+        for level, tokens in zip(self.actions, nodes, strict=True):
+            parts += [token.expand(*level.shape, -1) for token in tokens]
         return torch.cat(parts, dim=1)
+
+    def second_tokens(self) -> Tensor:
+        """Return the places of all nodes' second tokens [S], the root's first if it has two."""
+        places = [torch.arange(1, self.roots)]
+        for start, width in zip(self.starts, self.widths, strict=False):
+            places.append(torch.arange(start + width, start + 2 * width))
+        return torch.cat(places).to(self.order.device)
+
+    def paths(self) -> Tensor:
+        """Return the nodes on each candidate's path [B, M, T], counted through all levels."""
+        begin = torch.tensor([0, *accumulate(self.widths[:-1])], device=self.order.device)
+        path = self.ancestors[-1] + begin
+        return path.gather(1, self.order.argsort(dim=1)[..., None].expand_as(path))
 
     def mask(self) -> Tensor:
         """Return which token sees which, [B, 1, L, L]."""
-        batch, device = len(self.order), self.order.device
-        widths = [level.shape[1] for level in self.actions]
-        starts = [1]
-        for width in widths:
-            starts.append(starts[-1] + 2 * width)
+        batch, device, roots = len(self.order), self.order.device, self.roots
+        widths, starts = self.widths, self.starts
         mask = torch.zeros(batch, self.length, self.length, dtype=torch.bool, device=device)
-        mask[:, :, 0] = True
+        mask[:, :, :roots] = True
+        mask[:, :roots, :roots] = mask[:, :roots, :roots].tril()
         for level, width in enumerate(widths):
             path = self.ancestors[level]  # [B, width, level + 1], the last being the node itself
             above = [starts[upper] + path[..., upper] for upper in range(level)]
             above += [starts[upper] + widths[upper] + path[..., upper] for upper in range(level)]
-            action = starts[level] + torch.arange(width, device=device).expand(batch, -1)
-            for first, seen in (
-                (starts[level], [*above, action]),
-                (starts[level] + width, [*above, action, action + width]),
+            first = starts[level] + torch.arange(width, device=device).expand(batch, -1)
+            for begin, seen in (
+                (starts[level], [*above, first]),
+                (starts[level] + width, [*above, first, first + width]),
             ):
-                mask[:, first : first + width].scatter_(2, torch.stack(seen, dim=-1), True)
+                mask[:, begin : begin + width].scatter_(2, torch.stack(seen, dim=-1), True)
         return mask[:, None]
 
     def unsort(self, leaves: Tensor) -> Tensor:

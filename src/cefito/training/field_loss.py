@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
+from cefito.field import packed
 from cefito.field.energy import EnergyField
 from cefito.field.predictor import Dropout
 from cefito.runtime import Processes
@@ -86,25 +87,16 @@ class FieldLoss:
         weight = self.config.auxiliary.weight
         terms: dict[str, Term] = {}
         if weight and self.config.auxiliary.negatives:
-            # all states of every candidate are needed: latents [B, 1 + N, T, D]
-            latents = self._latents(initial, candidates, dropout)
-            goals = self.module.predictor.head(latents[:, :, -1], candidates[:, :, -1])
-            energies = self.module.distance(goals, self.module.target(goal)[:, None])
-            terms["auxiliary"] = self._auxiliary(
-                initial, goal, latents[:, :1], candidates[:, :1], weight / 2, dropout
-            )
-            terms["auxiliary_negatives"] = self._auxiliary(
-                initial, goal, latents[:, 1:], negatives, weight / 2, dropout
-            )
+            energies, losses = self._reconstructed(initial, goal, candidates, dropout)
+            for name, part in (("", losses[:, :1]), ("_negatives", losses[:, 1:])):
+                count = torch.tensor(part.numel(), device=part.device)
+                terms[f"auxiliary{name}"] = Term(weight / 2, part.sum(), count)
         else:
             energies = self.module.candidate_energies(
                 initial, goal, candidates, dropout=dropout, recompute=self.config.recompute
             )
             if weight:
-                latents = self._latents(initial, candidates[:, :1], dropout)
-                terms["auxiliary"] = self._auxiliary(
-                    initial, goal, latents, candidates[:, :1], weight, dropout
-                )
+                terms["auxiliary"] = self._auxiliary(initial, goal, positives, weight, dropout)
         return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
 
     def validate(self, group: Processes) -> Mapping[str, float]:
@@ -121,32 +113,61 @@ class FieldLoss:
         margins = adaptive_margins(positives, negatives, loss.margin)
         return Term(1.0, *triplet(positive, negative, margins, loss.reduction))
 
-    def _latents(self, initial: Tensor, candidates: Tensor, dropout: Dropout | None) -> Tensor:
-        """Return the latents of pass 1, [B, E] and [B, M, T] → [B, M, T, D]."""
-        count = candidates.shape[1]
-        centred = self.module.centred(initial).repeat_interleave(count, dim=0)
-        latents = self.module.predictor.latents(centred, candidates.flatten(0, 1), dropout=dropout)
-        return latents.unflatten(0, (-1, count))  # type: ignore[no-any-return]
-
     def _auxiliary(
         self,
         initial: Tensor,
         goal: Tensor,
-        latents: Tensor,
         actions: Tensor,
         weight: float,
         dropout: Dropout | None,
     ) -> Term:
-        """Return the cross-entropy of the actions [B, M, T] given the latents (pass 2)."""
-        count, predictor = latents.shape[1], self.module.predictor  # latents [B, M, T, D]
-        centred = self.module.centred(initial).repeat_interleave(count, dim=0)
+        """Return the cross-entropy of the actions of one sequence a row [B, T], by both passes."""
+        predictor, centred = self.module.predictor, self.module.centred(initial)
+        latents = predictor.latents(centred, actions, dropout=dropout)  # [B, T, D]
         if self.config.auxiliary.states == "latents":
-            logits = predictor.reconstruct_latents(centred, latents.flatten(0, 1), dropout=dropout)
+            logits = predictor.reconstruct_latents(centred, latents, dropout=dropout)
         else:
             states = predictor.head(latents, actions)
             if self.config.auxiliary.goal == "true":
-                true = predictor.normalised(self.module.centred(goal))[:, None, None]
-                states = torch.cat([states[:, :, :-1], true.expand(-1, count, -1, -1)], dim=2)
-            logits = predictor.reconstruct(centred, states.flatten(0, 1), dropout=dropout)
+                true = predictor.normalised(self.module.centred(goal))[:, None]
+                states = torch.cat([states[:, :-1], true], dim=1)
+            logits = predictor.reconstruct(centred, states, dropout=dropout)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), actions.flatten(), reduction="sum")
         return Term(weight, loss, torch.tensor(actions.numel(), device=loss.device))
+
+    def _reconstructed(
+        self, initial: Tensor, goal: Tensor, candidates: Tensor, dropout: Dropout | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return energies [B, M] and cross-entropies of the actions [B, M, T] of all candidates.
+
+        Both passes compute every prefix once.
+        """
+        field, predictor, count = self.module, self.module.predictor, candidates.shape[1]
+        kind, recompute = self.config.auxiliary, self.config.recompute
+        reconstruct = packed.reconstruct_latents if kind.states == "latents" else packed.reconstruct
+        centred, target = field.centred(initial), field.target(goal)
+        true = predictor.normalised(field.centred(goal))[:, None]  # [B, 1, E]
+        rows, energies, losses = [], [], []
+        for group, tree, states in field.packed_latents(
+            initial, candidates, every_state=True, dropout=dropout, recompute=recompute
+        ):
+            rows.append(group)
+            energies.append(field.leaf_energies(tree, states[:, -count:], target[group]))
+            if kind.states == "states":
+                states = predictor.head(states, torch.cat(tree.actions, dim=1))
+            if kind.goal == "true":
+                goals = true[group].expand(-1, count, -1)
+                states = torch.cat([states[:, :-count], goals], dim=1)
+            losses.append(
+                reconstruct(
+                    predictor,
+                    tree,
+                    predictor.state_token(centred[group]),
+                    states,
+                    candidates[group],
+                    dropout=dropout,
+                    recompute=recompute,
+                )
+            )
+        order = torch.cat(rows).argsort()
+        return torch.cat(energies)[order], torch.cat(losses)[order]

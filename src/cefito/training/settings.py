@@ -171,7 +171,7 @@ class FieldTrainingConfig(TrainingConfig):
     loss: LossConfig = LossConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
     # compute activations of the candidates again in the backward pass instead of keeping them: less
-    # memory, more time, the same result. Not of reconstructed negatives
+    # memory, more time, the same result
     recompute: bool = False
 
 
