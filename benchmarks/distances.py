@@ -2,10 +2,10 @@
 
 The paper normalises observations "along the feature dimension" and takes the L2 norm of the
 difference; its margins are 0.01 to 0.1. Three readings of it, and the preset `released`, are
-trained at reduced size, from weights as PyTorch draws them and in float32, all else as in their
-presets. Plans for all validation and all test windows, with the true task and by exact search, are
-scored after some epochs. A reading is chosen by the validation windows alone. Trainings are kept
-below --work and go on where they were stopped.
+trained at reduced size, in batches of 32 (released for NIV), from weights as PyTorch draws them and
+in float32, all else as in their presets. Plans for all validation and all test windows, with the
+true task and by exact search, are scored after some epochs. A reading is chosen by the validation
+windows alone. Trainings are kept below --work and go on where they were stopped.
 
     python benchmarks/distances.py DATA --work WORK --out benchmarks/results/distances.json
 """
@@ -57,6 +57,7 @@ def curve(
         "training.optimiser.epochs": max(given.epochs),
         "training.stopping.every": min(given.epochs),
         "training.stopping.patience": 0,
+        "training.optimiser.batch_size": 32,
         "training.precision": "float32",
         "field.action_encoding": "text",
         "field.width": given.width,

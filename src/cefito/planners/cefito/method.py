@@ -55,6 +55,15 @@ CEFITO = Method(
             ablation=True,
         ),
         PlannerVariant(
+            name="cefito-literal",
+            title="CEFITO, energy alone, L2 norm of layer-normed features",
+            method="cefito",
+            settings={"field.distance": "l2", "field.normalisation": "layer"},
+            search={"method": "exhaustive", "objective": "energy", "tasks": 1},
+            exhaustive=True,
+            ablation=True,
+        ),
+        PlannerVariant(
             name="cefito-no-energy",
             title="CEFITO without the energy",
             method="cefito",
