@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 
 from cefito.errors import CefitoError, DataError
 
-__all__ = ["ALIGNMENT", "MAX_ARRAY_BYTES", "aligned", "check_regular", "load_npy", "load_npz"]
+__all__ = [
+    "ALIGNMENT",
+    "MAX_ARRAY_BYTES",
+    "aligned",
+    "check_regular",
+    "load_npy",
+    "load_npz",
+    "row_numbers",
+]
 
 MAX_ARRAY_BYTES = 64 << 30
 """Largest array that is read."""
@@ -42,6 +50,14 @@ _BROKEN = (
 
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def row_numbers(rows: Any) -> NDArray[np.int64]:
+    """Return the numbers of rows as an array; refuse other numbers and masks (DataError)."""
+    numbers = np.asarray(rows)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise DataError(f"rows of type {numbers.dtype}: expected whole numbers, counted from 0.")
+    return numbers.astype(np.int64)
 
 
 def aligned(array: NDArray[Scalar]) -> NDArray[Scalar]:

@@ -41,6 +41,7 @@ __all__ = [
     "check_seed",
     "derived_seed",
     "determining",
+    "full_precision",
     "generator_for",
     "named_stream",
     "pick_device",
@@ -106,6 +107,19 @@ def _flags() -> set[str]:
         return set()
     line = next((line for line in lines if line.startswith("flags")), "")
     return set(line.partition(":")[2].split())
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Leave `torch.autocast`, whichever the caller has entered; a context or a decorator."""
+    import torch
+
+    with torch.autocast("cpu", enabled=False):
+        if not torch.cuda.is_available():
+            yield
+            return
+        with torch.autocast("cuda", enabled=False):
+            yield
 
 
 def determining(settings: Any, *values: Precision) -> Any:

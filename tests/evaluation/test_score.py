@@ -45,7 +45,7 @@ def files(run):
 class Says:
     """A planner whose plans and tasks are given; the effort of each window is its number."""
 
-    name = "says"
+    name, horizon = "says", 3
 
     def __init__(self, plans, tasks=None, exact=True):
         self.plans, self.tasks, self.exact = plans, tasks, exact

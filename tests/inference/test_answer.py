@@ -3,14 +3,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from cefito.data.readers.custom import prepare_custom
-from cefito.errors import ConfigError, RunError
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.evaluation import evaluate_planner
 from cefito.inference.answer import Answer, TaskAnswer, answer
 from cefito.inference.query import query_from_video
 from cefito.planners.base import BasePlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
+from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
@@ -133,6 +137,47 @@ def test_invalid_requests(run):
     for task in (None, 1):
         with pytest.raises(RunError, match="observations have 5 features"):
             answer(run, wrong, task=task)
+
+
+def test_a_planner_refuses_what_it_would_misread(run):
+    query, _ = query_of(run)
+    windows = cut_windows(run.dataset(), horizon=3, split="test")
+    with pytest.raises(ConfigError, match=r"top_k 1.5: expected at least 1, a whole number"):
+        run.planner.plan(query, 1.5)
+    for actions in (("drill hole",), (999,), (-1,)):
+        message = r"constraints: forbidden holds .*; expected ids of actions from 0 to \d+\."
+        with pytest.raises(ConfigError, match=message) as caught:
+            run.planner.plan(query, 1, constraints=Constraints(forbidden=actions))
+        assert caught.value.setting == "forbidden"
+    for rows in ([0.5], [True, False]):
+        for part in (windows, query):
+            with pytest.raises(DataError, match="expected whole numbers, counted from 0"):
+                part.subset(rows)
+    for wrong in (windows.subset([]), cut_windows(run.dataset(), horizon=2, split="test")):
+        with pytest.raises(ConfigError, match="is scored on one or more of 3"):
+            evaluate_planner(run.planner, wrong)
+    with pytest.raises(RunError, match="unknown device 'nope'"):
+        open_run(run.folder, device="nope")
+
+
+def test_names_in_constraints_are_found(run):
+    name = run.taxonomy.actions[run.planner.space.actions[1][0]].name
+    found = answer(run, query_of(run)[0], task=1, constraints=Constraints(forbidden=(name,)))
+    assert found.plans
+    assert all(name not in plan.names for plan in found.plans)
+
+
+def test_the_callers_torch_matters_to_no_run(run, tmp_path):
+    config, query = load_config("paper", overrides=TINY_RUN), query_of(run)[0]
+    before = torch.get_rng_state()
+    train_run(run.dataset(), tmp_path / "run", config=config, horizon=3, seed=0)
+    again = open_run(tmp_path / "run", device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+    (expected,) = again.planner.plan(query, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (found,) = again.planner.plan(query, 5)
+    np.testing.assert_array_equal(found.energies, expected.energies)
+    np.testing.assert_array_equal(found.actions, expected.actions)
 
 
 def using(run, **changes):

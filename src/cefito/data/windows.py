@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import aligned
+from cefito.arrays import aligned, row_numbers
 from cefito.data.prepared import PreparedDataset
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import SPLITS, Video
@@ -85,7 +85,7 @@ class Windows:
 
     def subset(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> Windows:
         """The windows of the given rows, in their order."""
-        index = np.asarray(rows, dtype=np.int64)
+        index = row_numbers(rows)
         between = None if self.between is None else self.between[index]
         arrays: dict[str, Any] = {name: getattr(self, name)[index] for name in _ARRAYS}
         return replace(self, **arrays, between=between)

@@ -46,8 +46,14 @@ def evaluate_planner(
         progress: Shows progress.
 
     Raises:
-        ConfigError: Truth that the planner does not use or the windows lack.
+        ConfigError: No windows, windows of another horizon, or truth that the planner does not use
+            or the windows lack.
     """
+    if not len(windows) or windows.horizon != planner.horizon:
+        raise ConfigError(
+            f"{len(windows)} windows of {windows.horizon} actions: {planner.name} is scored on one "
+            f"or more of {planner.horizon}. Cut windows of this horizon."
+        )
     if oracle_ends and not planner.abilities.true_ends:
         raise ConfigError(
             f"{planner.name} makes no use of the true first and last action; "

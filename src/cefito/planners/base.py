@@ -310,8 +310,9 @@ def check_queries(
     planner: Planner, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
 ) -> None:
     """Refuse queries that a planner cannot plan, before any work."""
-    if top_k < 1:
-        raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
+    if not isinstance(top_k, int | np.integer) or top_k < 1:
+        whole = "" if isinstance(top_k, int) else ", a whole number"
+        raise ConfigError(f"top_k {top_k}: expected at least 1{whole}.", setting="top_k")
     if constraints:
         if not planner.abilities.constraints:
             raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")

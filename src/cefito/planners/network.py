@@ -28,7 +28,7 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.progress import Progress, silent
-from cefito.runtime import generator_for, named_stream
+from cefito.runtime import full_precision, generator_for, named_stream
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.training.augmentation import Observations
@@ -343,6 +343,7 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
         return queries.tasks
 
     @torch.inference_mode()
+    @full_precision()
     def plan(
         self,
         queries: Queries,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import aligned
+from cefito.arrays import aligned, row_numbers
 from cefito.data.windows import Windows
 from cefito.errors import DataError
 
@@ -96,7 +96,7 @@ class Queries:
 
     def subset(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Queries:
         """Return the queries of the given rows."""
-        return self._part(np.asarray(rows, dtype=np.int64))
+        return self._part(row_numbers(rows))
 
     def blocks(self, size: int) -> list[Queries]:
         """Split into blocks of at most `size` queries."""

@@ -36,6 +36,7 @@ from cefito.runs.folder import (
     recorded,
 )
 from cefito.runs.hub import HUB, fetched
+from cefito.runtime import pick_device
 from cefito.search.settings import SearchConfig
 from cefito.settings import Settings, flattened
 from cefito.training.trainer import TrainingContext
@@ -153,8 +154,9 @@ def write_run(run: Run, videos: TrainedVideos | None = None) -> None:
         run.info.write(run.folder)
 
 
+@torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator
 def open_run(
-    folder: Path | str, *, horizon: int | None = None, device: torch.device | None = None
+    folder: Path | str, *, horizon: int | None = None, device: torch.device | str | None = None
 ) -> Run:
     """Open a finished run: a run folder, a zip archive of one, or `hub:USER/NAME`.
 
@@ -165,7 +167,8 @@ def open_run(
 
     Raises:
         RunError: No run, none of this horizon, several and no horizon, an unfinished one, damaged
-            files, or files that have changed since they were written or do not fit each other.
+            files, files that have changed since they were written or do not fit each other, or an
+            unknown device.
     """
     folder = chosen_run(_local_folder(folder), horizon)
     manifest = check_manifest(folder, (RUN_FILE, _TAXONOMY))
@@ -188,7 +191,7 @@ def open_run(
         raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
     if manifest is None:
         logger.warning("%s: has no %s, so that its files are not verified", folder, MANIFEST)
-    context = TrainingContext(device=device or torch.device("cpu"))
+    context = TrainingContext(device=pick_device(str(device or "cpu")))
     try:
         planner = method.planner.load(folder, settings=settings, context=context)
     except (ConfigError, DataError, *_MALFORMED) as problem:

@@ -31,13 +31,14 @@ from cefito.runs.folder import (
     versions,
 )
 from cefito.runs.run import Run, open_run, write_run
-from cefito.runtime import Processes, check_seed
+from cefito.runtime import Processes, check_seed, pick_device
 from cefito.training.log import check_tracker
 from cefito.training.trainer import TrainingContext
 
 __all__ = ["check_run_folder", "finished_run", "new_info", "train_run", "train_runs"]
 
 
+@torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator
 def train_run(
     dataset: PreparedDataset,
     folder: Path | str,
@@ -46,7 +47,7 @@ def train_run(
     horizon: int,
     seed: int,
     selection: Selection = "held-out",
-    device: torch.device | None = None,
+    device: torch.device | str | None = None,
     progress: Progress = silent,
     group: Processes | None = None,
     trainings: Path | str | None = None,
@@ -82,6 +83,7 @@ def train_run(
             or another training works there.
     """
     check_seed(seed)
+    device = pick_device(str(device or "cpu"))
     folder, trainings = Path(folder), None if trainings is None else Path(trainings)
     check_tracker(tracker)
     group, planner = group or Processes(), find_method(config.method).planner
@@ -101,7 +103,7 @@ def train_run(
         if fresh:
             info.write(folder)
         context = TrainingContext(
-            device=device or torch.device("cpu"),
+            device=device,
             folder=trainings or folder,
             shared=trainings is not None,
             key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),

@@ -44,6 +44,7 @@ from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
+from cefito.runtime import full_precision
 from cefito.search.base import Search, SpaceSize, Watch, operations
 from cefito.search.beam import KBestSearch
 from cefito.search.constraints import Constraints
@@ -281,6 +282,7 @@ class CefitoPlanner:
                 total[one.query] += of_task[one.task]
         return total
 
+    @full_precision()
     def plan(
         self,
         queries: Queries,

@@ -28,6 +28,7 @@ from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.settings import ChainSettings
 from cefito.progress import Progress, silent
+from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
 from cefito.training.trainer import TrainingContext
@@ -139,6 +140,7 @@ class ChainPlanner(BasePlanner):
         return np.asarray(self.model.log_tasks(queries).argmax(axis=1), dtype=np.int64)
 
     @torch.inference_mode()
+    @full_precision()
     def plan(
         self,
         queries: Queries,

@@ -24,6 +24,7 @@ from cefito.planners.network import (
     finite_outputs,
     train_network,
 )
+from cefito.runtime import full_precision
 from cefito.settings import Settings
 from cefito.training.losses import ClassifierLoss
 from cefito.training.settings import ClassifierTrainingConfig
@@ -121,6 +122,7 @@ class TaskPredictor(TrainedNetwork[Network]):
         return cls(network, shape), result
 
     @torch.inference_mode()
+    @full_precision()
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
         """Log p(task | observations), [N, |C|]."""
         logits = finite_outputs(self.network(*self.observations(queries)), self.title)
