@@ -9,7 +9,6 @@ import pytest
 
 from browsing import check_file
 from cefito.cli import main
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.report import ComparisonReport, rendered, report_comparison, save_report
 from cefito.study.results import Results
@@ -18,14 +17,13 @@ CHEAP = ("classifier.hidden=[8,16,8]", "classifier_training.optimiser.epochs=2")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("comparison")
-    write_world(place / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    argv = ["compare", place / "world", "--planners", "nearest,frequent", "--horizons", "2,3"]
-    argv += ["--seeds", "2", "--out", place / "study", "--preset", "paper", "--device", "cpu"]
+def folder(world, tmp_path_factory):
+    out = tmp_path_factory.mktemp("comparison") / "study"
+    argv = ["compare", world.folder, "--planners", "nearest,frequent", "--horizons", "2,3"]
+    argv += ["--seeds", "2", "--out", out, "--preset", "paper", "--device", "cpu"]
     argv += [part for setting in CHEAP for part in ("--set", setting)]
     assert main([str(part) for part in argv]) == 0
-    return place / "study"
+    return out
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +42,16 @@ def test_numbers_are_those_of_the_results(folder, made):
     for horizon, rows in made.rows.items():
         for row, found in zip(results.rows, rows, strict=True):
             trials, group = results.scored(horizon, row.name), found.success
-            assert group.success_rate == pytest.approx(
-                np.mean([trial.success_rate for trial in trials])
-            )
+            means = {
+                name: pytest.approx(np.mean([getattr(trial, name) for trial in trials], axis=0))
+                for name in ("success_rate", "position_accuracy", "seconds_per_query")
+            }
+            listed = np.mean([trial.metrics["top_5_success_rate"] for trial in trials])
+            assert group.success_rate == means["success_rate"]
             assert group.low <= group.success_rate <= group.high
-            assert group.listed == pytest.approx(
-                np.mean([trial.metrics["top_5_success_rate"] for trial in trials])
-            )
-            assert found.position_accuracy == pytest.approx(
-                np.mean([trial.position_accuracy for trial in trials], axis=0)
-            )
-            assert found.seconds_per_query == pytest.approx(
-                np.mean([trial.seconds_per_query for trial in trials])
-            )
+            assert group.listed == pytest.approx(listed)
+            assert found.position_accuracy == means["position_accuracy"]
+            assert found.seconds_per_query == means["seconds_per_query"]
     assert made.simulated
     assert made.settings == dict(setting.split("=") for setting in CHEAP)
 
@@ -100,12 +95,10 @@ def test_rows_without_probabilities(made, page):
 
 def test_a_study_with_failed_trials(folder, tmp_path):
     value = json.loads((folder / "results.json").read_text())
-    value["trials"] = [
-        {"row": trial["row"], "horizon": 3, "seed": trial["seed"], "error": "no <memory>. Wait."}
-        if trial["horizon"] == 3
-        else trial
-        for trial in value["trials"]
-    ]
+    for number, trial in enumerate(value["trials"]):
+        if trial["horizon"] == 3:
+            place = {name: trial[name] for name in ("row", "horizon", "seed")}
+            value["trials"][number] = place | {"error": "no <memory>. Wait."}
     (tmp_path / "results.json").write_text(json.dumps(value))
     report = report_comparison(tmp_path)
     assert len(report.rows[2]) == 2

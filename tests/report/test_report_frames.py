@@ -53,22 +53,19 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dataset(place):
-    return prepare(
-        read_table(place / "steps.csv"), place / "features", place / "data", videos=place / "films"
-    )
+    table, films = read_table(place / "steps.csv"), place / "films"
+    return prepare(table, place / "features", place / "data", videos=films)
 
 
 @pytest.fixture(scope="module")
 def run(dataset, place):
-    return train_run(
-        dataset, place / "run", config=load_config("small", method="nearest"), horizon=3, seed=0
-    )
+    config = load_config("small", method="nearest")
+    return train_run(dataset, place / "run", config=config, horizon=3, seed=0)
 
 
 def test_the_data_set_says_where_its_videos_lie(dataset, place):
-    assert json.loads((place / "data/dataset.json").read_text())["provenance"]["video_folder"] == (
-        "../films"
-    )
+    header = json.loads((place / "data/dataset.json").read_text())
+    assert header["provenance"]["video_folder"] == "../films"
     assert dataset.video_folder == (place / "films").resolve()
 
 
@@ -100,10 +97,8 @@ def test_frames_are_of_the_start_and_the_end(run):
     pictures = list(tree.iter("{http://www.w3.org/1999/xhtml}img"))
     assert len(pictures) == 6
     assert all(picture.get("src").startswith("data:image/jpeg;base64,") for picture in pictures)
-    assert {picture.get("alt") for picture in pictures} == {
-        "Frame of the video before the steps",
-        "Frame of the video after the steps",
-    }
+    sides = {picture.get("alt") for picture in pictures}
+    assert sides == {f"Frame of the video {side} the steps" for side in ("before", "after")}
     assert "img-src data:" in page
     assert report_run(run) == report  # equal input, equal bytes
 
@@ -150,20 +145,18 @@ def test_no_videos_at_all(run, dataset, tmp_path, place):
     assert any("video folder films has no videos" in note for note in notes)
 
 
-def test_refusals_on_the_command_line(run, capsys, tmp_path):
-    for options, message in (
-        (
-            ("--videos", tmp_path / "nowhere"),
-            "no such folder. Give the folder with one video file a video",
-        ),
-        (("--videos", tmp_path, "--without-frames"), "exclude each other"),
-    ):
-        capsys.readouterr()
-        argv = ["report", run.folder, "--json", *options]
-        assert main([str(part) for part in argv]) == 2
-        said = capsys.readouterr().err
-        assert message in said
-        assert "--videos" in said
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--videos nowhere", "no such folder. Give the folder with one video file a video"),
+        ("--videos . --without-frames", "exclude each other"),
+    ],
+)
+def test_refusals_on_the_command_line(run, capsys, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(run.folder), "--json", *options.split()]) == 2
+    assert message in (said := capsys.readouterr().err)
+    assert "--videos" in said
 
 
 def test_thumbnails_are_of_rounded_seconds_and_never_beyond_the_end(place):

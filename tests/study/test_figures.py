@@ -20,17 +20,11 @@ def check_png(path):
 def write_metrics(run, epochs, *, every=1):
     for name, score in (("classifier", "val_task_accuracy"), ("field", "val_success_rate")):
         (run / name).mkdir(parents=True)
-        lines = [
-            {
-                "epoch": epoch,
-                "loss": 1 / epoch,
-                **({score: 10.0 * epoch} if epoch % every == 0 else {}),
-            }
-            for epoch in range(1, epochs + 1)
-        ]
-        (run / name / "metrics.jsonl").write_text(
-            "".join(json.dumps(line) + "\n" for line in lines)
-        )
+        for epoch in range(1, epochs + 1):
+            line = {"epoch": epoch, "loss": 1 / epoch}
+            line |= {score: 10.0 * epoch} if epoch % every == 0 else {}
+            with (run / name / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
     return run
 
 
