@@ -35,12 +35,8 @@ def shapes(*, horizon, dim=E, actions=K, text=TEXT):
 
 
 def classifier_shapes(*, dim=E, tasks=TASKS):
-    linear = {
-        "fc1": (dim // 3, dim),
-        "fc2": (4 * dim, dim // 3),
-        "fc3": (dim // 3, 4 * dim),
-        "fc4": (tasks, dim // 3),
-    }
+    widths = (dim, dim // 3, 4 * dim, dim // 3, tasks)
+    linear = {f"fc{place}": (widths[place], widths[place - 1]) for place in range(1, 5)}
     return {
         f"{name}.{part}": shape[:length]
         for name, shape in linear.items()

@@ -111,12 +111,9 @@ def make_source(
         folder = tmp_path / name
         folder.mkdir()
         (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
-        lines = (
-            videos
-            if isinstance(videos, str)
-            else "".join(json.dumps(video) + "\n" for video in videos)
-        )
-        (folder / "videos.jsonl").write_text(lines)
+        if not isinstance(videos, str):
+            lines = "".join(json.dumps(video) + "\n" for video in videos)
+        (folder / "videos.jsonl").write_text(videos if isinstance(videos, str) else lines)
         if isinstance(features, str):
             features = random_features(sum(len(video["steps"]) for video in videos))
         if features is not None:
@@ -139,11 +136,8 @@ def random_features(steps: int, width: int = OBSERVATION_DIM) -> dict[str, np.nd
 @pytest.fixture
 def tiny_dataset(make_source: Callable[..., Path], tmp_path: Path) -> PreparedDataset:
     """A prepared data set of the tiny annotations, with action text."""
-    text = (
-        np.random.default_rng(6)
-        .standard_normal((len(TAXONOMY["actions"]), ACTION_TEXT_DIM))
-        .astype(np.float32)
-    )
+    shape = (len(TAXONOMY["actions"]), ACTION_TEXT_DIM)
+    text = np.random.default_rng(6).standard_normal(shape).astype(np.float32)
     return prepare_custom(make_source("tiny-source", text=text), tmp_path / "tiny")
 
 

@@ -82,13 +82,3 @@ def test_the_best_sequences_are_found(settings, field):
     for one, plans in zip(asked, found, strict=True):
         assert Space(one, T).allows(np.searchsorted(ACTIONS, plans.actions)).all()
         assert (np.diff(plans.scores) >= 0).all()
-
-
-def test_searches_are_repeatable_and_independent(field):
-    asked = problems(4, guide=chain(5, 0.0))
-    search = gradient.GradientSearch(restarts=3, steps=15)
-    together = search.search(field, asked, 2)
-    alone = [search.search(field, [one], 2)[0] for one in asked]
-    for one, other in zip(together, alone, strict=True):
-        assert np.array_equal(one.actions, other.actions)
-        assert one.evaluated == other.evaluated

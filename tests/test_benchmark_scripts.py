@@ -13,24 +13,15 @@ from types import SimpleNamespace
 import pytest
 
 from cefito.data.prepared import open_dataset
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError
 from cefito.planners.methods import METHODS, load_config
 from tiny_runs import as_arguments
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
-TINY = {
-    "field.width": "16",
-    "field.depth": "1",
-    "field.heads": "2",
-    "training.negatives.count": "4",
-}
-QUICK = {
-    "pkg.training.optimiser.epochs": "1",
-    "pkg.network.hidden": "[8, 8]",
-    "pkg.network.action_dim": "4",
-}
+TINY = {"field.width": "16", "field.depth": "1", "field.heads": "2"}
+TINY |= {"training.negatives.count": "4"}
+QUICK = {"pkg.training.optimiser.epochs": 1, "pkg.network.hidden": [8, 8]}
 
 
 @pytest.fixture
@@ -114,10 +105,9 @@ def test_precisions_are_paired_by_seed(script):
 
 
 @pytest.fixture
-def tune(script, tmp_path, monkeypatch):
+def tune(script, world, tmp_path, monkeypatch):
     """Tunes PKG with two settings; trainings are counted, and may be interrupted."""
     module, trained = script("tune"), []
-    world = write_world(tmp_path / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
     train_run = module.train_run
 
     def counted(dataset, folder, **more):

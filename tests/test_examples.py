@@ -10,13 +10,8 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 WORLD = {"train": 24, "val": 12, "test": 12, "dim": 8}
-SETTINGS = {
-    "training.optimiser.epochs": 1,
-    "training.stopping.windows": 5,
-    "training.negatives.count": 4,
-    "chain_training.optimiser.epochs": 2,
-    "chain.hidden": 32,
-}
+SETTINGS = {"training.optimiser.epochs": 1, "training.stopping.windows": 5}
+SETTINGS |= {"training.negatives.count": 4, "chain_training.optimiser.epochs": 2}
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
+import copy
+
 import pytest
-from pydantic import Field, ValidationError, field_validator
+from pydantic import field_validator
 
 from cefito.errors import ConfigError
 from cefito.settings import Settings, changed, preset_names, preset_values, read_preset, validated
@@ -8,7 +10,7 @@ from cefito.settings import Settings, changed, preset_names, preset_values, read
 class Oven(Settings):
     degrees: float = 180.0
     racks: tuple[int, ...] = (1, 3)
-    doors: int = Field(1, ge=1)
+    doors: int = 1
 
 
 class Kitchen(Settings):
@@ -23,29 +25,14 @@ class Kitchen(Settings):
         return oven
 
 
-def test_settings_never_change():
-    oven = Oven()
-    with pytest.raises(ValidationError):
-        oven.degrees = 200
-    assert oven == Oven(degrees=180)
-    assert hash(oven) == hash(Oven())
-
-
-def test_settings_from_plain_values():
-    kitchen = validated(Kitchen, {"name": "mine", "oven": {"racks": [2]}}, place="here")
-    assert kitchen == Kitchen(name="mine", oven=Oven(racks=(2,)))
-
-
 @pytest.mark.parametrize(
     ("values", "setting", "message"),
     [
         ({"nam": "x", "name": "x"}, "nam", r"none of that name; did you mean 'name'\?$"),
-        ({"name": 3}, "name", r"valid string \(got 3\)\.$"),
         ({}, "name", r"Field required\.$"),
         ({"name": "x", "oven": {"degrees": "hot"}}, "oven.degrees", r"\(got 'hot'\)\.$"),
         ({"name": "x", "oven": {"degrees": float("nan")}}, "oven.degrees", "finite number"),
         ({"name": "x", "oven": {"racks": [1, "two"]}}, "oven.racks.1", r"\(got 'two'\)\.$"),
-        ({"name": "x", "oven": {"doors": 0}}, "oven.doors", "greater than or equal to 1"),
         ({"name": "x", "oven": {"degrees": 10}}, "oven", "too cold"),
         ([], "the whole", "valid dictionary"),
     ],
@@ -60,38 +47,31 @@ def test_values_that_a_setting_cannot_have(values, setting, message):
 @pytest.mark.parametrize(
     ("given", "value"),
     [
-        (7, 7),
-        ("7", 7),
-        ("2e-4", 2e-4),
-        ("true", True),
-        ("[1, 2]", [1, 2]),
-        ("fast", "fast"),
-        ('"fast"', "fast"),
-        ("{racks = 2}", {"racks": 2}),
-        ("", ""),
-        (None, None),
+        *((7, 7), ("7", 7), ("2e-4", 2e-4), ("true", True), ("[1, 2]", [1, 2]), ("fast", "fast")),
+        *(('"fast"', "fast"), ("{racks = 2}", {"racks": 2}), ("", ""), (None, None)),
     ],
 )
 def test_strings_are_read_as_toml(given, value):
     assert changed({}, {"oven.speed": given}) == {"oven": {"speed": value}}
 
 
-def test_changed_values_leave_the_others_and_the_originals_alone():
-    before = {"oven": {"degrees": 180, "racks": [1]}, "name": "mine"}
-    after = changed(before, {"oven.degrees": 200, "oven.doors": 2, "fridge.on": True})
-    assert after == {
-        "oven": {"degrees": 200, "racks": [1], "doors": 2},
-        "name": "mine",
-        "fridge": {"on": True},
-    }
-    assert before == {"oven": {"degrees": 180, "racks": [1]}, "name": "mine"}
-    assert changed(before, {}) == before
-
-
-def test_later_changes_beat_earlier_ones():
-    assert changed({}, {"a.b": 1, "a": {"b": 2, "c": 3}, "a.c": 4}) == {"a": {"b": 2, "c": 4}}
-    assert changed({"a": {"b": 1}}, {"a": 3}) == {"a": 3}
-    assert changed({"a": 3}, {"a.b": 1}) == {"a": {"b": 1}}
+@pytest.mark.parametrize(
+    ("before", "changes", "after"),
+    [
+        (
+            {"a": {"b": 1, "c": [1]}, "d": 2},
+            {"a.b": 3, "a.e": 4},
+            {"a": {"b": 3, "c": [1], "e": 4}},
+        ),
+        ({}, {"a.b": 1, "a": {"b": 2, "c": 3}, "a.c": 4}, {"a": {"b": 2, "c": 4}}),
+        ({"a": {"b": 1}}, {"a": 3}, {"a": 3}),
+        ({"a": 3}, {"a.b": 1}, {"a": {"b": 1}}),
+    ],
+)
+def test_changed_values_leave_the_others_and_the_originals_alone(before, changes, after):
+    kept = copy.deepcopy(before)
+    assert changed(before, changes) == before | after
+    assert before == kept
 
 
 @pytest.fixture
@@ -127,9 +107,8 @@ def test_presets_of_a_folder(presets):
     ],
 )
 def test_bases_and_variants(presets, preset, dataset, horizon, expected):
-    assert (
-        preset_values(read_preset(preset, [presets]), dataset=dataset, horizon=horizon) == expected
-    )
+    read = read_preset(preset, [presets])
+    assert preset_values(read, dataset=dataset, horizon=horizon) == expected
 
 
 def test_a_preset_by_its_path(presets, tmp_path):

@@ -30,9 +30,8 @@ class Hub:
     @property
     def commit(self) -> str:
         """Name of the state that all is in."""
-        names = repr(
-            sorted((name, sorted(files.items())) for name, files in self.repositories.items())
-        )
+        held = ((name, sorted(files.items())) for name, files in self.repositories.items())
+        names = repr(sorted(held))
         return hashlib.sha1(names.encode()).hexdigest()
 
 
@@ -70,13 +69,9 @@ class _Answers(BaseHTTPRequestHandler):
             names = [{"rfilename": name} for name in hub.repositories[found[1]]]
             return self._json({"id": found[1], "sha": hub.commit, "siblings": names})
         if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/.*", path):
-            files = hub.repositories.get(found[1], {})
-            return self._json(
-                [
-                    {"type": "file", "path": name, "size": len(data), "oid": _oid(data)}
-                    for name, data in files.items()
-                ]
-            )
+            files = hub.repositories.get(found[1], {}).items()
+            facts = [{"path": name, "size": len(data), "oid": _oid(data)} for name, data in files]
+            return self._json([{"type": "file", **fact} for fact in facts])
         if found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             name, revision, file = found.groups()
             if name not in hub.repositories:

@@ -1,3 +1,4 @@
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -42,14 +43,6 @@ def test_bitwise_by_hand():
     assert mean_iou_bitwise([[0, 0]], [[0, 0]]) == 0
 
 
-def test_top_k_by_hand():
-    plans = [[[1, 2], [2, 1]], [[3, 3], [3, 4]], [[5, 6], [6, 6]]]
-    assert top_k_success_rate(plans, [[2, 1], [3, 3], [5, 5]]) == pytest.approx(200 / 3)
-    assert top_k_success_rate(
-        [[plan[0]] for plan in plans], [[2, 1], [3, 3], [5, 5]]
-    ) == pytest.approx(100 / 3)
-
-
 @st.composite
 def cases(draw):
     """Plans [N, k, T], true sequences [N, T], tasks [N] twice; few ids, so that some are right."""
@@ -67,15 +60,7 @@ def cases(draw):
 def slow(plans, actual, tasks, actual_tasks):
     """Every metric by plain loops over windows."""
     count, horizon = len(actual), len(actual[0])
-    names = (
-        "success_rate",
-        "mean_accuracy",
-        "mean_iou",
-        "mean_iou_bitwise",
-        "top_k",
-        "task_accuracy",
-    )
-    values = dict.fromkeys(names, 0.0)
+    values = Counter()
     positions = [0.0] * horizon
     for k_plans, truth, task, true_task in zip(
         plans.tolist(), actual.tolist(), tasks, actual_tasks, strict=True
@@ -93,17 +78,15 @@ def slow(plans, actual, tasks, actual_tasks):
             either += best[place] | truth[place]
         values["mean_iou_bitwise"] += both / (either + 1e-6)
         values["mean_iou"] += sum(action in best for action in set(truth)) / len(set(best + truth))
-    percents = {name: 100 * float(value) / count for name, value in values.items()}
+    names = [function.__name__ for function in (*PAIRED, task_accuracy)]
+    percents = {name: 100 * float(values[name]) / count for name in (*names, "top_k")}
     return {**percents, "position_accuracy": [100 * value / count for value in positions]}
 
 
 def all_metrics(plans, actual, tasks, actual_tasks):
     best = plans[:, 0]
     return {
-        "success_rate": success_rate(best, actual),
-        "mean_accuracy": mean_accuracy(best, actual),
-        "mean_iou": mean_iou(best, actual),
-        "mean_iou_bitwise": mean_iou_bitwise(best, actual),
+        **{function.__name__: function(best, actual) for function in PAIRED},
         "top_k": top_k_success_rate(plans, actual),
         "task_accuracy": task_accuracy(tasks, actual_tasks),
         "position_accuracy": position_accuracy(best, actual).tolist(),
@@ -134,13 +117,9 @@ def test_sums_added_in_parts_equal_one_whole(case, parts):
     whole, split = MetricSums(top_k=top_k), MetricSums(top_k=top_k)
     whole.add(list(plans), actual, tasks=tasks, actual_tasks=actual_tasks)
     bounds = [0, *sorted(min(part, len(actual)) for part in parts), len(actual)]
-    for first, last in pairwise(bounds):
-        split.add(
-            list(plans[first:last]),
-            actual[first:last],
-            tasks=tasks[first:last],
-            actual_tasks=actual_tasks[first:last],
-        )
+    for rows in (slice(*ends) for ends in pairwise(bounds)):
+        known = {"tasks": tasks[rows], "actual_tasks": actual_tasks[rows]}
+        split.add(list(plans[rows]), actual[rows], **known)
     expected = all_metrics(*case)
     expected[f"top_{top_k}_success_rate"] = expected.pop("top_k")
     for sums in (whole, split):
@@ -158,13 +137,9 @@ def test_every_metric_goes_from_no_plan_to_the_truth(name):
 
     def percent(plans, tasks, parts=((0, 4),)):
         sums = MetricSums(top_k=2)
-        for first, last in parts:
-            sums.add(
-                plans[first:last],
-                actual[first:last],
-                tasks=tasks[first:last],
-                actual_tasks=np.arange(4)[first:last],
-            )
+        for rows in (slice(*ends) for ends in parts):
+            known = {"tasks": tasks[rows], "actual_tasks": np.arange(4)[rows]}
+            sums.add(plans[rows], actual[rows], **known)
         return np.asarray(sums.percents()[name])
 
     right = [row[None] for row in actual]
@@ -194,13 +169,11 @@ def test_no_plan_counts_as_wrong():
     assert "task_accuracy" not in value
 
 
-def test_sums_look_at_no_more_than_k_plans():
-    actual = np.array([[1, 1]])
-    plans = [np.array([[0, 0], [0, 1], [1, 1]])]
-    for top_k, expected in ((1, 0), (2, 0), (3, 100), (5, 100)):
-        sums = MetricSums(top_k=top_k)
-        sums.add(plans, actual)
-        assert sums.percents()[f"top_{top_k}_success_rate"] == expected
+@pytest.mark.parametrize(("top_k", "expected"), [(2, 0), (3, 100), (5, 100)])
+def test_sums_look_at_no_more_than_k_plans(top_k, expected):
+    sums = MetricSums(top_k=top_k)
+    sums.add([np.array([[0, 0], [0, 1], [1, 1]])], np.array([[1, 1]]))
+    assert sums.percents()[f"top_{top_k}_success_rate"] == expected
 
 
 @pytest.mark.parametrize("metric", [*PAIRED, position_accuracy])

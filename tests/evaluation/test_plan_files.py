@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,12 +83,10 @@ def test_metrics_of_tasks_against_the_metrics_themselves(given):
         assert part.success_rate == metrics.success_rate(*right)
         assert part.metrics["mean_accuracy"] == metrics.mean_accuracy(*right)
         assert part.metrics["mean_iou"] == pytest.approx(metrics.mean_iou(*right))
-        assert part.metrics["position_accuracy"] == pytest.approx(
-            metrics.position_accuracy(*right).tolist()
-        )
-        assert part.metrics["task_accuracy"] == metrics.task_accuracy(
-            tasks[rows], windows.tasks[rows]
-        )
+        positions = metrics.position_accuracy(*right).tolist()
+        assert part.metrics["position_accuracy"] == pytest.approx(positions)
+        known = metrics.task_accuracy(tasks[rows], windows.tasks[rows])
+        assert part.metrics["task_accuracy"] == known
     whole = sum(part.success_rate * part.windows for part in found) / len(windows)
     assert whole == pytest.approx(metrics.success_rate(best, windows.actions))
 
@@ -109,20 +108,17 @@ def test_intervals_against_a_slow_bootstrap(given):
     assert [found.low["success_rate"], found.high["success_rate"]] == pytest.approx(expected)
     ends = [found.low["position_accuracy"][1], found.high["position_accuracy"][1]]
     assert ends == pytest.approx(np.percentile(seconds, [10, 90]))
-    assert (
-        set(found.low)
-        == set(found.high)
-        == set(metrics.METRICS) - {"top_k_success_rate", "task_accuracy"} | {"top_5_success_rate"}
-    )
+    names = {*metrics.METRICS, "top_5_success_rate"} - {"top_k_success_rate", "task_accuracy"}
+    assert set(found.low) == set(found.high) == names
     one = windows.subset(np.flatnonzero(windows.video == videos[0]))
     assert video_intervals(plans[: len(one)], one) is None
 
 
 def test_a_registered_metric_is_taken_apart_too(given, monkeypatch):
-    first = metrics.Metric(
-        lambda scored: (float((scored.best == scored.actual)[:, 0].sum()), len(scored.actual))
-    )
-    monkeypatch.setitem(metrics.METRICS, "first_step", first)
+    def first(scored):
+        return float((scored.best == scored.actual)[:, 0].sum()), len(scored.actual)
+
+    monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(first))
     windows, plans = given
     assert "first_step" in task_scores(plans, windows)[0].metrics
     found = video_intervals(plans, windows)
@@ -173,12 +169,10 @@ def test_a_run_is_scored_with_its_plans(run, world, tmp_path):
         assert window.true_actions == truth.tolist()
         planned = answer(run, query).plans
         assert [plan.names for plan in window.plans] == [plan.names for plan in planned]
-        assert [plan.energy for plan in window.plans] == pytest.approx(
-            [plan.energy for plan in planned], rel=1e-5
-        )
-    assert [part.windows for part in scores.per_task] == [
-        sum(window.true_task == part.task for window in saved) for part in scores.per_task
-    ]
+        energies = [plan.energy for plan in planned]
+        assert [plan.energy for plan in window.plans] == pytest.approx(energies, rel=1e-5)
+    counts = Counter(window.true_task for window in saved)
+    assert {part.task: part.windows for part in scores.per_task} == counts
     assert set(scores.intervals.low) == set(scores.metrics)
     for name in ("success_rate", "mean_accuracy", "mean_iou", "task_accuracy"):
         assert scores.intervals.low[name] <= scores.metrics[name] <= scores.intervals.high[name]
@@ -190,23 +184,17 @@ def test_a_run_is_scored_with_its_plans(run, world, tmp_path):
         ("plans.csv", r"plans\.csv: expected a file that ends in \.jsonl or \.parquet"),
         ("gone/plans.jsonl", "the folder does not exist"),
         ("taken.jsonl", "is a folder"),
+        ("plans.parquet", r"pyarrow is not.* pip install cefito\[table\], or use"),
     ],
 )
-def test_files_that_plans_cannot_be_saved_in(run, tmp_path, name, message):
-    (tmp_path / "taken.jsonl").mkdir()
-    with pytest.raises(ConfigError, match=message) as problem:
-        evaluate_run(run, plans_file=tmp_path / name)
-    assert problem.value.setting == "save_plans"
-    assert not list(run.folder.glob("evaluation*"))
-
-
-def test_parquet_without_pyarrow(run, tmp_path, monkeypatch):
+def test_files_that_plans_cannot_be_saved_in(run, tmp_path, name, message, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
     monkeypatch.setattr("cefito.inference.plan_tables.import_module", absent)
-    with pytest.raises(ConfigError, match=r"pyarrow is not.* pip install cefito\[table\], or use"):
-        evaluate_run(run, plans_file=tmp_path / "plans.parquet")
+    (tmp_path / "taken.jsonl").mkdir()
+    with pytest.raises(ConfigError, match=message):
+        evaluate_run(run, plans_file=tmp_path / name)
     assert not (tmp_path / "plans.parquet").exists()
     assert not list(run.folder.glob("evaluation*"))
 

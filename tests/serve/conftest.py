@@ -18,23 +18,12 @@ pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
 from cefito.data import PreparedDataset, cut_windows
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.serve.app import create_app
 from cefito.serve.process import listen
 from cefito.serve.settings import Limits, ServiceSettings
-
-SETTINGS = {
-    "field.depth": 1,
-    "field.width": 16,
-    "training.optimiser.epochs": 1,
-    "training.stopping.windows": 5,
-    "classifier_training.optimiser.epochs": 1,
-    "chain.members": 1,
-    "chain_training.optimiser.epochs": 1,
-    "search.fitting_windows": 5,
-}
+from tiny_runs import TINY_RUN
 
 
 @dataclass(frozen=True)
@@ -61,12 +50,12 @@ class Place:
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory) -> Place:
+def place(world, tmp_path_factory) -> Place:
     folder = tmp_path_factory.mktemp("served")
-    world = write_world(folder / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    config = load_config("small", overrides=SETTINGS)
+    settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
+    config = load_config("small", overrides=settings)
     train_run(world, folder / "tea", config=config, horizon=3, seed=0)
-    config = load_config("small", method="frequent", overrides=SETTINGS)
+    config = load_config("small", method="frequent", overrides=settings)
     train_run(world, folder / "short", config=config, horizon=2, seed=0)
     return Place(world, folder / "tea", folder / "short")
 

@@ -185,8 +185,8 @@ def test_what_takes_too_long_is_stopped_when_it_ends(place):
         assert asked()[0] == 503
 
 
-def refusal(capsys, *argv, code=2):
-    assert main(["serve", *map(str, argv)]) == code
+def refusal(capsys, *argv):
+    assert main(["serve", *map(str, argv)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
@@ -196,13 +196,10 @@ def refusal(capsys, *argv, code=2):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--host", "0.0.0.0"), "this machine alone"),
         (("--host", "192.168.0.1"), "--allow-unauthenticated"),
         (("--port", "-1"), "port -1: expected 0 to 65535. (--port)"),
-        (("--port", "70000"), "expected 0 to 65535"),
         (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
         (("--workers", "0"), "'workers'"),
-        (("--queue", "0"), "'queue'"),
         (("--max-gflop", "0"), "'gflop'"),
         (("--deadline", "0"), "deadline_seconds"),
         (("--token-file", "nothing.txt"), "cannot be read"),
@@ -212,7 +209,7 @@ def refusal(capsys, *argv, code=2):
     ],
 )
 def test_what_cannot_be_served(place, capsys, options, words):
-    assert words in refusal(capsys, place.run, *(options or ()))
+    assert words in refusal(capsys, place.run, *options)
 
 
 def test_a_port_that_is_taken_and_no_run(place, tmp_path, capsys):
@@ -228,9 +225,8 @@ def test_help_and_a_remedy_without_the_extra(tmp_path):
     call = f"{hidden}\nfrom cefito.cli import main\nsys.exit(main(sys.argv[1:]))"
 
     def called(*argv):
-        return subprocess.run(
-            [sys.executable, "-c", call, *argv], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, "-c", call, *argv]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     shown = called("serve", "--help")
     assert shown.returncode == 0

@@ -48,8 +48,7 @@ def form(**files):
 )
 def test_formats_are_known_by_their_first_bytes(name, head):
     with kept(form(**{name: head})) as paths:
-        assert paths[name].read_bytes() == head
-        assert paths[name].name == name
+        assert (paths[name].name, paths[name].read_bytes()) == (name, head)
     assert not paths[name].parent.exists()
 
 

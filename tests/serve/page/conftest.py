@@ -21,6 +21,7 @@ from cefito.runs.train import train_run
 from cefito.serve.settings import ServiceSettings
 from grey_videos import draw_greys
 from tiny_models import tiny_dinov2
+from tiny_runs import TINY_RUN
 
 TASKS = {
     "make tea": ["boil water", "warm the pot", "add leaves", "pour water", "take leaves out"],
@@ -28,17 +29,6 @@ TASKS = {
 }
 ORDERS = [[0, 1, 2, 3, 4], [1, 0, 2, 3, 4], [0, 2, 1, 3, 4]]
 STEP = 2  # seconds
-TINY = {
-    "field.depth": 1,
-    "field.width": 16,
-    "training.optimiser.epochs": 2,
-    "training.stopping.windows": 5,
-    "training.negatives.count": 4,
-    "classifier_training.optimiser.epochs": 2,
-    "chain.members": 1,
-    "chain_training.optimiser.epochs": 4,
-    "search.fitting_windows": 5,
-}
 
 
 @dataclass(frozen=True)
@@ -75,7 +65,8 @@ def drawn(tmp_path_factory) -> Drawn:
     extract_videos(folder / "films", folder / "features", open_encoder(str(encoder)))
     table, films = read_table(folder / "steps.csv"), folder / "films"
     dataset = prepare(table, folder / "features", folder / "data", seconds=1, videos=films)
-    config = load_config("small", overrides=TINY)
+    settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
+    config = load_config("small", overrides=settings)
     run = train_run(dataset, folder / "tea-and-toast", config=config, horizon=3, seed=0)
     config = load_config("small", method="nearest")
     nearest = train_run(dataset, folder / "nearest", config=config, horizon=2, seed=0)

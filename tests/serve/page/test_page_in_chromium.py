@@ -36,9 +36,8 @@ def address(browser, drawn, listening):
 @pytest.fixture(params=["light"])
 def page(browser, address, request):
     """The opened page; at the end, no other host was contacted and nothing was logged."""
-    context = browser.new_context(
-        color_scheme=request.param, viewport={"width": 1280, "height": 900}
-    )
+    size = {"width": 1280, "height": 900}
+    context = browser.new_context(color_scheme=request.param, viewport=size)
     page = context.new_page()
     page.set_default_timeout(WAIT)
     asked, said = [], []
@@ -97,10 +96,8 @@ def wanted(drawn, video="film-13", step=1, **constraints):
 def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     choose(page)
     assert page.locator("#video option").count() == 7  # of the task, of all splits
-    assert page.locator("#video optgroup").evaluate_all("all => all.map(one => one.label)") == [
-        "test",
-        "train",
-    ]
+    splits = page.locator("#video optgroup").evaluate_all("all => all.map(one => one.label)")
+    assert splits == ["test", "train"]
     for frame in ("#start", "#end"):
         page.locator(f"{frame}[src^='blob:']").wait_for()
         width = "image => image.decode().then(() => image.naturalWidth)"
@@ -240,10 +237,11 @@ def test_with_the_keyboard_alone(page):
 
 
 def test_two_pictures(page, drawn, tmp_path):
-    pictures = [
-        _picture(tmp_path / f"{name}.png", level)
-        for name, level in (("before", 90), ("after", 170))
-    ]
+    from PIL import Image
+
+    pictures = [tmp_path / "before.png", tmp_path / "after.png"]
+    for path, level in zip(pictures, (90, 170), strict=True):
+        Image.fromarray(np.full((48, 64, 3), level, np.uint8)).save(path)
     page.set_default_timeout(3 * WAIT)  # the encoder is loaded by a process of its own
     page.get_by_label("two pictures").check()
     assert page.locator("#plan").is_disabled()
@@ -257,16 +255,7 @@ def test_two_pictures(page, drawn, tmp_path):
     page.get_by_label("picture after the last step").set_input_files(tmp_path / "no.png")
     page.get_by_role("button", name="Plan", exact=True).click()
     page.locator("#problem p").wait_for()
-    assert page.get_by_role("alert").inner_text() == (
-        "'goal' is of another format; expected JPEG, PNG, WebP or BMP."
-    )
-
-
-def _picture(path, level):
-    from PIL import Image
-
-    Image.fromarray(np.full((48, 64, 3), level, np.uint8)).save(path)
-    return path
+    assert page.get_by_role("alert").inner_text().startswith("'goal' is of another format; exp")
 
 
 @pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
@@ -283,11 +272,12 @@ def test_nothing_serious_for_axe(page):
     page.get_by_role("button", name="Forbid it").click()
     page.locator("#problem p").wait_for()
     assert faults(page) == []  # plans, truth, constraints, a problem
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("link", name="Interface for programs").click()
     page.get_by_role("heading", name="Objects").wait_for()
     page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
     assert faults(page) == []
-    page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -295,9 +285,7 @@ def test_a_service_that_is_gone(page):
     page.context.set_offline(True)
     page.get_by_role("button", name="Plan", exact=True).click()
     page.locator("#problem p").wait_for()
-    assert page.get_by_role("alert").inner_text() == (
-        "The service does not answer. See that it still runs, and try again."
-    )
+    assert page.get_by_role("alert").inner_text().startswith("The service does not answer.")
     page.context.set_offline(False)
     assert len(plan_now(page)) == 5
     assert page.get_by_role("alert").inner_text() == ""
@@ -330,10 +318,3 @@ def test_behind_a_token_and_with_nothing_to_choose(browser, drawn, listening):
         page.get_by_text("start the service with --dataset").wait_for()
         assert page.locator("#plan").is_disabled()
         context.close()
-
-
-def test_it_fits_a_phone(page):
-    page.set_viewport_size({"width": 390, "height": 844})
-    plan_now(page)
-    page.get_by_text("Add by name").click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -112,14 +112,9 @@ def test_frames_are_of_the_start_and_the_end_of_a_window(client, drawn):
 @pytest.mark.parametrize(
     "change",
     [
-        {"video": "../films/film-10"},
-        {"video": "/etc/passwd"},
-        {"video": "film-99"},
-        {"step": 3},
-        {"step": 999_999_999},
-        {"run": "another"},
-        {"horizon": 4},
-        {"dataset": "another"},
+        *({"video": video} for video in ("../films/film-10", "/etc/passwd", "film-99")),
+        *({"step": step} for step in (3, 999_999_999)),
+        *({"run": "another"}, {"horizon": 4}, {"dataset": "another"}),
     ],
 )
 def test_no_frame_where_there_is_none(client, drawn, change):
