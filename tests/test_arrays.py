@@ -39,10 +39,7 @@ def header(shape, descr="<f4"):
 def test_arrays_come_back(array, tmp_path):
     np.save(tmp_path / "x.npy", array)
     np.savez_compressed(tmp_path / "x.npz", one=array, other=np.ones(2))
-    for found in (
-        load_npy(tmp_path / "x.npy"),
-        load_npz(tmp_path / "x.npz", ("one",))["one"],
-    ):
+    for found in (load_npy(tmp_path / "x.npy"), load_npz(tmp_path / "x.npz", ("one",))["one"]):
         assert found.dtype == np.asarray(array).dtype
         np.testing.assert_array_equal(found, array)
 

@@ -41,15 +41,3 @@ def test_packages_hide_nothing_public(name):
         and value.__module__.startswith(name + ".")
     }
     assert shown <= set(getattr(module, "__all__", []))
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_public_things_are_documented(name):
-    module = importlib.import_module(name)
-    things = [getattr(module, entry) for entry in getattr(module, "__all__", [])]
-    bare = [
-        thing.__name__
-        for thing in things
-        if (inspect.isclass(thing) or inspect.isfunction(thing)) and not inspect.getdoc(thing)
-    ]
-    assert not bare

@@ -28,7 +28,7 @@ def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device() == pick_device("auto") == pick_device("cpu") == torch.device("cpu")
     for device in ("cuda", "cuda:1"):
-        with pytest.raises(RunError, match="sees no such GPU here. Use 'cpu'"):
+        with pytest.raises(RunError, match=r"sees no such GPU here\. Use 'cpu'"):
             pick_device(device)
     with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu") as caught:
         pick_device("abacus")

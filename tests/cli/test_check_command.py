@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import main
-from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data import open_dataset
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.study.study import Study, run_study
@@ -13,10 +13,10 @@ from cefito.study.variants import find_rows
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(world, tmp_path_factory):
     """A data set, a run and a study, in folders of these names."""
     root = tmp_path_factory.mktemp("check")
-    world = write_world(root / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    world = open_dataset(shutil.copytree(world.folder, root / "data"))
     config = load_config("small", method="nearest")
     train_run(world, root / "run", config=config, horizon=3, seed=0)
     study = Study(

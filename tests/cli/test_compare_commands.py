@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 
 from cefito.cli import main
-from cefito.cli.compare import _asks
 from cefito.data.windows import cut_windows
 from cefito.planners import methods
 from cefito.planners.simple.nearest import NearestPlanner
@@ -113,8 +112,6 @@ def test_compare_all(world, tmp_path, capsys, monkeypatch):
     heads, *lines = csv.reader((tmp_path / "tables.csv").read_text().splitlines())
     seeds = {line[0]: line[heads.index("seeds")] for line in lines}
     assert seeds == {"nearest": "2", "frequent": "1"}
-    assert not _asks("small", {})
-    assert _asks("paper", {"llm.model": "x"})
 
 
 def test_compare_without_what_it_needs(world, tmp_path, refused):

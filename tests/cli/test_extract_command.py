@@ -1,5 +1,4 @@
 import json
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,8 +7,9 @@ import torch
 from cefito.cli import main
 from cefito.encoders.s3d import S3D
 from cefito.encoders.video import extract_features, open_encoder
+from grey_videos import draw_greys
 
-av = pytest.importorskip("av")
+pytest.importorskip("av")
 TINY = ["--frames", "16", "--size", "32", "--device", "cpu"]
 
 
@@ -28,15 +28,7 @@ def videos(tmp_path):
     folder = tmp_path / "videos"
     folder.mkdir()
     for name, seconds in (("tea.mp4", 2), ("toast.mkv", 1)):
-        with av.open(str(folder / name), "w") as container:
-            stream = container.add_stream("libx264", rate=10)
-            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-            for number in range(10 * seconds):
-                pixels = np.full((48, 64, 3), 10 * number, np.uint8)
-                frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
-                frame.pts, frame.time_base = number, Fraction(1, 10)
-                container.mux(stream.encode(frame))
-            container.mux(stream.encode())
+        draw_greys(folder / name, seconds)
     return folder
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cefito.cli import COMMANDS, build_app, console, main
+from cefito.cli import COMMANDS, build_app, console
 from cefito.cli.verbosity import Volume, at_volume, split_volume, volume
 from cefito.errors import ConfigError
 
@@ -25,14 +25,6 @@ def test_completion_knows_every_command(shell):
     script = build_app().generate_completion(shell=shell)
     assert [name for name in COMMANDS if name not in script] == []
     assert "--horizon" in script
-
-
-def test_completion_is_installed_for_the_shell_in_use(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SHELL", "/bin/bash")
-    main(["--install-completion", "--shell", "bash"])
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file() and "cefito" in path.name]
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize(

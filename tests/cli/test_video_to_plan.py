@@ -81,10 +81,8 @@ def random_weights(path):
     state = S3D().state_dict()
     for value in state.values():
         if value.ndim > 1:
-            value.copy_(
-                torch.randn(value.shape, generator=generator)
-                * math.sqrt(2 / math.prod(value.shape[1:]))
-            )
+            drawn = torch.randn(value.shape, generator=generator)
+            value.copy_(drawn * math.sqrt(2 / math.prod(value.shape[1:])))
     torch.save(state, path)
     return path
 
@@ -160,16 +158,14 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     query = ("plan", run, "--video", clip, "--start", 1, "--end", 7)
     other = tmp_path / "other.pth"
     torch.save(S3D().state_dict(), other)
-    assert "with weights = " in call(*query, "--weights", other, code=2)
-    assert "the encoder s3d needs the file of its weights" in call(*query, code=2)
-    assert "second 70 is outside it" in call(*query[:-1], 70, "--weights", weights, code=2)
-    assert "--from-step do not go with a video file" in call(*query, "--from-step", 1, code=2)
-    assert "give --video FILE with --start and --end" in call(
-        "plan", run, "--video", clip, "--start", 1, code=2
-    )
-    images = ("--initial-image", tmp_path / "a.png", "--goal-image", tmp_path / "b.png")
-    pictures = ("plan", run, *images)
-    assert "the encoder s3d takes videos, not pictures" in call(
-        *pictures, "--weights", weights, code=2
-    )
-    assert "give --video FILE with --start and --end" in call(*pictures, "--video", clip, code=2)
+    pictures = ("plan", run, "--initial-image", "a.png", "--goal-image", "b.png")
+    for argv, message in (
+        ((*query, "--weights", other), "with weights = "),
+        (query, "the encoder s3d needs the file of its weights"),
+        ((*query[:-1], 70, "--weights", weights), "second 70 is outside it"),
+        ((*query, "--from-step", 1), "--from-step do not go with a video file"),
+        (query[:-2], "give --video FILE with --start and --end"),
+        ((*pictures, "--weights", weights), "the encoder s3d takes videos, not pictures"),
+        ((*pictures, "--video", clip), "give --video FILE with --start and --end"),
+    ):
+        assert message in call(*argv, code=2)

@@ -1,17 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cefito.evaluation.calibration import (
-    BINS,
-    POINTS,
     answered,
     best_probabilities,
     calibration,
     searched_mass,
 )
-from cefito.evaluation.records import Calibration
 from cefito.search.problem import Plans, SearchCost
 from cefito.study.figures import draw_reliability
 
@@ -74,29 +69,6 @@ def test_answering_only_when_sure():
     assert found.success_rate == pytest.approx(200 / 3)
     found = answered(probabilities, right, min_probability=0.95)
     assert (found.windows, found.coverage, found.success_rate) == (0, 0, None)
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
-def test_bounds_and_order(windows):
-    probabilities, right = map(np.array, zip(*windows, strict=True))
-    found = calibration(probabilities, right)
-    assert 0 <= found.expected_calibration_error <= 100 + 1e-9
-    assert 0 <= found.risk_coverage_area <= 100 + 1e-9
-    assert sum(found.reliability.windows) == len(windows)
-    assert len(found.reliability.windows) == min(BINS, len(windows))
-    assert found.reliability.probability == sorted(found.reliability.probability)
-    curve = found.risk_coverage
-    assert len(curve.coverage) == len(curve.success) == len(curve.min_probability) == POINTS
-    assert curve.coverage == sorted(curve.coverage)
-    assert curve.min_probability == sorted(curve.min_probability, reverse=True)
-    assert curve.success[-1] == pytest.approx(100 * right.mean())
-    coverages = [
-        answered(probabilities, right, min_probability=least).coverage
-        for least in (0, 0.2, 0.5, 0.8, 1)
-    ]
-    assert coverages == sorted(coverages, reverse=True)
-    assert coverages[0] == 100
-    assert Calibration.model_validate(found.to_dict()) == found
 
 
 def test_probabilities_of_plans():

@@ -164,15 +164,9 @@ def test_another_search_is_kept_in_a_file_of_its_own(run):
 
 def test_damaged_evaluations(run):
     _, path = evaluate_run(run)
-    kept = json.loads(path.read_text())
-    for change, place in (
-        ({"windows": "many"}, "windows: "),
-        ({"metrics": {"success_rate": None}}, r"metrics\.success_rate"),
-        ({"colour": "red"}, "colour: Extra"),
-    ):
-        path.write_text(json.dumps(kept | change))
-        with pytest.raises(RunError, match=rf"evaluation-test\.json: not a.* \({place}.*evaluate"):
-            RunEvaluation.read(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"windows": "many"}))
+    with pytest.raises(RunError, match=r"evaluation-test\.json: not a.* \(windows: .*evaluate"):
+        RunEvaluation.read(path)
 
 
 @pytest.mark.parametrize("split", ["val", "test"])

@@ -58,22 +58,6 @@ def test_width_against_a_loop(values, seed, draws):
     )
 
 
-def test_width_of_two_values_is_their_distance():
-    # a quarter of the means is the lower value, a quarter the higher one
-    assert bootstrap_width([10.0, 14.0]) == 4
-    assert bootstrap_width([3.0, 3.0, 3.0]) == 0
-    assert bootstrap_width([1.0, 2.0, 5.0]) == bootstrap_width([1.0, 2.0, 5.0])
-
-
-def test_width_of_five_seeds_is_narrower_than_by_t():
-    generator = np.random.default_rng(0)
-    sets = [generator.standard_normal(5) for _ in range(300)]
-    ratio = np.mean([bootstrap_width(one) for one in sets]) / np.mean(
-        [2 * seed_interval(one).half_width for one in sets]
-    )
-    assert ratio == pytest.approx(0.69, abs=0.02)
-
-
 def slow_difference(one, other, video, level, draws, seed):
     """Mean and ends of the interval by plain loops over draws, videos and windows."""
     videos = sorted(set(video))

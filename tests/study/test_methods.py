@@ -4,7 +4,7 @@ import re
 import pytest
 
 from cefito.planners.base import Abilities, BasePlanner
-from cefito.planners.methods import METHODS, Method, Paper
+from cefito.planners.methods import METHODS, Method
 from cefito.study.methods import ListedMethod, listed_methods
 from cefito.study.variants import ROWS, needs_server
 
@@ -31,14 +31,6 @@ def test_every_method_is_described(listed):
     assert {row.name for row in ROWS.values() if needs_server(row)} == {
         name for name in ROWS if name.startswith("llm-")
     }
-
-
-def test_papers():
-    assert METHODS["pdpp"].paper.place == "CVPR 2023, arXiv 2303.14676"
-    assert METHODS["cefito"].paper.place == "GCPR 2026"
-    assert Paper("Title").place == ""
-    expected = {"title": "Title", "venue": "ICLR 2025", "arxiv": None}
-    assert Paper("Title", "ICLR 2025").to_dict() == expected
 
 
 def test_parameters_at_the_published_size(listed):

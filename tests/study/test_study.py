@@ -352,10 +352,7 @@ def test_a_damaged_trial_is_scored_again(content, out, world, work):
 
 @pytest.mark.parametrize(
     ("name", "file", "damage"),
-    [
-        ("nearest", "windows.safetensors", None),
-        ("cefito-guided", "field.safetensors", b""),
-    ],
+    [("nearest", "windows.safetensors", None), ("cefito-guided", "field.safetensors", b"")],
 )
 def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, world, work):
     ours = made(world, out)
@@ -435,16 +432,6 @@ def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch
     assert work["scored"] == 2
     assert scores(ours, "ends").metrics == scores(theirs, "nearest").metrics
     sys.modules.pop("planner_that_ends")
-
-
-def test_trials_on_a_cluster(world, finished, tmp_path, ray_cluster):
-    ours = made(world, tmp_path / "out", ("nearest", "frequent"))
-    assert run_study(ours, workers=2, executor="ray") == []
-    theirs = made(world, finished)
-    for name in ("nearest", "frequent"):
-        for field, part in scores(theirs, name):
-            if field not in ("seconds_per_query", "training"):
-                assert getattr(scores(ours, name), field) == part, field
 
 
 def test_another_executor(world, tmp_path, monkeypatch):

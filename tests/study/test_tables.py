@@ -378,21 +378,6 @@ C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgrea
     )
 
 
-def test_latex_of_a_whole_study(crosstask):
-    for table in result_tables(crosstask):
-        text = latex(table)
-        # without commands and escaped signs
-        bare = re.sub(r"\\[a-zA-Z]+|\\[&%#_${}]|\\\\", "", text)
-        assert bare.count("{") == bare.count("}")
-        assert not set(bare) & set("%#~^<>\\")
-        assert all(ord(sign) < 128 for sign in bare)
-        assert bare.count("$") % 2 == 0
-        body = text[text.index(r"\toprule") : text.index(r"\bottomrule")].splitlines()
-        rows = [line for line in body if line.endswith(r"\\")]
-        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(table.heads) - 1}
-        assert len(rows) == 1 + len(table.lines)
-
-
 def test_csv_round_trip(results):
     results["horizons"].append(3)
     results["windows"]["3"] = results["windows"]["2"]
