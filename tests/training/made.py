@@ -42,7 +42,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def check_shares(loss, counts: dict[str, list[int]] | None = None, world: int = 4) -> None:
-    """Terms of ROWS by several processes add up to those of one; `counts` by process, by name."""
+    """Terms of ROWS of several processes add up to the whole; `counts` by name, then by process."""
     whole = loss.terms(ROWS, generator(), ONE)
     parts = [loss.terms(ROWS, generator(), Processes(rank, world)) for rank in range(world)]
     for name, term in whole.items():
