@@ -22,7 +22,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from cefito.cli import build_app
-from cefito.cli.verbosity import VOLUMES, split_volume
+from cefito.cli.console import VOLUMES, split_volume
 from cefito.data import open_dataset
 from cefito.planners.methods import METHODS, load_config
 from cefito.runs.train import train_run

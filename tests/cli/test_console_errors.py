@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from cefito.cli import build_app, console_errors, main
-from cefito.cli.converters import real_number, whole_number
+from cefito.cli import build_app, console, main
+from cefito.cli.options import real_number, whole_number
 from cefito.errors import ConfigError
 
 START = "import sys; from cefito.cli import main; sys.exit(main())"
@@ -64,7 +64,7 @@ def test_names_move_no_terminal(monkeypatch, capsys):
     said = capsys.readouterr().err
     assert r"video '\x1b]0;title\x07\u202eabc'" in said
     assert len(said) < 2200
-    assert console_errors.printable("a\tb\n") == "a\tb\n"
+    assert console.printable("a\tb\n") == "a\tb\n"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_consoles_of_few_letters(encoding, shown, monkeypatch):
     buffer = io.BytesIO()
     stream = io.TextIOWrapper(buffer, encoding=encoding)
     monkeypatch.setattr(sys, "stdout", stream)
-    console_errors.open_streams()
+    console.open_streams()
     stream.write("a → é 茶")
     stream.flush()
     assert buffer.getvalue().decode(encoding) == shown

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import build_app
-from cefito.cli.error_options import with_option
+from cefito.cli.options import with_option
 from cefito.errors import ConfigError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "cefito"

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cefito.cli import COMMANDS, build_app, console
-from cefito.cli.verbosity import Volume, at_volume, split_volume, volume
+from cefito.cli.console import Volume, at_volume, split_volume, volume
 from cefito.errors import ConfigError
 
 

@@ -69,7 +69,7 @@ def build_app() -> App:
     """The command-line application, without any command's module imported."""
     from cyclopts import App, Parameter
 
-    from cefito.cli.converters import convert_option
+    from cefito.cli.options import convert_option
 
     app = App(
         name="cefito",
@@ -94,39 +94,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     of the machine or the program, 130 if interrupted, 141 if the reader of stdout is gone, 128 plus
     the number of the signal that ended it.
     """
-    from cefito.cli import console_errors
-    from cefito.cli.verbosity import at_volume, split_volume
+    from cefito.cli import console
+    from cefito.cli.console import at_volume, split_volume
 
     given = sys.argv[1:] if argv is None else list(argv)
-    console_errors.open_streams()
+    console.open_streams()
     kept = [part for part in given if part != TRACEBACK]
     shows_traceback = len(kept) < len(given)
     cause: BaseException | None = None
     try:
         if any("\0" in part for part in kept):
             raise CefitoError("an argument contains a NUL character, which no name can have.")
-        with console_errors.ending_signals():
+        with console.ending_signals():
             kept, chosen = split_volume(kept)
             with at_volume(chosen):
                 return _run(kept)
     except KeyboardInterrupt as problem:
         message, code, cause = "interrupted", 130, problem
-    except console_errors.Ended as problem:
+    except console.Ended as problem:
         message, code = f"ended by {problem.signal.name}", 128 + problem.signal
     except BrokenPipeError:  # the reader of stdout is gone, as with `| head`
-        console_errors.silence_stdout()
+        console.silence_stdout()
         return 141
     except Exception as problem:
         (message, code), cause = _explain(problem, kept), problem
     if shows_traceback and cause is not None:
-        console_errors.show_traceback(cause)
-    sys.stderr.write(f"error: {console_errors.printable(console_errors.one_line(message))}\n")
+        console.show_traceback(cause)
+    sys.stderr.write(f"error: {console.printable(console.one_line(message))}\n")
     return code
 
 
 def _run(argv: list[str]) -> int:
     """Call the command and return its exit code."""
-    from cefito.cli import console_errors
+    from cefito.cli import console
 
     result = build_app()(argv, exit_on_error=False, print_error=False)
     try:
@@ -134,7 +134,7 @@ def _run(argv: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as problem:
-        console_errors.silence_stdout()
+        console.silence_stdout()
         raise OSError(problem.errno, problem.strerror, "standard output") from problem
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
@@ -143,11 +143,11 @@ def _explain(problem: Exception, argv: Sequence[str]) -> tuple[str, int]:
     """Return the message and the exit code of an error."""
     from cyclopts import CycloptsError
 
-    from cefito.cli import console_errors
-    from cefito.cli.error_options import with_option
+    from cefito.cli import console
+    from cefito.cli.options import with_option
 
     if isinstance(problem, CycloptsError):
         return f"{problem} (see --help)", 2
     if isinstance(problem, CefitoError):
         return with_option(problem, build_app(), argv), 2
-    return console_errors.explain(problem)
+    return console.explain(problem)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cefito.cli.console import log_warnings, print_json, talk
-from cefito.cli.console_errors import printable
+from cefito.cli.console import log_warnings, print_json, printable, talk
 from cefito.cli.options import Flag
 from cefito.errors import ConfigError
 

@@ -1,17 +1,116 @@
-"""Options that several commands share."""
+"""Options that several commands share, conversion of their values, and their names in errors."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import make_dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from cyclopts import Parameter
 
-from cefito.errors import ConfigError
+from cefito.errors import CefitoError, ConfigError
 
-__all__ = ["Flag", "Settings", "Several", "horizons", "options_class", "pairs", "settings"]
+if TYPE_CHECKING:
+    from cyclopts import App, Token
+
+__all__ = [
+    "Flag",
+    "Settings",
+    "Several",
+    "convert_option",
+    "horizons",
+    "options_class",
+    "pairs",
+    "real_number",
+    "settings",
+    "whole_number",
+    "with_option",
+]
+
+_DIGITS = 19  # maximum digits of a whole number: as many as a seed of 63 bits has
+_REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
+_SHOWN = 40
+
+
+def convert_option(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Convert the tokens of an option of type `kind`; a `cyclopts.Parameter.converter`."""
+    from cyclopts import convert
+
+    single = kind
+    if get_origin(kind) in (Union, UnionType):  # an optional value
+        others = [part for part in get_args(kind) if part is not type(None)]
+        single = others[0] if len(others) == 1 else kind
+    reader = {int: whole_number, float: real_number, Path: _path}.get(single)
+    if reader is not None and isinstance(tokens, Sequence) and len(tokens) == 1:
+        return reader(tokens[0].value)
+    return convert(kind, tokens)
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("a file or folder without a name; expected a path.")
+    if not text.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError(f"{_quoted(text)} is not UTF-8, which records need. Rename it.")
+    return Path(text)
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number of decimal digits."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+        raise ValueError(f"{_quoted(text)} is not a whole number; expected one such as 3.")
+    if len(text.strip().lstrip("+-").lstrip("0")) > _DIGITS:
+        raise ValueError(f"{_quoted(text)} is too large a number.")
+    return int(text)
+
+
+def real_number(text: str) -> float:
+    """Read a finite number in decimal notation."""
+    if not _REAL.fullmatch(text.strip()):
+        raise ValueError(f"{_quoted(text)} is not a number; expected one such as 0.5.")
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{_quoted(text)} is too large a number.")
+    return value
+
+
+def _quoted(text: str) -> str:
+    short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
+    return f"'{short}'"
+
+
+_OTHER_NAMES = {  # settings whose options have another name
+    **{"folder": "out", "path": "dataset", "target": "out", "task": "oracle_task"},
+}
+
+
+def with_option(problem: CefitoError, app: App, argv: Sequence[str]) -> str:
+    """Return the message of an error, followed by the option of its setting, if there is one."""
+    message = str(problem)
+    option = _option(problem.setting, app, argv) if problem.setting else ""
+    return message if not option or option in message else f"{message} ({option})"
+
+
+def _option(setting: str, app: App, argv: Sequence[str]) -> str:
+    """Return the option of a setting of the library; empty if the command has none."""
+    options: dict[str, str] = {}
+    for argument in app.parse_commands(list(argv))[1][-1].assemble_argument_collection():
+        for name in argument.names:
+            if name.startswith("--"):
+                options.setdefault(argument.field_info.name, name)
+    for name in (setting, _OTHER_NAMES.get(setting, "")):
+        if name in options:
+            return options[name]
+    if "set_" not in options:
+        return ""
+    given = [entry.removeprefix("--set=").strip() for entry in argv]
+    if "." in setting or any(entry.startswith((f"{setting}=", f"{setting}.")) for entry in given):
+        return f"{options['set_']} {setting}=…"
+    return ""
+
 
 Flag = Annotated[bool, Parameter(negative="")]
 """An option without a value."""

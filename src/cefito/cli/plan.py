@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
-from cefito.cli.observe import NOT_OBSERVED, ObserveOptions, find_query
 from cefito.cli.options import Flag
-from cefito.cli.plan_options import DEFAULTS, PlanOptions
+from cefito.cli.plan_options import DEFAULTS, NOT_OBSERVED, ObserveOptions, PlanOptions, find_query
 from cefito.cli.search_options import AS_TRAINED, SearchOptions
 from cefito.errors import ConfigError
 

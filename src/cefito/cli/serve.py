@@ -7,9 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cefito.cli.console import talk
+from cefito.cli.console import Volume, talk, volume
 from cefito.cli.options import Flag
-from cefito.cli.verbosity import Volume, volume
 from cefito.errors import ConfigError
 
 __all__ = ["serve"]
