@@ -23,7 +23,7 @@ import torch
 
 from cefito.cli.console import progress, talk
 from cefito.data import PreparedDataset, cut_windows, open_dataset
-from cefito.data.action_space import action_space
+from cefito.data.windows import action_space
 from cefito.evaluation.statistics import seed_interval
 from cefito.field.energy import EnergyField
 from cefito.field.fields import make_field

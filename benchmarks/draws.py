@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from cefito.cli.console import progress, talk
+from cefito.data.annotations import Action, Annotations, Step, Task, Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset, write_dataset
-from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.videos import Annotations, Step
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation.score import evaluate_planner

@@ -20,7 +20,7 @@ import torch
 
 from cefito.cli.console import talk
 from cefito.data import cut_windows, open_dataset
-from cefito.data.action_space import action_space
+from cefito.data.windows import action_space
 from cefito.field import IncrementalField
 from cefito.runtime import pick_device
 from cefito.search import ExhaustiveSearch, GuidedSearch

@@ -24,9 +24,8 @@ import torch
 
 from cefito.cli.console import talk
 from cefito.data import write_dataset
+from cefito.data.annotations import Action, Annotations, Step, Task, Taxonomy, Video
 from cefito.data.simulation.observations import ObservationKnobs, observe
-from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.videos import Annotations, Step, Video
 
 TASKS, TRAINING_STEPS, TEST_WINDOWS = 6, 20, 20  # videos of so many steps, windows a test video
 ALLOWED_MIB = 300  # beside the bound: Python, torch, the data set and its windows

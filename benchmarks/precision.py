@@ -18,7 +18,7 @@ from typing import Any
 
 from cefito.cli.console import progress, talk
 from cefito.data import PreparedDataset, cut_windows, open_dataset
-from cefito.data.action_space import action_space
+from cefito.data.windows import action_space
 from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.planners.cefito.fit import fit_field

@@ -31,9 +31,8 @@ import torch
 
 from cefito.cli.console import talk
 from cefito.data import cut_windows, open_dataset, write_dataset
+from cefito.data.annotations import Action, Annotations, Step, Task, Taxonomy, Video
 from cefito.data.simulation.observations import ObservationKnobs, observe
-from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.videos import Annotations, Step, Video
 from cefito.field.fields import incremental_field, make_field
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config

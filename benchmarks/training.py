@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field import EnergyField
 from cefito.field.prefixes import prefix_counts

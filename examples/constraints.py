@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cefito
 from cefito.data import Taxonomy
-from cefito.data.action_space import action_space
+from cefito.data.windows import action_space
 from cefito.search import Constraints
 from cefito.search.settings import search_settings
 

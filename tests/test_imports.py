@@ -108,7 +108,7 @@ def test_the_order_has_no_circle():
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("import cefito.data.videos", {"data.videos"}),
+        ("import cefito.data.annotations", {"data.annotations"}),
         ("from cefito import data, errors", {"data", "errors"}),
         ("from . import x\nfrom ..data import Video\nfrom .. import a", {"cli", "data", "a"}),
         ("def f():\n    from cefito.training.trainer import train", {"training.trainer"}),

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.data.action_space import ActionSpace, action_space, extended_space
-from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.windows import Windows, cut_windows
+from cefito.data.annotations import Action, Task, Taxonomy
+from cefito.data.windows import ActionSpace, Windows, action_space, cut_windows, extended_space
 from cefito.errors import DataError
 
 TASKS = (Task(0, "tea", (0, 1, 2, 3)), Task(1, "toast", (2, 4)), Task(2, "tyre", (5,)))

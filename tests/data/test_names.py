@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.data.names import find_action, find_actions, find_task, sequence
-from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.text import nfc
+from cefito.data.annotations import Action, Task, Taxonomy, nfc
+from cefito.data.vocabulary import find_action, find_actions, find_task, sequence
 from cefito.errors import ConfigError
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cefito.data import cut_windows, open_dataset
+from cefito.data.annotations import read_annotations
 from cefito.data.padding import pad_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.videos import read_annotations
 from cefito.data.windows import count_windows, split_videos
 from cefito.errors import DataError
 

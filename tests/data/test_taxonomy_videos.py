@@ -3,7 +3,7 @@ import json
 import pytest
 
 from cefito.data import Annotations, Step, Taxonomy, Video, read_annotations
-from cefito.data.videos import read_videos, write_videos
+from cefito.data.annotations import read_videos, write_videos
 from cefito.errors import DataError
 
 

@@ -5,7 +5,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
 from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
 from cefito.data.windows import Windows
 from cefito.errors import DataError

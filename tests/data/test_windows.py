@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cefito.data import Action, Annotations, PreparedDataset, Step, Task, Taxonomy, Video
+from cefito.data.annotations import SPLITS
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.videos import SPLITS
 from cefito.data.windows import (
     HELD_OUT_SHARE,
     count_windows,

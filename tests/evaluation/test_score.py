@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cefito.data.annotations import Taxonomy
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics

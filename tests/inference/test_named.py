@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 from pydantic import ValidationError
 
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.errors import ConfigError
 from cefito.inference.named_constraints import NamedConstraints, parse_constraints
 from cefito.search.constraints import Constraints

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.errors import DataError
 from cefito.planners.shared.descriptions import (
     EndMeans,

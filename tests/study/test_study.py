@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data.action_space import action_space
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.windows import cut_windows
+from cefito.data.windows import action_space, cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.executors import EXECUTORS, make_executor

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.runtime import Processes
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.predictor import normalise
 from cefito.training.augmentation import ActionMeans, Observations

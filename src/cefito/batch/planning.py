@@ -9,7 +9,7 @@ from typing import Self
 
 from cefito.batch.query_rows import QueryRow, QuerySettings, query_from_row
 from cefito.batch.sources import Row
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
 from cefito.errors import CefitoError, ConfigError
 from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
 from cefito.planners.base import Queries

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cefito.batch.sources import EXPECTED, Row, open_table
-from cefito.data.names import find_task
+from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, DataError
 from cefito.inference.named_constraints import Name, NamedConstraints
 from cefito.inference.observations import Precision, check_width, query_from_features

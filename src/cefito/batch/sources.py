@@ -19,8 +19,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from cefito.arrays import check_regular
+from cefito.data.annotations import SPLITS
 from cefito.data.readers.archives import load_features
-from cefito.data.videos import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError
 from cefito.files import sha256, value_digest

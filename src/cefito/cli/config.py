@@ -89,7 +89,7 @@ def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) 
 
 def _dataset_name(given: str) -> str:
     """The name that variants of presets go by, from a data set's name or folder."""
-    from cefito.data.taxonomy import Taxonomy
+    from cefito.data.annotations import Taxonomy
 
     path = Path(given) / "taxonomy.json"
     return Taxonomy.read(path).dataset if given and path.is_file() else given

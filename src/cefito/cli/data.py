@@ -78,21 +78,21 @@ def list_(
         task: Name or id of a task; only this task, its actions, or its videos are listed.
         json: Print JSON instead of a table.
     """
-    from cefito.data import listing
-    from cefito.data.names import find_task
+    from cefito.data import info
+    from cefito.data.vocabulary import find_task
     from cefito.runs.folder import RUN_FILE, horizons_in
     from cefito.runs.run import taxonomy_of_run
 
     of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
-    annotations = None if of_run else listing.annotations_of(path)
+    annotations = None if of_run else info.annotations_of(path)
     taxonomy = taxonomy_of_run(path) if annotations is None else annotations.taxonomy
     wanted = None if task is None else find_task(taxonomy, task)
     if what == "tasks":
-        rows = listing.list_tasks(taxonomy, annotations, task=wanted)
+        rows = info.list_tasks(taxonomy, annotations, task=wanted)
     elif what == "actions":
-        rows = listing.list_actions(taxonomy, annotations, task=wanted)
+        rows = info.list_actions(taxonomy, annotations, task=wanted)
     elif annotations is not None:
-        rows = listing.list_videos(annotations, task=wanted)
+        rows = info.list_videos(annotations, task=wanted)
     else:
         raise ConfigError(f"{path}: a run has tasks and actions. Give its data set to list videos.")
     if json:

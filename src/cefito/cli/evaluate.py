@@ -71,7 +71,7 @@ def evaluate(
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
-    from cefito.data.videos import SPLITS
+    from cefito.data.annotations import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
     from cefito.planners.base import check_probabilities
     from cefito.runs.run import open_run

@@ -40,7 +40,7 @@ def llm_prompt(
         horizon: Number of actions, for a folder with runs of several.
         json: Print JSON, with the answer schema and all other request fields.
     """
-    from cefito.data.videos import SPLITS
+    from cefito.data.annotations import SPLITS
     from cefito.evaluation.runs import SAMPLE_SEED
     from cefito.planners.language_model.dialogue import preview
     from cefito.planners.language_model.planner import LlmPlanner

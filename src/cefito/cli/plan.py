@@ -15,7 +15,7 @@ from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.batch.query_rows import QuerySettings
-    from cefito.data.taxonomy import Taxonomy
+    from cefito.data.annotations import Taxonomy
     from cefito.inference.answer import Answer, PlannedSequence, ReplyAnswer
     from cefito.runs.run import Run
 
@@ -106,7 +106,7 @@ def plan(
 
 
 def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
-    from cefito.data.names import sequence
+    from cefito.data.vocabulary import sequence
 
     task, plans, searched = found.task, found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
@@ -217,7 +217,7 @@ def _plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids
 
 def _show_many(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool) -> None:
     """Print the best plan of each query."""
-    from cefito.data.names import sequence
+    from cefito.data.vocabulary import sequence
 
     best = [made.plans[0] for _, made in found]
     columns = {

@@ -89,7 +89,7 @@ class PlanOptions:
     def settings(self, run: Run, **more: Any) -> QuerySettings:
         """Return the settings of all queries; refuse tasks and actions that the run lacks."""
         from cefito.batch.query_rows import QuerySettings
-        from cefito.data.names import find_task
+        from cefito.data.vocabulary import find_task
         from cefito.inference.named_constraints import parse_constraints
         from cefito.settings import validated
 

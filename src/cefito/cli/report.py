@@ -52,7 +52,7 @@ def report(
         device: auto, cpu or cuda.
         json: Print the same numbers as JSON.
     """
-    from cefito.data.videos import SPLITS
+    from cefito.data.annotations import SPLITS
     from cefito.files import check_target
     from cefito.report import report_comparison, report_run, save_report
     from cefito.runs.run import open_run

@@ -56,8 +56,8 @@ def train(
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
+    from cefito.data.annotations import Taxonomy
     from cefito.data.prepared import name_and_fingerprint, open_dataset
-    from cefito.data.taxonomy import Taxonomy
     from cefito.planners.methods import check_sections, load_config, precisions
     from cefito.progress import silent
     from cefito.runs.folder import folders_for

@@ -3,9 +3,16 @@
 Taxonomy and videos, the prepared data set, its sources, the embedded world, simulated observations.
 """
 
+from cefito.data.annotations import (
+    Action,
+    Annotations,
+    Step,
+    Task,
+    Taxonomy,
+    Video,
+    read_annotations,
+)
 from cefito.data.prepared import PreparedDataset, open_dataset, write_dataset
-from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.videos import Annotations, Step, Video, read_annotations
 from cefito.data.windows import Windows, cut_windows
 
 __all__ = [

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.videos import Annotations, Video, read_annotations, write_videos
+from cefito.data.annotations import Annotations, Taxonomy, Video, read_annotations, write_videos
 from cefito.errors import DataError
 from cefito.files import (
     check_array,

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.names import find_task, in_words
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import find_task, in_words
 from cefito.errors import ConfigError
 from cefito.inference.named_constraints import NamedConstraints
 from cefito.inference.observations import check_width

@@ -9,8 +9,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import StrictBool, StrictInt, StrictStr, create_model
 
-from cefito.data.names import find_action, find_actions
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
+from cefito.data.vocabulary import find_action, find_actions
 from cefito.errors import ConfigError
 from cefito.search.constraints import Constraints, EachAction, OneAction, declared
 from cefito.settings import Settings
@@ -18,7 +18,7 @@ from cefito.settings import Settings
 __all__ = ["ActionNames", "Name", "NamedConstraints", "Pairs", "Pins", "parse_constraints"]
 
 Name = StrictInt | StrictStr
-"""An id, or a name as `cefito.data.names` reads it."""
+"""An id, or a name as `cefito.data.vocabulary` reads it."""
 Pins = tuple[tuple[StrictInt, Name], ...]
 ActionNames = tuple[Name, ...]
 Pairs = tuple[tuple[Name, Name], ...]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.text import nfc
+from cefito.data.annotations import nfc
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy
 from cefito.inference.observations import check_width

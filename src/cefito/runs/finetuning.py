@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
-from cefito.data.taxonomy import Taxonomy
 from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
 from cefito.data.windows import (
     Selection,

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
+from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import write_json
 from cefito.notebook import Folded, card

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
 from cefito.planners.methods import (
     METHODS,
     check_sections,

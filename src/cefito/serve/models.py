@@ -12,9 +12,9 @@ from typing import Literal
 
 import torch
 
-from cefito.data.names import find_task
+from cefito.data.annotations import nfc
 from cefito.data.prepared import open_dataset
-from cefito.data.text import nfc
+from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.inference.observer import ObservationRecipe
 from cefito.runs.folder import horizons_in, versions

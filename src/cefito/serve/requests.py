@@ -12,7 +12,7 @@ import numpy as np
 from asgi_correlation_id import correlation_id
 from numpy.typing import NDArray
 
-from cefito.data.text import nfc
+from cefito.data.annotations import nfc
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
 from cefito.inference.query import query_from_window

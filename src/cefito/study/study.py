@@ -24,9 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.action_space import action_space
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import Selection, Windows, cut_windows, with_between
+from cefito.data.windows import Selection, Windows, action_space, cut_windows, with_between
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import evaluate_planner, successes

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from cefito.data.annotations import Step, Video
 from cefito.data.readers import read_benchmark, read_captaincook4d
 from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.source import UNPUBLISHED, draw_split
-from cefito.data.videos import Step, Video
 from cefito.errors import ConfigError, DataError
 
 # --- CrossTask's release

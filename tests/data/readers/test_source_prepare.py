@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data import open_dataset
+from cefito.data.annotations import Annotations, Step
 from cefito.data.readers import Source, prepare, read_common, shards, summary_rows
 from cefito.data.readers.observing import is_beyond, kept_steps, observed_rows
-from cefito.data.videos import Annotations, Step
 from cefito.errors import ConfigError, DataError
 
 WIDTH = 6

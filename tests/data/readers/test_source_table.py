@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data import cut_windows
+from cefito.data.annotations import Step, Video, folded
 from cefito.data.readers import prepare, read_table
 from cefito.data.readers.name_similarity import near_duplicates
 from cefito.data.readers.table import MERGING, seconds
-from cefito.data.text import folded
-from cefito.data.videos import Step, Video
 from cefito.errors import DataError
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "table"

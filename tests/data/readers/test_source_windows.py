@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data import read_annotations
+from cefito.data.annotations import Step
 from cefito.data.readers import read_benchmark
 from cefito.data.readers.windows_json import join_windows
-from cefito.data.videos import Step
 
 
 def by_id(videos):

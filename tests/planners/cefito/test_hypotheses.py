@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.action_space import ActionSpace
-from cefito.data.taxonomy import Task
+from cefito.data.annotations import Task
+from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError
 from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged, no_plans
 from cefito.planners.cefito.objective import PAPER, Hypothesis, ObjectiveFit, Weights

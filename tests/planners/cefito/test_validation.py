@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.action_space import ActionSpace
+from cefito.data.windows import ActionSpace
 from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.planners.cefito.fit import (
     plan_scores,

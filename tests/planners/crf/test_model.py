@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.action_space import action_space
+from cefito.data.windows import action_space
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.crf.inference import TaskStates, average, fit_confidence

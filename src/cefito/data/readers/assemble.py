@@ -18,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.annotations import Annotations, Taxonomy, Video, nfc, write_videos
 from cefito.data.prepared import (
     PreparedDataset,
     check_new,
@@ -30,9 +31,6 @@ from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.observing import Beyond
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.readers.source import Source
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.text import nfc
-from cefito.data.videos import Annotations, Video, write_videos
 from cefito.errors import ConfigError, DataError
 from cefito.files import new_folder, read_json, write_atomic, write_json
 from cefito.progress import Progress, silent

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cefito.data.annotations import Taxonomy
 from cefito.data.readers.coin import is_coin, read_coin
 from cefito.data.readers.crosstask import find_release, read_release
 from cefito.data.readers.source import Source, read_common
 from cefito.data.readers.windows_json import is_windows, read_windows
-from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError, DataError
 from cefito.files import read_json
 

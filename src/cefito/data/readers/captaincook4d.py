@@ -10,10 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cefito.data.annotations import SPLITS, Annotations, Taxonomy, Video, nfc, parsing
 from cefito.data.readers.source import Source, check_repeats, make_step
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.text import nfc, parsing
-from cefito.data.videos import SPLITS, Annotations, Video
 from cefito.errors import DataError
 from cefito.files import read_json
 

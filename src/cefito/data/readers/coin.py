@@ -10,10 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from cefito.data.annotations import Annotations, Taxonomy, Video, nfc, parsing
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, make_step, padded
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.text import nfc, parsing
-from cefito.data.videos import Annotations, Video
 from cefito.errors import DataError
 
 __all__ = ["is_coin", "read_coin"]

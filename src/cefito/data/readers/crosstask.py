@@ -11,10 +11,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from cefito.data.annotations import Annotations, Taxonomy, Video, named_actions, nfc, read_text
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, draw_split, make_step
-from cefito.data.taxonomy import Taxonomy, named_actions
-from cefito.data.text import nfc, read_text
-from cefito.data.videos import Annotations, Video
 from cefito.errors import DataError
 
 __all__ = ["find_release", "read_release"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cefito.arrays import check_regular
-from cefito.data.text import nfc
+from cefito.data.annotations import nfc
 from cefito.errors import DataError
 
 __all__ = ["read_csv"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from cefito.data.annotations import nfc
 from cefito.data.readers.archives import FeatureError
-from cefito.data.text import nfc
 from cefito.errors import DataError
 
 __all__ = ["FileFolder", "feature_name"]

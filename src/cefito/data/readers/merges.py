@@ -15,11 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from cefito.data.annotations import Annotations, Taxonomy, folded, nfc
 from cefito.data.readers.csv_file import read_csv
 from cefito.data.readers.name_similarity import names_alike
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.text import folded, nfc
-from cefito.data.videos import Annotations
 from cefito.errors import DataError
 from cefito.files import write_text
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.text import folded
+from cefito.data.annotations import Taxonomy, folded
 
 __all__ = ["names_alike", "near_duplicates"]
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.annotations import Step
 from cefito.data.readers.archives import FeatureArray, FeatureError
-from cefito.data.videos import Step
 
 __all__ = [
     "Beyond",

@@ -16,6 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from cefito.data.annotations import Video
 from cefito.data.readers.archives import FeatureError, load_features
 from cefito.data.readers.observing import (
     Beyond,
@@ -25,7 +26,6 @@ from cefito.data.readers.observing import (
     kept_steps,
     observe,
 )
-from cefito.data.videos import Video
 from cefito.errors import DataError
 from cefito.files import load_tensors, write_tensors
 from cefito.progress import Progress

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from cefito.data.annotations import Annotations, Step, Taxonomy, Video, read_annotations
 from cefito.data.readers.merges import Merges, apply_merges, equal_names
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.videos import Annotations, Step, Video, read_annotations
 from cefito.errors import DataError
 
 __all__ = [

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from cefito.arrays import check_regular
+from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, folded, nfc
 from cefito.data.readers.csv_file import check_columns, read_csv
 from cefito.data.readers.merges import Merges
 from cefito.data.readers.name_similarity import names_alike
 from cefito.data.readers.source import Source, draw_split, make_step
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.text import folded, nfc
-from cefito.data.videos import SPLITS, Annotations, Step, Video
 from cefito.errors import DataError
 
 __all__ = ["COLUMNS", "MERGING", "read_table"]

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, is_id, nfc, parsing
 from cefito.data.readers.folder import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
-from cefito.data.taxonomy import Taxonomy, is_id
-from cefito.data.text import nfc, parsing
-from cefito.data.videos import SPLITS, Annotations, Step, Video
 from cefito.errors import DataError
 
 __all__ = ["is_windows", "join_windows", "read_windows"]

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.videos import Annotations, Video
+from cefito.data.annotations import Annotations, Taxonomy, Video
 from cefito.runtime import SimulationStream, check_seed
 
 __all__ = ["ObservationKnobs", "action_looks", "observe"]

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cefito.data.annotations import Annotations, Step, Taxonomy, Video
 from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.videos import Annotations, Step, Video
 from cefito.runtime import SimulationStream, check_seed
 
 __all__ = ["WORLD_NAME", "Slot", "WorldKnobs", "make_world", "world_tasks", "write_world"]

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.data.action_space import ActionSpace
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
+from cefito.data.windows import ActionSpace
 from cefito.errors import DataError, RunError
 from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField

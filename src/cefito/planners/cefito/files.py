@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from cefito.data.action_space import ActionSpace
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
+from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.field.fields import incremental_field, make_field
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.data.action_space import ActionSpace
-from cefito.data.windows import Windows, reversed_windows
+from cefito.data.windows import ActionSpace, Windows, reversed_windows
 from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
 from cefito.field.fields import (

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.action_space import ActionSpace
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
+from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import UNCONSTRAINED, Queries
 from cefito.planners.cefito.objective import NOTHING_FITTED, Hypothesis, ObjectiveFit, Weights

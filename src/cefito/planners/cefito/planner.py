@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.action_space import ActionSpace, action_space, extended_space
-from cefito.data.taxonomy import Taxonomy
-from cefito.data.windows import Windows
+from cefito.data.annotations import Taxonomy
+from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
 from cefito.field.energy import EnergyField
 from cefito.field.fields import CompositeField, SearchedField, parameter_count
 from cefito.planners.base import (

@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.data.action_space import ActionSpace
-from cefito.data.windows import Windows
+from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Queries

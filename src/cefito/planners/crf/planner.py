@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.data.action_space import action_space, extended_space
-from cefito.data.windows import Windows
+from cefito.data.windows import Windows, action_space, extended_space
 from cefito.errors import ConfigError
 from cefito.planners.base import (
     UNCONSTRAINED,

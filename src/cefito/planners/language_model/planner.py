@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.action_space import action_space
-from cefito.data.windows import Windows
+from cefito.data.windows import Windows, action_space
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import (

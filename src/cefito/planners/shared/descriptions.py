@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.annotations import Taxonomy
 from cefito.data.windows import Windows
 from cefito.encoders.text import TextEncoder
 from cefito.files import check_array, load_npy

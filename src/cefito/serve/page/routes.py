@@ -15,7 +15,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from cefito.data.text import nfc
+from cefito.data.annotations import nfc
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
 from cefito.runs.matching import DatasetMatch
