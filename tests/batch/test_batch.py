@@ -15,7 +15,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.executors import EXECUTORS, Failed, Killed
 from cefito.files import sha256, write_bytes
 from cefito.inference.answer import answer
-from cefito.inference.observations import query_from_features
+from cefito.inference.query import query_from_features
 from cefito.planners.base import Queries
 from cefito.runs.run import open_run
 

@@ -9,8 +9,12 @@ from cefito.data.padding import pad_dataset
 from cefito.data.readers import prepare, read_common
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
-from cefito.inference.observations import feature_layout, query_from_features
-from cefito.inference.query import query_from_files, query_from_video
+from cefito.inference.query import (
+    feature_layout,
+    query_from_features,
+    query_from_files,
+    query_from_video,
+)
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.train import train_run

@@ -15,8 +15,7 @@ from cefito.batch.sources import EXPECTED, Row, open_table
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, DataError
 from cefito.inference.named_constraints import Name, NamedConstraints
-from cefito.inference.observations import Precision, check_width, query_from_features
-from cefito.inference.query import query_from_files
+from cefito.inference.query import Precision, check_width, query_from_features, query_from_files
 from cefito.planners.base import Queries
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
@@ -34,7 +33,7 @@ class QuerySettings(Settings):
     task: int | None = None  # id of the task of queries that name none; None to predict it
     constraints: NamedConstraints = NamedConstraints()  # besides those of each query
     min_probability: float | None = None  # see `cefito.inference.answer.answer`
-    seconds: int | None = None  # see `cefito.inference.observations.query_from_features`
+    seconds: int | None = None  # see `cefito.inference.query.query_from_features`
     precision: Precision | None = None
 
 

@@ -206,7 +206,7 @@ def _from_media(
 
 def _from_features(run: Run, video: str | None, options: ObserveOptions) -> Queries:
     """Return the query of two moments of a file of features."""
-    from cefito.inference.observations import query_from_features
+    from cefito.inference.query import query_from_features
 
     others = (video, options.initial_image, options.goal_image, options.encoder, options.weights)
     if any(value is not None for value in others):
