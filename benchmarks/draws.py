@@ -31,8 +31,7 @@ from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.runs.run import open_run
 from cefito.study.study import Study, run_study
-from cefito.study.trials import read_trial
-from cefito.study.variants import find_rows
+from cefito.study.trials import find_rows, read_trial
 
 METRICS = ("success_rate", "mean_accuracy", "task_accuracy")
 MOST_DRAWS = 10_000

@@ -46,7 +46,7 @@ from cefito.runs.train import train_run
 from cefito.runtime import capability, pick_device
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
-from cefito.study.variants import find_rows
+from cefito.study.trials import find_rows
 
 HERE = Path(__file__).parent
 TOY = {  # sizes at which every part takes seconds

@@ -28,7 +28,7 @@ from cefito.planners.methods import METHODS, load_config
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SEARCHES
-from cefito.study.variants import ROWS
+from cefito.study.trials import ROWS
 from tiny_runs import TINY_RUN
 
 ROOT = Path(__file__).resolve().parents[1]

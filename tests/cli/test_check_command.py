@@ -9,7 +9,7 @@ from cefito.data import open_dataset
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.study.study import Study, run_study
-from cefito.study.variants import find_rows
+from cefito.study.trials import find_rows
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from cefito.planners import methods
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
-from cefito.study.trials import FailedTrial
-from cefito.study.variants import ROWS
+from cefito.study.trials import ROWS, FailedTrial
 from tiny_runs import as_arguments, snapshot
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
@@ -98,7 +97,7 @@ def test_compare_refuses(argv, message, world, tmp_path, refused):
 
 def test_compare_all(world, tmp_path, capsys, monkeypatch):
     kept = ("nearest", "frequent", "pkg-oracle-ends", "viterbi-unaligned", "llm-ends")
-    monkeypatch.setattr("cefito.study.variants.ROWS", {name: ROWS[name] for name in kept})
+    monkeypatch.setattr("cefito.study.trials.ROWS", {name: ROWS[name] for name in kept})
     given = ("--planners", "all", "--horizons", "2", "--seeds", 1, "--json", *TINY)
     captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
     cells = json.loads(captured.out)["trials"]

@@ -3,7 +3,7 @@ import json
 from cefito.cli import main
 from cefito.planners.methods import METHODS
 from cefito.study.methods import listed_methods
-from cefito.study.variants import ROWS
+from cefito.study.trials import ROWS
 
 
 def test_methods_and_rows_as_tables(capsys):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cefito.evaluation.calibration import (
+from cefito.evaluation.score import (
     answered,
     best_probabilities,
     calibration,

@@ -43,7 +43,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
-from cefito.study.variants import find_rows
+from cefito.study.trials import find_rows
 from cefito.training import trainer
 
 METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp", "kepp", "schema")

@@ -12,7 +12,7 @@ from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
-from cefito.study.variants import find_rows
+from cefito.study.trials import find_rows
 
 TOY = """
 from cefito.planners.methods import Method, PlannerVariant

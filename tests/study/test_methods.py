@@ -6,7 +6,7 @@ import pytest
 from cefito.planners.base import Abilities, BasePlanner
 from cefito.planners.methods import METHODS, Method
 from cefito.study.methods import ListedMethod, listed_methods
-from cefito.study.variants import ROWS, needs_server
+from cefito.study.trials import ROWS, needs_server
 
 
 @pytest.fixture(scope="module")

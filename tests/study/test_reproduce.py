@@ -14,8 +14,7 @@ from cefito.study.published import published_rows
 from cefito.study.reproduce import EXPERIMENTS, draw_experiment, experiment_study, find_experiment
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
-from cefito.study.trials import FailedTrial
-from cefito.study.variants import ROWS
+from cefito.study.trials import ROWS, FailedTrial
 from tiny_runs import TINY_RUN
 
 SETTINGS = TINY_RUN | {"chain.width": 8, "search.fitting_windows": 10}

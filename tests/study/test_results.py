@@ -11,8 +11,7 @@ from cefito.files import value_sealed
 from cefito.study.results import Results, gather
 from cefito.study.study import Study, run_study
 from cefito.study.tables import difference_table, result_tables, score_table, to_csv
-from cefito.study.trials import FailureFile, TrialFile, read_trial
-from cefito.study.variants import find_rows
+from cefito.study.trials import FailureFile, TrialFile, find_rows, read_trial
 
 NEAREST = find_rows(["nearest"])[0]
 COSTLY = NEAREST.model_copy(update={"name": "costly", "title": "costly", "exhaustive": True})

@@ -22,8 +22,15 @@ from cefito.runs.run import open_run
 from cefito.study import study
 from cefito.study.results import gather
 from cefito.study.study import Study, missing_trials, run_study
-from cefito.study.trials import TrialFile, read_trial
-from cefito.study.variants import ROWS, PlannerVariant, check_variant, find_rows, needs_server
+from cefito.study.trials import (
+    ROWS,
+    PlannerVariant,
+    TrialFile,
+    check_variant,
+    find_rows,
+    needs_server,
+    read_trial,
+)
 from cefito.training import trainer
 from tiny_runs import TINY_RUN, snapshot
 

@@ -114,7 +114,7 @@ def compare(
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
     from cefito.study.study import run_study
-    from cefito.study.variants import ALL, find_rows
+    from cefito.study.trials import ALL, find_rows
 
     (names, counts), changes = _planners(planners), settings(options.set_)
     asks = ALL in names and _asks(options.preset, changes)

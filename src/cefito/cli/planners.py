@@ -9,7 +9,7 @@ from cefito.cli.options import Flag
 
 if TYPE_CHECKING:
     from cefito.study.methods import ListedMethod
-    from cefito.study.variants import PlannerVariant
+    from cefito.study.trials import PlannerVariant
 
 __all__ = ["planners"]
 
@@ -61,7 +61,7 @@ def _cells(listed: ListedMethod) -> tuple[str, ...]:
 
 def _kind(row: PlannerVariant) -> str:
     """Return why "all" leaves a row out; empty if it does not."""
-    from cefito.study.variants import needs_server
+    from cefito.study.trials import needs_server
 
     if row.oracle:
         return "oracle"

@@ -1,6 +1,5 @@
 """Evaluation: metrics, statistics, and the scoring of planners and runs on windows."""
 
-from cefito.evaluation.breakdown import task_scores, video_intervals
 from cefito.evaluation.metrics import (
     MetricSums,
     mean_accuracy,
@@ -14,7 +13,7 @@ from cefito.evaluation.metrics import (
 from cefito.evaluation.plan_files import WindowPlans, read_plans, save_plans, window_plans
 from cefito.evaluation.records import RunEvaluation, TaskScores, VideoIntervals
 from cefito.evaluation.runs import evaluate_run
-from cefito.evaluation.score import Evaluation, evaluate_planner
+from cefito.evaluation.score import Evaluation, evaluate_planner, task_scores, video_intervals
 
 __all__ = [
     "Evaluation",

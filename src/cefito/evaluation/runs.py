@@ -10,11 +10,17 @@ import numpy as np
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.evaluation.breakdown import task_scores, video_intervals
-from cefito.evaluation.calibration import answered, best_probabilities
 from cefito.evaluation.plan_files import save_plans, window_plans
 from cefito.evaluation.records import Answered, RunEvaluation, TasksWithoutTraining
-from cefito.evaluation.score import evaluate_planner, planned_tasks, successes
+from cefito.evaluation.score import (
+    answered,
+    best_probabilities,
+    evaluate_planner,
+    planned_tasks,
+    successes,
+    task_scores,
+    video_intervals,
+)
 from cefito.inference.plan_tables import check_plan_file
 from cefito.planners.base import Description, Queries, check_min_probability, check_task_given
 from cefito.progress import Progress, silent

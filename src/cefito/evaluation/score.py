@@ -1,4 +1,7 @@
-"""Scoring a planner on windows."""
+"""Calibration of best plans' probabilities, and selective answering.
+
+A window without a plan has probability 0; windows of equal probability share their mean success.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,207 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.evaluation.calibration import best_probabilities, calibration, searched_mass
-from cefito.evaluation.metrics import TOP_K, MetricSums
-from cefito.evaluation.records import Evaluation, Replies
+from cefito.evaluation.metrics import TOP_K, MetricSums, metric_name
+from cefito.evaluation.records import (
+    Answered,
+    Calibration,
+    Evaluation,
+    Reliability,
+    Replies,
+    RiskCoverage,
+    TaskScores,
+    VideoIntervals,
+)
+from cefito.evaluation.statistics import DRAWS, LEVEL, video_interval
 from cefito.planners.base import Planner, Queries
 from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 
-__all__ = ["Evaluation", "evaluate_planner", "planned_tasks", "successes"]
+__all__ = [
+    "BINS",
+    "POINTS",
+    "Evaluation",
+    "answered",
+    "best_probabilities",
+    "calibration",
+    "evaluate_planner",
+    "planned_tasks",
+    "searched_mass",
+    "successes",
+    "task_scores",
+    "video_intervals",
+]
+
+BINS = 15
+"""Bins of the expected calibration error, with equal counts."""
+POINTS = 21
+"""Points of the curve of success against coverage, from 0 to 100 %."""
+
+
+def best_probabilities(plans: Sequence[Plans]) -> NDArray[np.float64] | None:
+    """The probability of each window's best plan [N]; None if plans have no probabilities."""
+    if not plans or any(plan.probabilities is None for plan in plans):
+        return None
+    return np.array(
+        [
+            plan.probabilities[0] if plan.probabilities is not None and len(plan) else 0.0
+            for plan in plans
+        ],
+        dtype=np.float64,
+    )
+
+
+def searched_mass(plans: Sequence[Plans]) -> float | None:
+    """Mean share of the probability mass that was searched; None if it is not known for all."""
+    known = [plan.searched_mass for plan in plans if plan.searched_mass is not None]
+    return float(np.mean(known)) if known and len(known) == len(plans) else None
+
+
+def calibration(
+    probabilities: ArrayLike, right: ArrayLike, *, mass: float | None = None
+) -> Calibration:
+    """Calibration of best plans by probability and correctness [N]; `mass` is that searched."""
+    values, success = _tied(probabilities, right)
+    order = np.argsort(values, kind="stable")
+    values, success = values[order], success[order]
+    count = len(values)
+    bins = [part for part in np.array_split(np.arange(count), BINS) if len(part)]
+    windows = [len(part) for part in bins]
+    means = [float(100 * values[part].mean()) for part in bins]
+    rates = [float(100 * success[part].mean()) for part in bins]
+    among = 100 * success[::-1].cumsum() / np.arange(1, count + 1)  # rate among the n surest [N]
+    shares = np.linspace(0, 1, POINTS)
+    surest = np.array([_surest(share, count) for share in shares])
+    return Calibration(
+        # Σ_b windows_b · |mean_b − rate_b| / N
+        expected_calibration_error=float(
+            np.average(np.abs(np.subtract(means, rates)), weights=windows)
+        ),
+        success_at_half_coverage=float(among[_surest(0.5, count) - 1]),
+        risk_coverage_area=float((100 - among).mean()),
+        mean_probability=float(100 * values.mean()),
+        searched_mass=None if mass is None else 100 * mass,
+        reliability=Reliability(windows=windows, probability=means, success=rates),
+        risk_coverage=RiskCoverage(
+            coverage=(100 * shares).round(6).tolist(),
+            success=among[surest - 1].tolist(),
+            min_probability=values[::-1][surest - 1].tolist(),
+        ),
+    )
+
+
+def answered(probabilities: ArrayLike, right: ArrayLike, *, min_probability: float) -> Answered:
+    """Coverage and success, by probability and correctness of best plans [N], above a minimum."""
+    values, success = _tied(probabilities, right)
+    kept = values >= min_probability
+    return Answered(
+        min_probability=min_probability,
+        windows=int(kept.sum()),
+        coverage=float(100 * kept.mean()),
+        success_rate=float(100 * success[kept].mean()) if kept.any() else None,
+    )
+
+
+def _surest(share: float, count: int) -> int:
+    """Number of windows in a share of them: rounded up, at least one."""
+    return max(1, int(np.ceil(share * count - 1e-9)))
+
+
+def _tied(
+    probabilities: ArrayLike, right: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both as numbers [N], with success averaged over windows of equal probability."""
+    values, success = (np.asarray(part, dtype=np.float64) for part in (probabilities, right))
+    _, group = np.unique(values, return_inverse=True)
+    return values.clip(max=1), (np.bincount(group, success) / np.bincount(group))[group]
+
+
+def task_scores(
+    plans: Sequence[Plans],
+    windows: Windows,
+    *,
+    tasks: NDArray[np.int64] | None = None,
+    top_k: int = TOP_K,
+) -> list[TaskScores]:
+    """Metrics of each task that has windows, by ascending ids.
+
+    Args:
+        plans: The plans of each window.
+        windows: Windows with their true sequences and tasks.
+        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
+        top_k: The k of the top-k success rate.
+    """
+    return [
+        TaskScores(
+            task=task,
+            name=windows.taxonomy.tasks[task].name,
+            windows=len(rows),
+            videos=len(np.unique(windows.video[rows])),
+            metrics=_sums(plans, windows, tasks, top_k, rows).percents(),
+        )
+        for task, rows in _groups(windows.tasks)
+    ]
+
+
+def video_intervals(
+    plans: Sequence[Plans],
+    windows: Windows,
+    *,
+    tasks: NDArray[np.int64] | None = None,
+    top_k: int = TOP_K,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> VideoIntervals | None:
+    """Confidence intervals of every metric; None for a single video, which cannot be resampled.
+
+    A percentile bootstrap over whole videos. Other arguments as in `task_scores`.
+    """
+    parts = [_sums(plans, windows, tasks, top_k, rows) for _, rows in _groups(windows.video)]
+    if len(parts) < 2:
+        return None
+    low: dict[str, float | list[float]] = {}
+    high: dict[str, float | list[float]] = {}
+    for name in parts[0].sums:
+        sums = np.array([part.sums[name] for part in parts])  # [V] or [V, T]
+        counts = np.array([part.counts[name] for part in parts])  # [V]
+        ends = [
+            video_interval(100 * column, counts, level=level, draws=draws, seed=seed)
+            for column in sums.reshape(len(parts), -1).T
+        ]
+        lows, highs = ([end[side] for end in ends] for side in (0, 1))
+        shown = metric_name(name, top_k)
+        low[shown], high[shown] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
+    return VideoIntervals(level=level, videos=len(parts), draws=draws, low=low, high=high)
+
+
+def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+    """Each distinct number, ascending, with its rows."""
+    order = np.argsort(numbers, kind="stable")
+    values, firsts = np.unique(numbers[order], return_index=True)
+    return list(zip(values.tolist(), np.split(order, firsts[1:]), strict=True))
+
+
+def _sums(
+    plans: Sequence[Plans],
+    windows: Windows,
+    tasks: NDArray[np.int64] | None,
+    top_k: int,
+    rows: NDArray[np.int64],
+) -> MetricSums:
+    sums = MetricSums(top_k=top_k)
+    sums.add(
+        [plans[row].actions for row in rows],
+        windows.actions[rows],
+        tasks=None if tasks is None else tasks[rows],
+        actual_tasks=windows.tasks[rows],
+    )
+    return sums
 
 
 def evaluate_planner(

@@ -1,23 +1,180 @@
-"""Sharing a run: as a zip archive, or on a model hub."""
+"""Sharing a run: as a zip archive, or on a model hub, with a model card."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cefito.errors import RunError
-from cefito.evaluation.model_card import kept_scores, model_card
+from cefito.evaluation.metrics import metric_heads
+from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoIntervals
 from cefito.files import new_folder, write_text
 from cefito.runs.bundle import pack
 from cefito.runs.folder import MANIFEST, read_manifest
 from cefito.runs.hub import CARD, fetched, push_folder, repository
 from cefito.runs.run import Run, open_run, write_run
+from cefito.training.trainer import TrainingResult
 
-__all__ = ["export_run", "pull_run", "push_run"]
+__all__ = ["export_run", "kept_scores", "model_card", "pull_run", "push_run"]
+
+
+def kept_scores(folder: Path) -> list[RunEvaluation]:
+    """The scores in a run folder from `cefito evaluate`; unreadable files are skipped."""
+    scores = []
+    for path in sorted(folder.glob("evaluation-*.json")):
+        with suppress(RunError):
+            scores.append(RunEvaluation.read(path))
+    return scores
+
+
+def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str = "") -> str:
+    """The card in Markdown, with the front matter that hubs read."""
+    info = run.info
+    description = run.planner.describe()
+    parameters = ", ".join(
+        f"{name} {count:,}" for name, count in (info.parameters or description.parameters).items()
+    )
+    facts = {
+        "method": f"{description.name} (`{info.method}`)",
+        "actions of a plan (T)": info.horizon,
+        "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
+        "an observation": f"{run.planner.observation_dim} numbers",
+        "parameters": parameters or "none",
+    }
+    data = {
+        "name": info.dataset.name,
+        "fingerprint": f"`{info.dataset.fingerprint}`" if info.dataset.fingerprint else "imported",
+        "observations": _plain(info.dataset.observed) or "unknown",
+        "windows": _plain(info.windows) or "unknown",
+    }
+    made = {
+        "preset": Path(info.preset).name,
+        "seed": "none" if info.seed is None else info.seed,
+        "epochs and weights were chosen on": info.selection or "unknown (imported)",
+        "versions": _plain(info.versions),
+    }
+    if info.imported:
+        made["imported from"] = _plain(info.imported)
+    parts = [
+        _front_matter(license_name),
+        f"# {description.name} on {info.dataset.name}, T = {info.horizon}",
+        "A procedure planner: from observations before and after some steps it predicts the "
+        f"{info.horizon} actions between. Made with cefito.",
+        "## Use",
+        "```\ncefito plan RUN --initial BEFORE.npy --goal AFTER.npy\n```\n\n`RUN` is this folder, "
+        "the zip file it came in, or `hub:USER/NAME`. `cefito check RUN` compares every file with "
+        "`manifest.json`.",
+        "## Model",
+        _list(facts),
+        "## Data",
+        _list(data),
+        "## Training",
+        _list(made),
+        _trainings(info.training),
+        "<details><summary>All settings</summary>\n\n```json\n"
+        + json.dumps(info.config, indent=1, sort_keys=True, ensure_ascii=False)
+        + "\n```\n\n</details>",
+        "## Scores",
+        _scores(scores),
+        "## Limits",
+        _limits(run),
+        "## Licence",
+        f"Of the weights: {license_name}."
+        if license_name
+        else "None was chosen for the weights; ask the author. The licence of the training data "
+        "may apply to weights.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front_matter(license_name: str) -> str:
+    licence = [f"license: {json.dumps(license_name)}"] if license_name else []
+    lines = ["library_name: cefito", *licence, "tags:", "- procedure-planning", "- cefito"]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _plain(value: Any) -> str:
+    """A nested record on one line."""
+    if not value:
+        return ""
+    return "; ".join(
+        f"{name}: {json.dumps(part, ensure_ascii=False, sort_keys=True)}"
+        if isinstance(part, dict | list)
+        else f"{name} {part}"
+        for name, part in value.items()
+    )
+
+
+def _list(facts: dict[str, Any]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
+
+
+def _trainings(training: Mapping[str, TrainingResult]) -> str:
+    rows = [(name, str(result.epochs), str(result.best_epoch)) for name, result in training.items()]
+    return _table(("network", "epochs", "kept epoch"), rows) if rows else ""
+
+
+def _scores(scores: Sequence[RunEvaluation]) -> str:
+    if not scores:
+        return "The run folder has none (`cefito evaluate RUN` makes them)."
+    heads = metric_heads() | CALIBRATION_HEADS
+    parts = []
+    for one in scores:
+        given = ", with the true tasks given" if one.oracle_task else ""
+        given += ", with the true first and last actions given" if one.oracle_ends else ""
+        given += ", with the true states between given" if one.oracle_between else ""
+        sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
+        exact = "exact" if one.exact else "not always exact"
+        rows = [
+            (head, f"{value:.2f}", _interval(one.intervals, name))
+            for name, head in heads.items()
+            if (value := one.percent(name)) is not None
+        ]
+        parts.append(
+            f"{one.dataset}, split {one.split}, {one.windows:,}{sampled} windows{given}; "
+            f"the search was {exact}:\n\n" + _table(("per cent", "score", "interval"), rows)
+        )
+    if any(one.intervals is not None for one in scores):
+        parts.append(
+            "Intervals resample whole videos; they do not cover the randomness of training."
+        )
+    return "\n\n".join(parts)
+
+
+def _interval(intervals: VideoIntervals | None, metric: str) -> str:
+    if intervals is None or (ends := intervals.ends(metric)) is None:
+        return "–"
+    return f"{ends[0]:.2f} to {ends[1]:.2f} ({100 * intervals.level:.0f} %)"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _limits(run: Run) -> str:
+    limits = [
+        f"It plans exactly {run.horizon} actions, all from `taxonomy.json`.",
+        "Observations must be made as above: the same features, joined the same way.",
+        "Its plans predict what people did in such videos, not what is safe or correct.",
+    ]
+    if "simulated" in run.info.dataset.name.lower():
+        limits.insert(
+            0,
+            "**The observations that it was trained and scored on are simulated**; the scores say "
+            "nothing about real videos, and it cannot be used on them.",
+        )
+    if run.info.selection == "published":
+        limits.append("Epochs and weights were chosen on the test split, as published work does.")
+    if missing := run.info.tasks_without_training:
+        limits.append(f"{len(missing)} tasks had no training window.")
+    return "\n".join(f"- {limit}" for limit in limits)
 
 
 def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -> Run:

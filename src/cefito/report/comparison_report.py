@@ -13,8 +13,7 @@ from cefito.report.breakdowns import loss_curves
 from cefito.report.schema import CHOSEN_ON, ComparisonReport, Group, RowResults, command
 from cefito.study.results import RESULTS, Results
 from cefito.study.tables import metric_interval, result_tables
-from cefito.study.trials import ScoredTrial
-from cefito.study.variants import PlannerVariant
+from cefito.study.trials import PlannerVariant, ScoredTrial
 
 __all__ = ["report_comparison"]
 

@@ -19,7 +19,7 @@ from cefito.runtime import pick_device
 from cefito.study.figures import Curve, draw_curves, draw_plans
 from cefito.study.results import Results
 from cefito.study.study import Study
-from cefito.study.variants import ROWS, PlannerVariant, find_rows
+from cefito.study.trials import ROWS, PlannerVariant, find_rows
 
 __all__ = ["EXPERIMENTS", "Experiment", "draw_experiment", "experiment_study", "find_experiment"]
 

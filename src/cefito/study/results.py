@@ -15,8 +15,14 @@ from cefito.errors import RunError
 from cefito.evaluation.records import FileRecord
 from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
-from cefito.study.trials import FailedTrial, ScoredTrial, Trial, TrialFile, read_trial
-from cefito.study.variants import PlannerVariant
+from cefito.study.trials import (
+    FailedTrial,
+    PlannerVariant,
+    ScoredTrial,
+    Trial,
+    TrialFile,
+    read_trial,
+)
 
 __all__ = ["RESULTS", "Results", "WindowList", "gather"]
 

@@ -36,8 +36,7 @@ from cefito.progress import Advance, Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.runtime import check_seed, determining, pick_device
-from cefito.study.trials import Trial, TrialFile, read_trial
-from cefito.study.variants import PlannerVariant, check_variant
+from cefito.study.trials import PlannerVariant, Trial, TrialFile, check_variant, read_trial
 
 __all__ = ["Study", "TrialScorer", "check_study", "missing_trials", "run_study"]
 

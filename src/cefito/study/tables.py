@@ -24,8 +24,7 @@ from cefito.planners.base import Evidence
 from cefito.study.published import published_lines
 from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
-from cefito.study.trials import ScoredTrial
-from cefito.study.variants import PlannerVariant
+from cefito.study.trials import PlannerVariant, ScoredTrial
 
 __all__ = [
     "difference_table",

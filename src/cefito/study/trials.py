@@ -1,30 +1,102 @@
-"""The trials of a study: variants at one horizon with one seed, and the files of their scores."""
+"""Trials of a study: its rows at one horizon with one seed, and the files of their scores."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from cefito.data.windows import Selection
-from cefito.errors import RunError
+from cefito.errors import ConfigError, RunError
 from cefito.evaluation.records import ABSENT, Evaluation, FileRecord
 from cefito.files import read_json
 from cefito.planners.base import Evidence
-from cefito.planners.methods import RunConfig
-from cefito.study.variants import PlannerVariant
+from cefito.planners.methods import (
+    METHODS,
+    ORACLES,
+    SERVER,
+    TRUE_TASK,
+    PlannerVariant,
+    RunConfig,
+    find_method,
+    methods_with,
+)
 from cefito.training.trainer import TrainingResult
 
 __all__ = [
+    "ALL",
+    "ROWS",
     "FailedTrial",
     "FailureFile",
+    "PlannerVariant",
     "ScoredTrial",
     "Trial",
     "TrialFile",
     "TrialScores",
+    "check_variant",
+    "find_rows",
+    "needs_server",
     "parse_trial",
     "read_trial",
 ]
+
+ALL = "all"
+"""Name of all rows but oracles, ablations and, unless one is named, language models."""
+ROWS: dict[str, PlannerVariant] = {
+    row.name: row for method in METHODS.values() for row in method.variants
+}
+"""Rows by their names; `find_rows` also takes names with `-true-task` behind them."""
+
+
+def needs_server(row: PlannerVariant) -> bool:
+    """Return whether a row asks a language model, which settings must name."""
+    return SERVER in find_method(row.method).needs
+
+
+def check_variant(row: PlannerVariant) -> None:
+    """Refuse a row that asks for what its method cannot do."""
+    method = find_method(row.method)
+    for ability, truth in ORACLES.items():
+        if getattr(row, ability) and not getattr(method.planner.abilities, ability):
+            raise ConfigError(
+                f"'{row.name}': {method.title or method.name} makes no use of {truth}; of the "
+                f"methods only {methods_with(ability)} do.",
+                setting="planners",
+            )
+    if row.search and not method.planner.abilities.search:
+        raise ConfigError(
+            f"'{row.name}': the method '{row.method}' has no search to choose; of the methods only "
+            f"{methods_with('search')} can.",
+            setting="planners",
+        )
+
+
+def find_rows(names: Sequence[str], *, language_model: bool = False) -> tuple[PlannerVariant, ...]:
+    """Rows by their names; "all" stands for those that `ALL` describes."""
+    rows: list[PlannerVariant] = []
+    for name in names:
+        if name == ALL:
+            rows += [
+                row
+                for row in ROWS.values()
+                if not (row.oracle or row.ablation or (needs_server(row) and not language_model))
+                and row.name not in names
+            ]
+            continue
+        base = name.removesuffix(TRUE_TASK)
+        if base not in ROWS:
+            raise ConfigError(
+                f"no planner '{name}'; there are {', '.join(ROWS)}, each also with '{TRUE_TASK}' "
+                f"behind it, and '{ALL}'.",
+                setting="planners",
+            )
+        row = ROWS[base] if base == name else ROWS[base].with_true_task()
+        check_variant(row)
+        rows.append(row)
+    if len({row.name for row in rows}) < len(rows):
+        raise ConfigError(f"planners {', '.join(names)}: one is named twice.", setting="planners")
+    return tuple(rows)
 
 
 @dataclass(frozen=True, kw_only=True)

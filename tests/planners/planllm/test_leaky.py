@@ -16,7 +16,7 @@ from cefito.planners.planllm.planner import LeakyPlanner, PlanLlmPlanner
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
-from cefito.study.variants import ROWS, find_rows
+from cefito.study.trials import ROWS, find_rows
 from same import same_weights
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}
