@@ -50,19 +50,6 @@ def test_equal_names_have_vectors_of_their_own():
     np.testing.assert_array_equal(vectors[:1], name_vectors(["pour"], 4))
 
 
-def test_coordinates_are_nearly_standard_normal():
-    vectors = name_vectors([f"action {number}" for number in range(100)], 256).astype(np.float64)
-    assert abs(vectors.mean()) < 0.01
-    assert vectors.var() == pytest.approx(1, abs=0.01)
-    assert (vectors**4).mean() == pytest.approx(2.9, abs=0.05)  # 3 − 1.2 / 12
-    assert [(np.abs(vectors) < bound).mean() for bound in (1, 2)] == pytest.approx(
-        [0.683, 0.954], abs=0.01
-    )
-    units = vectors.reshape(600, 256) / np.linalg.norm(vectors.reshape(600, 256), axis=1)[:, None]
-    cosines = units @ units.T
-    assert np.abs(cosines[~np.eye(600, dtype=bool)]).max() < 0.4
-
-
 def test_files_of_descriptions(tmp_path):
     path = tmp_path / "descriptions.npy"
     given = np.random.default_rng(0).standard_normal((3, 6, 5)).astype(np.float16)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from cefito.data import cut_windows
-from cefito.errors import ConfigError
 from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
@@ -134,8 +133,3 @@ def test_horizon_2_has_one_path(world):
     np.testing.assert_array_equal(
         np.concatenate([plan.actions for plan in plans]), planner.predict_ends(queries)
     )
-
-
-def test_horizon_1_is_refused(world):
-    with pytest.raises(ConfigError, match="horizon 1: PKG plans from a first to a last action"):
-        fit(world, horizon=1)

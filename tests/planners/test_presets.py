@@ -147,6 +147,37 @@ def test_invalid_settings_are_named(overrides, place):
 
 
 @pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        ("viterbi", {"viterbi": {"heads": 3}}, "divisible by the 3 heads"),
+        ("schema", {"schema_model": {"heads": 3}}, "divisible by the 3 heads"),
+        ("schema", {"schema_model": {"width": 5, "heads": 1}}, "must be even"),
+        ("schema", {"schema_model": {"width": 10**9}}, "weights"),
+        ("planllm", {"planllm": {"exchange_heads": 3}}, "divisible by the 3 heads"),
+        ("planllm", {"planllm": {"query_heads": 3}}, "divisible by the 3 heads"),
+        ("planllm", {"planllm": {"query_layers": 10**8}}, "weights"),
+        ("p3iv", {"p3iv": {"width": 9, "heads": 2}}, "9 must be divisible by the 2 heads"),
+        ("p3iv", {"p3iv": {"width": 8, "noise": 8}}, "noise 8 leaves nothing of the tokens"),
+        ("p3iv", {"p3iv": {"width": 8, "noise": 3}}, "positions need an even number"),
+        ("p3iv", {"p3iv": {"noise": 0}}, "set diversity to 0"),
+        ("p3iv", {"p3iv": {"width": 10**9}}, "GiB"),
+        ("mtid", {"mtid_classifier": {"width": 10}}, "10 cannot be divided among"),
+        ("mtid", {"mtid": {"widths": [80_000]}}, "at most 64 GiB"),
+        ("pdpp", {"pdpp": {"widths": [12]}}, "multiples of 8"),
+        ("pdpp", {"pdpp": {"steps": 5, "sampling": 6}}, "6 steps, more than the 5"),
+        ("llm-ends", {"llm": {"temperature": -0.5}}, "expected 0 to 2, or -1"),
+        ("llm-ends", {"llm": {"extra": "{"}}, "not valid JSON"),
+        ("llm-ends", {"llm": {"extra": "[]"}}, "expected a JSON object"),
+        ("llm-ends", {"llm": {"extra": "[" * 100_000}}, "not valid JSON"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_settings_that_cannot_be(method, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config("paper", method=method, overrides=changes)
+
+
+@pytest.mark.parametrize(
     ("key", "meant"),
     [
         ("training.optimizer.epochs", "'training.optimiser.epochs'?"),

@@ -1,7 +1,5 @@
 """Every method copes with data sets as small as can be, or says in one line that it cannot."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from cefito.errors import CefitoError, ConfigError
 from cefito.planners.methods import METHODS
 from cefito.runs.settings_export import settings_values
 from language_model import SETTINGS as STAND_IN
+from made_windows import taxonomy_of
 from tiny_runs import NARROW, quick
 
 pytestmark = pytest.mark.usefixtures("language_model")
@@ -25,37 +24,20 @@ WORLDS = {
 
 
 @pytest.fixture
-def world(request, tmp_path):
+def world(request, make_source, tmp_path):
     """A data set of random videos of five steps."""
     tasks, videos = WORLDS[request.param]
-    generator = np.random.default_rng(1)
-    source = tmp_path / "source"
-    source.mkdir()
-    count = 1 + max(max(actions) for actions in tasks)
-    taxonomy = {
-        "dataset": "small",
-        "tasks": [
-            {"id": task, "name": f"task {task}", "actions": list(actions)}
-            for task, actions in enumerate(tasks)
-        ],
-        "actions": [{"id": action, "name": f"action {action}"} for action in range(count)],
-    }
-    (source / "taxonomy.json").write_text(json.dumps(taxonomy))
-    lines = []
+    generator, lines = np.random.default_rng(1), []
+    taxonomy = taxonomy_of(len(tasks), 1 + max(map(max, tasks))).to_dict()
     for task, actions in enumerate(tasks):
+        taxonomy["tasks"][task]["actions"] = list(actions)
         for split, number in zip(("train", "val", "test"), videos, strict=True):
             for _ in range(number):
-                steps = [
-                    [2 * step, 2 * step + 1, int(action)]
-                    for step, action in enumerate(generator.choice(actions, size=5))
-                ]
+                chosen = generator.choice(actions, size=5).tolist()
+                steps = [[2 * step, 2 * step + 1, action] for step, action in enumerate(chosen)]
                 video = {"video_id": f"v{len(lines)}", "split": split, "task_id": task}
-                lines.append(json.dumps({**video, "steps": steps}) + "\n")
-    (source / "videos.jsonl").write_text("".join(lines))
-    shape = (2, 5 * len(lines), 6)
-    start, end = generator.standard_normal(shape).astype(np.float32)
-    np.savez(source / "features.npz", start=start, end=end)
-    return cefito.prepare(source, tmp_path / "data")
+                lines.append({**video, "steps": steps})
+    return cefito.prepare(make_source(taxonomy=taxonomy, videos=lines), tmp_path / "data")
 
 
 @pytest.mark.parametrize("horizon", [1, 2])
@@ -72,13 +54,11 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
             trained()
         return
     run = cefito.open_run(trained().folder)
-    splits = {video.split for video in world.videos}
-    if "test" not in splits:
+    split = "test" if "test" in {video.split for video in world.videos} else "train"
+    if split == "train":
         with pytest.raises(CefitoError, match=r"'test' gives no windows .* Mark some videos"):
             cefito.cut_windows(world, horizon=horizon, split="test")
-    windows = cefito.cut_windows(
-        world, horizon=horizon, split="test" if "test" in splits else "train"
-    )
+    windows = cefito.cut_windows(world, horizon=horizon, split=split)
     evaluation, plans = cefito.evaluate_planner(run.planner, windows)
     assert evaluation.without_plan == 0
     for plan in plans:
@@ -90,9 +70,7 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
 
 @pytest.mark.parametrize("world", ["one task"], indirect=True)
 def test_too_many_negatives_are_refused_before_anything_is_trained(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "cefito.training.trainer.train", lambda *_, **__: pytest.fail("training was begun")
-    )
+    monkeypatch.setattr("cefito.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
     config = cefito.load_config("small", overrides={**QUICK, "training.negatives.count": 512})
     with pytest.raises(CefitoError, match=r"512 negatives .* only 512 sequences of 3") as caught:
         cefito.train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)

@@ -177,14 +177,6 @@ def test_costs_by_hand(weights):
         Space(problem, 3)
 
 
-def test_the_chain_is_normalised_over_the_sequences_of_the_task():
-    hypotheses = make()
-    found = hypotheses.of(queries(), 3)
-    for problem in problems_of(hypotheses, queries(), found, weights=Weights(chain=1.0)):
-        every = np.array(list(itertools.product(range(len(problem.actions)), repeat=3)))
-        assert np.exp(-problem.objective.costs.cost(every)).sum() == pytest.approx(1, rel=1e-4)
-
-
 def test_the_energy_alone_has_no_chain_and_is_guided_by_the_prior():
     hypotheses = make()
     (problem,) = problems_of(hypotheses, queries(), hypotheses.of(queries(1), 1), weights=PAPER)

@@ -46,21 +46,6 @@ def using(planner, **changes):
     return planner.with_search(search_settings(planner.settings.search, **changes))
 
 
-@pytest.mark.parametrize("oracle", [False, True])
-def test_plans_use_the_actions_of_the_task_planned_for(planner, splits, oracle):
-    test = splits["test"]
-    queries = Queries.from_windows(test, oracle_task=oracle)
-    tasks = planner.predict_tasks(queries)
-    assert len(set(tasks.tolist())) > 1
-    assert (tasks.tolist() == test.tasks.tolist()) == oracle
-    for task, plan in zip(tasks, planner.plan(queries, 3), strict=True):
-        assert plan.actions.shape == (3, 3)
-        assert set(plan.actions.flatten().tolist()) <= set(planner.space.actions[task])
-        assert np.all(np.diff(plan.energies) >= 0)
-        assert plan.exact
-        assert plan.evaluated.leaves == len(planner.space.actions[task]) ** 3
-
-
 @pytest.mark.parametrize("preset", ["paper", "small"])
 def test_save_and_load_give_the_same_plans(preset, splits, tmp_path):
     planner = fit(splits, preset).planner
@@ -114,9 +99,8 @@ def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
     fitted = fit(splits, **{"training.optimiser.epochs": 3})
     planner, result = fitted.planner, fitted.trainings["energy field"]
     problems, actual = validation_problems(splits["val"], planner.space, windows=15, candidates=30)
-    scores = plan_scores(
-        planner.field, Processes(), problems=problems, actual=actual, memory_mib=64, candidates=30
-    )
+    given = {"problems": problems, "actual": actual, "candidates": 30}
+    scores = plan_scores(planner.field, Processes(), memory_mib=64, **given)
     assert result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
     assert 1 <= result.best_epoch <= result.epochs == 3
     right = planner.predict_tasks(Queries.from_windows(splits["val"])) == splits["val"].tasks
@@ -185,12 +169,10 @@ def test_validation_problems_hold_the_true_actions_within_the_bound(
 def test_validation_problems_of_a_true_action_that_training_never_showed(splits, planner):
     val = splits["val"].subset([0])
     task, missing = int(val.tasks[0]), int(val.actions[0, 1])
-    rows = tuple(
-        tuple(action for action in row if action != missing) for row in planner.space.actions
-    )
-    problems, actual = validation_problems(
-        val, replace(planner.space, actions=rows), windows=0, candidates=10_000
-    )
+    actions = planner.space.actions
+    rows = tuple(tuple(action for action in row if action != missing) for row in actions)
+    space = replace(planner.space, actions=rows)
+    problems, actual = validation_problems(val, space, windows=0, candidates=10_000)
     assert problems[0].actions == rows[task]
     assert missing in actual[0]
 
@@ -303,6 +285,7 @@ def test_scores_by_hand(weighted, splits, settings, expected, oracle):
         np.testing.assert_allclose(plans.energies, energies[order], rtol=1e-3, atol=1e-4)
         assert plans.tasks.tolist() == [task] * 6
         assert plans.exact
+        assert plans.evaluated.leaves == len(weighted.space.actions[task]) ** 3
         if settings == {"objective": "energy"}:
             np.testing.assert_array_equal(plans.scores, plans.energies)
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.errors import ConfigError
 from cefito.planners.language_model.parsing import (
     InvalidAnswerError,
     parse_leniently,
@@ -22,7 +21,6 @@ from cefito.planners.language_model.prompt_context import (
     probable_successors,
 )
 from cefito.planners.language_model.settings import LlmConfig
-from cefito.planners.methods import load_config
 
 NAMES = Names.of(["make tea", "make\ntoast"], ["boil", "pour", "cut  bread", "heat", "spread"])
 ENDS = PromptContext(
@@ -111,20 +109,6 @@ def test_the_key_depends_on_all_that_determines_the_answer():
     assert len(keys) == 10
     for same in ({"concurrency": 3}, {"retries": 1}, {"timeout": 3.0}, {"budget": 7}):
         assert build(**same).key("a") == build().key("a")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("temperature", -0.5, "expected 0 to 2, or -1"),
-        ("extra", "{", "not valid JSON"),
-        ("extra", "[]", "expected a JSON object"),
-        ("extra", "[" * 100_000, "not valid JSON"),
-    ],
-)
-def test_bad_settings(key, value, message):
-    with pytest.raises(ConfigError, match=message):
-        load_config("small", method="llm-ends", overrides={"llm": {key: value}})
 
 
 def test_most_probable_ids_and_successors():

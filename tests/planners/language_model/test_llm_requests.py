@@ -2,7 +2,6 @@
 
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import openai
@@ -240,14 +239,6 @@ def test_concurrency_is_limited(serve):
     requests = [request(last, seed=seed) for last in (0, 1, 2) for seed in (0, 1)]
     ask_all(requests, config(concurrency=3))
     assert most[0] == 3
-
-
-def test_threads_share_responses(serve):
-    seen = serve(lambda body, _: answered(body))
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: ask_all(REQUESTS, config()), range(4)))
-    assert found == found[:1] * 4
-    assert len(seen) == 4
 
 
 MINE = {"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": "https://mine/v1"}

@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
@@ -108,7 +107,7 @@ def test_interpolation_against_a_slow_loop(encodings):
             mixed.append((1 - share) * ends[0] + share * ends[1])
         mixed = torch.from_numpy(np.stack(mixed))
         tokens = mixed[None]
-        for layer in module.layers:  # compared with those of torch in test_layers.py
+        for layer in module.layers:  # test_layers.py compares them with torch
             assert layer.heads == 4
             tokens = layer(tokens, keep)
         torch.testing.assert_close(result[query], mixed + tokens[0])
@@ -231,13 +230,3 @@ def test_task_classifier_averages_the_observations():
     expected = made.fc3(F.relu(made.fc2(F.relu(made.fc1(x)))))
     torch.testing.assert_close(made(initial, goal), expected)
     torch.testing.assert_close(made(goal, initial), made(initial, goal))
-
-
-# what cannot be
-
-
-def test_settings_that_cannot_be():
-    with pytest.raises(ValidationError, match="10 cannot be divided among 4 heads"):
-        MtidClassifierConfig(width=10)
-    with pytest.raises(ValidationError, match="at most 64 GiB"):
-        MtidConfig(widths=(80_000,))

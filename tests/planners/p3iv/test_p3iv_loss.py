@@ -17,19 +17,8 @@ from cefito.planners.shared.descriptions import name_vectors
 from cefito.runtime import Processes, generator_for
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}
-TINY = {
-    "rows": 2,
-    "hidden": 8,
-    "width": 8,
-    "noise": 2,
-    "heads": 2,
-    "feedforward": 8,
-    "slots": 3,
-    "samples": 4,
-    "name_width": 5,
-    "dropout": 0.0,
-    "token_dropout": 0.0,
-}
+SIZES = {"rows": 2, "hidden": 8, "width": 8, "heads": 2, "feedforward": 8, "name_width": 5}
+TINY = SIZES | {"noise": 2, "slots": 3, "samples": 4, "dropout": 0.0, "token_dropout": 0.0}
 
 
 def make(windows, **settings):

@@ -17,19 +17,9 @@ from same import same_weights
 from tiny_runs import stopping_after
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}
-TINY = {
-    "rows": 2,
-    "hidden": 8,
-    "width": 8,
-    "noise": 2,
-    "heads": 2,
-    "feedforward": 8,
-    "slots": 3,
-    "samples": 6,
-    "name_width": 5,
-    "training.optimiser.epochs": 2,
-    "training.precision": "float32",
-}
+SIZES = {"rows": 2, "hidden": 8, "width": 8, "heads": 2, "feedforward": 8, "name_width": 5}
+TRAINING = {"training.optimiser.epochs": 2, "training.precision": "float32"}
+TINY = SIZES | TRAINING | {"noise": 2, "slots": 3, "samples": 6}
 
 
 def tiny(**settings):

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.nn import functional as F
 
 from cefito.field.predictor import Dropout
@@ -76,19 +75,3 @@ def test_every_learned_number_matters_but_those_of_the_projected_columns():
     made = stirred(network(widths=(8, 16, 24)))
     made(drawn(2, 3, TASKS + ACTIONS + DIM), torch.tensor([1, 7])).square().sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in made.parameters())
-
-
-# what cannot be
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"widths": (12,)}, "multiples of 8"),
-        ({"widths": ()}, "at least 1"),
-        ({"steps": 5, "sampling": 6}, "6 steps, more than the 5"),
-    ],
-)
-def test_settings_that_cannot_be(change, message):
-    with pytest.raises(ValidationError, match=message):
-        PdppConfig(**change)
