@@ -1,4 +1,4 @@
-"""Options of `plan` and `plan-batch`, and the options of `plan` that choose its two observations."""
+"""Options of `plan` and `plan-batch`, and of `plan` alone to choose its observations."""
 
 from __future__ import annotations
 
