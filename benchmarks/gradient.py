@@ -45,8 +45,8 @@ from cefito.search import (
     SearchCost,
     StepCosts,
 )
-from cefito.search.base import Watch
-from cefito.search.problem import Best, Space, compiled, observations
+from cefito.search.base import Watch, observations
+from cefito.search.problem import Best, Space, compiled
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.screening import SequenceEnergies
 
@@ -84,7 +84,9 @@ def relaxed_energy(
     x = x + predictor.pos_embed[: x.shape[1]]
     for block in predictor.blocks[:-1]:
         x = block(x)
-    predicted = predictor.state_head(predictor.norm(predictor.blocks[-1](x, last=1)[:, 0]))
+    predicted = predictor.state_head(
+        predictor.norm(predictor.blocks[-1](x, read=slice(-1, None))[:, 0])
+    )
     skip = predictor.skip()
     if skip is not None:
         predicted = predicted + mixture[:, -1] @ skip[actions]

@@ -145,6 +145,7 @@ def test_names_of_a_folder_are_merged(make_source, tmp_path, call, refused):
     [
         ("niv --annotations features --features features", "features: the annotations have no kn"),
         ("coin --annotations source --features features --beyond cut", "cut"),
+        ("captaincook4d --annotations gone --split x --features features", "gone: no such"),
         ("custom steps.csv", "give --features, a folder with one file a video"),
         ("niv --annotations source", "give --features, a folder with one"),
         ("custom steps.csv --features features --weights s3d.pth", "apply to --videos only"),
