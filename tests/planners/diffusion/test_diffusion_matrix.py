@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +42,8 @@ def test_blocks_stand_beside_each_other_in_their_order():
     assert blocks.columns == 3 + 2 + ACTIONS + DIM
     places = [blocks.columns_of(name) for name in blocks.widths]
     assert places == [slice(0, 3), slice(3, 5), slice(5, 10), slice(10, 14)]
+    with pytest.raises(KeyError, match="graph"):
+        blocks.columns_of("graph")
 
 
 @given(st.integers(1, 5), st.booleans(), st.booleans(), st.integers(0, 100))
