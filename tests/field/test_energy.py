@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import prefixes as prefixes_module
+from cefito.field import energy as energy_module
 from cefito.field.predictor import Dropout
 from cefito.field.prefixes import PrefixTree, prefix_counts
 from cefito.field.settings import DISTANCES
@@ -182,7 +182,7 @@ def test_queries_of_about_one_size_are_packed_together(monkeypatch):
     whole, slopes = gradients(field, *observations(7), actions)
     packed = []
     build = PrefixTree.build
-    monkeypatch.setattr(prefixes_module, "_TOGETHER", 2)
+    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
     monkeypatch.setattr(
         PrefixTree, "build", lambda given, **more: packed.append(build(given, **more)) or packed[-1]
     )
@@ -206,7 +206,7 @@ def tree_actions(tree):
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("skip", [False, True])
 def test_recomputing_changes_nothing(monkeypatch, skip, rate):
-    monkeypatch.setattr(prefixes_module, "_TOGETHER", 2)
+    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
     field, actions = make(skip=skip), candidates(3, 5, 6, 3, 4)
     vectors = torch.randn(4, E, generator=torch.Generator().manual_seed(9)) if skip else None
     found = []
@@ -226,7 +226,7 @@ def test_recomputing_changes_nothing(monkeypatch, skip, rate):
 
 
 def test_recomputing_keeps_fewer_activations(monkeypatch):
-    monkeypatch.setattr(prefixes_module, "_TOGETHER", 2)
+    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
     field, actions = make(), candidates(3, 8, 20, 3, 4)
     kept = []
     for recompute in (False, True):

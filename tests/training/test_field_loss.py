@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from cefito.field import EnergyField, FieldConfig, prefixes
+from cefito.field import EnergyField, FieldConfig
+from cefito.field import energy as energy_module
 from cefito.runtime import Processes
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
@@ -181,7 +182,7 @@ def test_all_candidates_are_reconstructed_as_by_themselves(
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("states", ["latents", "states"])
 def test_recomputing_reconstructed_negatives_changes_nothing(monkeypatch, states, rate):
-    monkeypatch.setattr(prefixes, "_TOGETHER", 2)
+    monkeypatch.setattr(energy_module, "_TOGETHER_TWICE", 2)
     found, kept = [], []
     for recompute in (False, True):
         made = field_loss(

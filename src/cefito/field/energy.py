@@ -19,6 +19,9 @@ from cefito.field.settings import DISTANCES, FieldConfig
 
 __all__ = ["EnergyField", "GoalProjection", "ReducedDistance"]
 
+_TOGETHER = 32  # queries that are packed together; the batch size of the preset `small`
+_TOGETHER_TWICE = 16  # in both passes: smaller groups have less padding
+
 
 class ReducedDistance:
     """The squared distance to a goal, computed in R = min(D, E) dimensions instead of E.
@@ -216,7 +219,8 @@ class EnergyField(nn.Module):
         predictor = self.predictor
         root = predictor.state_token(self.centred(initial))  # [B, D]
         table = predictor.action_tokens()  # [K, D]
-        for rows in similar_rows(actions, action_count=predictor.action_count):
+        most = _TOGETHER_TWICE if every_state else _TOGETHER
+        for rows in similar_rows(actions, action_count=predictor.action_count, most=most):
             tree = PrefixTree.build(actions[rows], action_count=predictor.action_count)
             goals = slice(tree.length - actions.shape[1], tree.length)
             yield (

@@ -27,8 +27,6 @@ from torch import Tensor
 
 __all__ = ["PrefixTree", "prefix_counts", "similar_rows"]
 
-_TOGETHER = 32  # queries that are packed together; the batch size of the preset `small`
-
 
 def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
     """Return the number of distinct prefixes of sets of candidates [B, M, T], as [B]."""
@@ -42,12 +40,12 @@ def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
     return total
 
 
-def similar_rows(actions: Tensor, *, action_count: int) -> list[Tensor]:
+def similar_rows(actions: Tensor, *, action_count: int, most: int) -> list[Tensor]:
     """Return the rows of sets of candidates [B, M, T] in groups of trees of similar size."""
-    if len(actions) <= _TOGETHER:
+    if len(actions) <= most:
         return [torch.arange(len(actions), device=actions.device)]
     counts = prefix_counts(actions, action_count=action_count)
-    return list(counts.argsort(stable=True).split(_TOGETHER))
+    return list(counts.argsort(stable=True).split(most))
 
 
 @dataclass(frozen=True)
