@@ -1,5 +1,6 @@
 import hashlib
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,14 @@ JSON = st.recursive(
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Names of the files whose content is hashed."""
-    seen, real = [], files.sha256
-    monkeypatch.setattr(files, "sha256", lambda path: seen.append(path.name) or real(path))
+    """Names of the files that are read."""
+    seen, real = [], Path.open
+
+    def opened(path, mode="r", *args, **options):
+        seen.extend([path.name] * ("r" in mode))
+        return real(path, mode, *args, **options)
+
+    monkeypatch.setattr(Path, "open", opened)
     return seen
 
 
@@ -37,6 +43,16 @@ def test_a_settled_file_is_hashed_once_and_a_changed_one_again(tmp_path, reads, 
     assert reads == ["a", "a"]
     old(tmp_path / "b", b"two").replace(path)  # the same size and times
     assert file_digest(path) == hashlib.sha256(b"two").hexdigest()
+
+
+def test_what_was_hashed_is_parsed_without_another_read(tmp_path, reads, monkeypatch):
+    path = old(tmp_path / "a", b'{"x": 1}')
+    monkeypatch.setattr(files, "_SETTLED", -3600)
+    file_digest(path)
+    assert files.read_json(path, "") == {"x": 1}
+    assert reads == ["a"]
+    old(tmp_path / "b", b'{"x": 2}').replace(path)  # the same size and times
+    assert files.read_json(path, "") == {"x": 2}
 
 
 def test_a_fresh_file_is_never_taken_for_unchanged(tmp_path, reads):

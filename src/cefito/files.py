@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ __all__ = [
     "load_tensors",
     "load_weights",
     "new_folder",
+    "read_bytes",
     "read_json",
     "sha256",
     "unsealed",
@@ -95,7 +97,7 @@ def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> 
     """Read a JSON file; `remedy` is the last sentence of the error: the user's next step."""
     check_regular(path, remedy, error)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_bytes(path).decode("utf-8"))
     except RecursionError as problem:
         raise error(f"{path}: not valid JSON (nested too deeply). {remedy}") from problem
     except ValueError as problem:  # malformed JSON, not UTF-8, a number of thousands of digits
@@ -247,8 +249,21 @@ SEAL = "sha256"
 """Entry of a JSON object that holds the digest of all its other entries."""
 _SETTLED = 2.0
 """Seconds after which a file's time shows a change; clocks of file systems are coarse."""
+_SMALL = 4 << 20  # bytes of files whose content is kept between hashing and parsing
 _Stamp = tuple[int, int, int, int, int]
 _known: dict[_Stamp, str] = {}
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file; one of the last few small files is read again only if it has changed."""
+    stamp = _stamp(path.stat())
+    keeps = stamp[2] <= _SMALL and _is_settled(stamp)
+    return _kept(path, stamp) if keeps else path.read_bytes()
+
+
+@lru_cache(maxsize=8)
+def _kept(path: Path, stamp: _Stamp) -> bytes:  # noqa: ARG001
+    return path.read_bytes()
 
 
 def file_digest(path: Path, *, anew: bool = False) -> str:
@@ -259,11 +274,15 @@ def file_digest(path: Path, *, anew: bool = False) -> str:
     stamp = _stamp(path.stat())
     if not anew and stamp in _known:
         return _known[stamp]
-    digest = sha256(path)
-    settled = max(stamp[3:]) + _SETTLED * 1e9 < time.time_ns()
-    if settled and _stamp(path.stat()) == stamp:
+    small = stamp[2] <= _SMALL and not anew
+    digest = hashlib.sha256(read_bytes(path)).hexdigest() if small else sha256(path)
+    if _is_settled(stamp) and _stamp(path.stat()) == stamp:
         _known[stamp] = digest
     return digest
+
+
+def _is_settled(stamp: _Stamp) -> bool:
+    return max(stamp[3:]) + _SETTLED * 1e9 < time.time_ns()
 
 
 def _stamp(stat: os.stat_result) -> _Stamp:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cefito.arrays import check_regular
 from cefito.errors import DataError
-from cefito.files import read_json, write_text
+from cefito.files import read_bytes, read_json, write_text
 
 __all__ = [
     "SPLITS",
@@ -41,9 +41,10 @@ def read_text(path: Path, remedy: str, encoding: str = "utf-8") -> str:
     """Read a text file; `remedy` ends the message if that fails."""
     check_regular(path, remedy)
     try:
-        return path.read_text(encoding=encoding)
+        text = read_bytes(path).decode(encoding)
     except (OSError, UnicodeDecodeError) as problem:
         raise DataError(f"{path}: cannot be read ({problem}). {remedy}") from problem
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 @contextmanager
