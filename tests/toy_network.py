@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from cefito.planners.base import Abilities
-from cefito.planners.network import NetworkPlanner, finite_outputs
+from cefito.planners.network import NetworkPlanner
+from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.layers import draw_layers
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import decode

@@ -28,7 +28,7 @@ from cefito.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
 __all__ = [
     "Capability",
@@ -39,6 +39,7 @@ __all__ = [
     "Stream",
     "capability",
     "check_seed",
+    "count_parameters",
     "derived_seed",
     "determining",
     "full_precision",
@@ -317,3 +318,8 @@ def return_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
     if trim is not None:
         trim(0)
+
+
+def count_parameters(network: nn.Module) -> int:
+    """Return the number of trainable parameters of a network."""
+    return sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)

@@ -28,7 +28,7 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.progress import Progress, silent
-from cefito.runtime import full_precision, generator_for, named_stream
+from cefito.runtime import count_parameters, full_precision, generator_for, named_stream
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.training.augmentation import Observations
@@ -40,9 +40,7 @@ __all__ = [
     "Sized",
     "TrainedNetwork",
     "copy_learned",
-    "count_parameters",
     "data_shape",
-    "finite_outputs",
     "train_network",
 ]
 
@@ -56,11 +54,6 @@ class _Loss(Loss, Protocol):
     @property
     def observations(self) -> Observations:
         """The training windows' observations."""
-
-
-def count_parameters(network: nn.Module) -> int:
-    """Number of trainable parameters of a network."""
-    return sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)
 
 
 def data_shape(windows: Windows, text: NDArray[Any] | None = None) -> Shape:
@@ -117,19 +110,6 @@ def train_network(
     result = context.train(name, placed_loss, training, seed=seed, settings=settings)
     network.eval()
     return result
-
-
-def finite_outputs(values: Tensor, title: str) -> Tensor:
-    """Return finite outputs [N, ...], else raise a `RunError` that names the first query."""
-    finite = values.isfinite().flatten(1).all(dim=1)
-    if not bool(finite.all()):
-        row = int((~finite).nonzero()[0])
-        raise RunError(
-            f"query {row} (counted from 0): the {title} gives NaN or infinity. Give observations "
-            "extracted as those of the run were; if they are, the run's weights are damaged: train "
-            "it again."
-        )
-    return values
 
 
 class Sized:

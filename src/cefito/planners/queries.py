@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import aligned, row_numbers
 from cefito.data.windows import Windows
-from cefito.errors import DataError
+from cefito.errors import DataError, RunError
 
-__all__ = ["LARGEST", "Queries"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["LARGEST", "Queries", "finite_outputs"]
 
 LARGEST = 1e12
 """Largest magnitude of a feature: squares and their sums must fit in float32.
@@ -186,3 +189,16 @@ def _ids(given: Any, name: str, shape: tuple[int, ...], words: str) -> NDArray[n
             f"{ids[negative[0]].tolist()}; expected {words}, or None."
         )
     return ids.astype(np.int64, copy=False)
+
+
+def finite_outputs(values: Tensor, title: str) -> Tensor:
+    """Return finite outputs [N, ...], else raise a `RunError` that names the first query."""
+    finite = values.isfinite().flatten(1).all(dim=1)
+    if not bool(finite.all()):
+        row = int((~finite).nonzero()[0])
+        raise RunError(
+            f"query {row} (counted from 0): the {title} gives NaN or infinity. Give observations "
+            "extracted as those of the run were; if they are, the run's weights are damaged: train "
+            "it again."
+        )
+    return values

@@ -16,8 +16,8 @@ from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.methods import load_config
-from cefito.planners.network import count_parameters
 from cefito.planners.queries import Queries
+from cefito.runtime import count_parameters
 from cefito.training.trainer import TrainingContext
 from drawn import drawn
 from same import same_weights

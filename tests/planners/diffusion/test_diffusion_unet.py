@@ -3,8 +3,7 @@ import torch
 from torch import nn
 
 from cefito.planners.diffusion.unet import TemporalUNet
-from cefito.planners.network import count_parameters
-from cefito.runtime import generator_for
+from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from cefito.planners.base import Shape
-from cefito.planners.network import count_parameters
 from cefito.planners.p3iv.critic import Critic
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.settings import P3ivConfig
-from cefito.runtime import generator_for
+from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 
 ACTIONS, DIM, LANGUAGE = 4, 6, 5

@@ -4,10 +4,9 @@ from torch.nn import functional as F
 
 from cefito.field.predictor import Dropout
 from cefito.planners.base import Shape
-from cefito.planners.network import count_parameters
 from cefito.planners.pdpp.planner import PdppNetwork
 from cefito.planners.pdpp.settings import PdppConfig
-from cefito.runtime import generator_for
+from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 
 TASKS, ACTIONS, DIM = 3, 5, 4

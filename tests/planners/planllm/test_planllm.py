@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
-from cefito.planners.network import count_parameters
 from cefito.planners.planllm.network import Exchange, PlanLlmNetwork, QueryTransformer
 from cefito.planners.planllm.planner import PlanLlmLoss, PlanLlmPlanner
 from cefito.planners.planllm.settings import PlanLlmConfig
@@ -18,7 +17,7 @@ from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.settings import SchemaConfig
 from cefito.planners.shared.layers import keep
-from cefito.runtime import Processes, generator_for
+from cefito.runtime import Processes, count_parameters, generator_for
 from drawn import drawn, stirred
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}

@@ -26,8 +26,9 @@ from cefito.planners.crf.inference import (
 )
 from cefito.planners.crf.network import ChainLoss, ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
-from cefito.planners.network import count_parameters, finite_outputs, train_network
-from cefito.runtime import derived_seed
+from cefito.planners.network import train_network
+from cefito.planners.queries import finite_outputs
+from cefito.runtime import count_parameters, derived_seed
 from cefito.search.step_costs import StepCosts
 from cefito.training.trainer import TrainingContext, TrainingResult
 

@@ -15,7 +15,8 @@ from cefito.data.windows import Windows
 from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon
-from cefito.planners.network import NetworkPlanner, TrainedNetwork, finite_outputs
+from cefito.planners.network import NetworkPlanner, TrainedNetwork
+from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.task_model import TaskModel, TaskPredictor
 from cefito.search.problem import Plans, SearchCost
 from cefito.search.step_costs import StepCosts

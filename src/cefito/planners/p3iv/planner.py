@@ -15,11 +15,12 @@ from typing_extensions import override
 from cefito.data.windows import Windows
 from cefito.errors import DataError
 from cefito.planners.base import Abilities, Queries, Shape
-from cefito.planners.network import NetworkPlanner, finite_outputs, named_departures
+from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.p3iv.decoding import best_sequences
 from cefito.planners.p3iv.loss import P3ivLoss
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.search.problem import Plans, SearchCost
 

@@ -18,7 +18,8 @@ from cefito.data.windows import Windows
 from cefito.encoders.cache import CachedText
 from cefito.encoders.text import PretrainedText
 from cefito.planners.base import Queries, Shape
-from cefito.planners.network import NetworkPlanner, finite_outputs, named_departures
+from cefito.planners.network import NetworkPlanner, named_departures
+from cefito.planners.queries import finite_outputs
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
 from cefito.planners.schema.settings import Described, SchemaConfig

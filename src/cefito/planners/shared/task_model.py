@@ -17,13 +17,8 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import TaskClassifier, TaskNetwork
 from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries, Shape
-from cefito.planners.network import (
-    TrainedNetwork,
-    copy_learned,
-    data_shape,
-    finite_outputs,
-    train_network,
-)
+from cefito.planners.network import TrainedNetwork, copy_learned, data_shape, train_network
+from cefito.planners.queries import finite_outputs
 from cefito.runtime import full_precision
 from cefito.settings import Settings
 from cefito.training.losses import ClassifierLoss

@@ -13,19 +13,15 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Abilities, Fitted, Queries, Shape
-from cefito.planners.network import (
-    NetworkPlanner,
-    count_parameters,
-    finite_outputs,
-    named_departures,
-)
+from cefito.planners.network import NetworkPlanner, named_departures
+from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors, read_descriptions
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.viterbi.layer import decode
 from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import ViterbiNetwork, ViterbiOutputs
 from cefito.planners.viterbi.settings import Alignment, ViterbiConfig, ViterbiSettings
-from cefito.runtime import derived_seed
+from cefito.runtime import count_parameters, derived_seed
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingContext
 
