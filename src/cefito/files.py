@@ -16,15 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import ALIGNMENT, aligned, check_regular, load_npy, load_npz
-from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
 from cefito.locks import made_folders, temporary_beside
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = [
+    "NOT_JSON",
     "SEAL",
     "check_array",
+    "check_new",
+    "check_rows",
     "check_weights",
     "file_digest",
     "load_npy",
@@ -46,6 +49,10 @@ __all__ = [
 
 _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
+NOT_JSON = ValueError, RecursionError
+"""Exceptions of json.loads and of decoding; numbers of thousands of digits are ValueErrors."""
+_ELSEWHERE = "Free some disk space or choose another folder."
+
 
 def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
     """Check that a file can be written, before any work."""
@@ -64,18 +71,15 @@ def write_atomic(
     path: Path, fill: Callable[[Path], object], error: type[CefitoError] = RunError
 ) -> None:
     """Call `fill` on a temporary path in the same folder, then rename that to `path`."""
-    try:
-        with temporary_beside(path) as temporary:
-            fill(temporary)
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
-            temporary.replace(path)
-    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
-        reason = getattr(problem, "strerror", None) or problem
-        raise error(
-            f"{path}: could not be written ({reason}); its previous content is kept. Free some "
-            "disk space or choose another folder."
-        ) from problem
+    remedy = f"Its previous content is kept. {_ELSEWHERE}"
+    with (
+        explained(path, "could not be written", remedy, error=error),
+        temporary_beside(path) as temporary,
+    ):
+        fill(temporary)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -96,40 +100,35 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> Any:
     """Read a JSON file; `remedy` is the last sentence of the error: the user's next step."""
     check_regular(path, remedy, error)
-    try:
+    with explained(path, "not valid JSON", remedy, OSError, *NOT_JSON, error=error):
         return json.loads(read_bytes(path).decode("utf-8"))
-    except RecursionError as problem:
-        raise error(f"{path}: not valid JSON (nested too deeply). {remedy}") from problem
-    except ValueError as problem:  # malformed JSON, not UTF-8, a number of thousands of digits
-        raise error(f"{path}: not valid JSON ({problem}). {remedy}") from problem
-    except OSError as problem:
-        raise error(f"{path}: cannot be read ({problem.strerror}). {remedy}") from problem
 
 
 def check_array(
     array: NDArray[Any], *, shape: tuple[int | None, ...], place: str, rows: str = "row"
 ) -> NDArray[Any]:
     """Check the shape of a floating-point array (None for any size) and that it is finite."""
+    fits = array.ndim == len(shape) and all(
+        want in (None, got) for want, got in zip(shape, array.shape, strict=True)
+    )
     if array.dtype.kind != "f":
-        raise DataError(
-            f"{place}: holds values of type {array.dtype}; expected floating-point numbers. "
-            "Convert them, for example with astype('float32')."
-        )
-    if array.ndim != len(shape) or any(
-        want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
-    ):
-        wanted = "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"
-        raise DataError(
-            f"{place}: has shape {list(array.shape)}; expected {wanted}, one {rows} a line."
-        )
-    finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
-    if not finite.all():
-        first = int(np.flatnonzero(~finite)[0])
-        raise DataError(
-            f"{place}: {int((~finite).sum())} {rows}s hold NaN or infinity, the first is {rows} "
-            f"{first} (counted from 0). Extract these again or leave their videos out."
-        )
+        expected = "expected floating-point numbers, as astype('float32') makes them"
+        raise DataError(f"{place}: holds values of type {array.dtype}; {expected}.")
+    if not fits:
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise DataError(f"{place}: has shape {list(array.shape)}; expected [{wanted}].")
+    wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+    if len(wrong):
+        found = f"{len(wrong)} {rows}s hold NaN or infinity, the first is {rows} {wrong[0]}"
+        raise DataError(f"{place}: {found}. Make these again or leave their videos out.")
     return array
+
+
+def check_rows(array: NDArray[Any], rows: int, place: str, because: str, remedy: str) -> None:
+    """Check that a matrix has one row for each entry of another file."""
+    if array.ndim != 2 or len(array) != rows or array.shape[1] == 0:
+        found = f"has shape {list(array.shape)}, but {because}; expected [{rows}, any]"
+        raise DataError(f"{place}: {found}. {remedy}")
 
 
 def write_tensors(
@@ -158,16 +157,15 @@ def load_tensors(
     from safetensors import SafetensorError, safe_open
 
     check_regular(path, remedy, error)
-    try:
-        with safe_open(path, framework=framework) as archive:
-            names = list(archive.keys())
-            tensors = {name: _aligned(archive.get_tensor(name)) for name in names}
-            return tensors, archive.metadata() or {}
-    except (SafetensorError, OSError, TypeError, ValueError) as problem:
-        # TypeError: NumPy has no bfloat16
-        raise error(
-            f"{path}: truncated or not a safetensors file ({problem}). {remedy}"
-        ) from problem
+    # TypeError: NumPy has no bfloat16
+    kinds = SafetensorError, OSError, TypeError, ValueError
+    with (
+        explained(path, "truncated or not a safetensors file", remedy, *kinds, error=error),
+        safe_open(path, framework=framework) as archive,
+    ):
+        names = list(archive.keys())
+        tensors = {name: _aligned(archive.get_tensor(name)) for name in names}
+        return tensors, archive.metadata() or {}
 
 
 def load_weights(
@@ -215,34 +213,28 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Fill a temporary folder and rename it to `target`; an error leaves nothing behind."""
+def check_new(target: Path, name: str | None = None) -> None:
+    """Refuse a target that exists, except an empty folder, and an empty name of a data set."""
+    if name is not None and not name.strip():
+        raise DataError("name: is empty. Give one or leave it out.", setting="name")
     taken = target.exists() or target.is_symlink()  # exists() is False for a dangling link
     if taken and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Fill a temporary folder and rename it to `target`; an error leaves nothing behind."""
+    check_new(target)
     with ExitStack() as stack:
-        try:
+        with explained(target, "cannot be made", "Choose another folder."):
             stack.enter_context(made_folders(target.parent))
             temporary = stack.enter_context(temporary_beside(target, folder=True))
-        except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
-            raise DataError(
-                f"{target}: cannot be made ({getattr(problem, 'strerror', None) or problem}). "
-                "Choose another folder."
-            ) from problem
-        try:
+        remedy = f"Nothing was left there. {_ELSEWHERE}"
+        kinds = OSError, RunError  # RunError: `write_atomic` failed on a file in `temporary`
+        with explained(target, "could not be written", remedy, *kinds):
             yield temporary
             temporary.replace(target)
-        except (
-            OSError,
-            RunError,
-        ) as problem:  # RunError: `write_atomic` failed on a file in `temporary`
-            cause = problem.__cause__ if isinstance(problem, RunError) else problem
-            reason = cause.strerror if isinstance(cause, OSError) else None
-            raise DataError(
-                f"{target}: could not be written ({reason or problem}); nothing was left there. "
-                "Free some disk space or choose another folder."
-            ) from problem
 
 
 SEAL = "sha256"

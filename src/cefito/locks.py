@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from cefito.errors import RunError
+from cefito.errors import RunError, explained
 
 try:
     import fcntl
@@ -38,13 +38,8 @@ def locked(folder: Path, what: str) -> Iterator[None]:
     """
     path = folder / LOCK_FILE
     with ExitStack() as stack:
-        try:
+        with explained(folder, "cannot be made", "Choose another folder.", error=RunError):
             stack.enter_context(made_folders(folder))
-        except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
-            reason = getattr(problem, "strerror", None) or problem
-            raise RunError(
-                f"{folder}: cannot be made ({reason}). Choose another folder."
-            ) from problem
         handle = _take(path, what)
         try:
             yield
@@ -63,31 +58,23 @@ def made_folders(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         for place in made:
-            try:
+            with suppress(OSError):  # it holds something, or was never made
                 place.rmdir()
-            except OSError:  # it holds something, or was never made
-                continue
         raise
 
 
 def _take(path: Path, what: str) -> int | None:
     """Lock a file and write into it who holds it; None if the system has no locks."""
     while fcntl is not None:
-        try:
+        with explained(path, "could not be written", "Choose another folder.", error=RunError):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as problem:
-            raise RunError(
-                f"{path}: could not be written ({problem.strerror}). Choose another folder."
-            ) from problem
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as problem:
-            holder = _holder(handle)
+            found = f"another command works there ({_holder(handle)})"
             os.close(handle)
-            raise RunError(
-                f"{path.parent}: another command works there ({holder}). Wait until it has ended, "
-                "or choose another folder."
-            ) from problem
+            remedy = "Wait until it has ended, or choose another folder."
+            raise RunError(f"{path.parent}: {found}. {remedy}") from problem
         except OSError:  # a file system without locks
             os.close(handle)
             path.unlink(missing_ok=True)
@@ -104,20 +91,18 @@ def _take(path: Path, what: str) -> int | None:
 
 def _same(handle: int, path: Path) -> bool:
     """Return whether a path still leads to an opened file."""
-    try:
+    with suppress(OSError):
         return os.path.samestat(os.fstat(handle), path.stat())
-    except OSError:
-        return False
+    return False
 
 
 def _holder(handle: int) -> str:
     """Return who holds a lock, as its file says."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         note = json.loads(os.pread(handle, 4096, 0))
         elsewhere = "" if note["host"] == socket.gethostname() else f" on {note['host']}"
         return f"{note['what']}, process {note['pid']}{elsewhere}, since {note['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "it does not say which"
+    return "it does not say which"
 
 
 def is_leftover(path: Path) -> bool:
@@ -174,18 +159,13 @@ def _made(place: Path, folder: bool) -> int | None:
 
 def _remove_abandoned(place: Path) -> bool:
     """Remove a temporary file or folder that no process holds; return whether it did."""
-    try:
+    with suppress(OSError), ExitStack() as stack:
         handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
+        stack.callback(os.close, handle)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if place.is_dir():
             shutil.rmtree(place)
         else:
             place.unlink()
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
+        return True
+    return False

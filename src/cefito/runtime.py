@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError, RunError, explained
 
 if TYPE_CHECKING:
     import torch
@@ -269,9 +269,7 @@ def named_stream(name: str) -> int:
 def check_seed(seed: int) -> None:
     """Refuse a seed that is negative or has more than 63 bits (ConfigError)."""
     if not 0 <= seed < 2**63:
-        raise ConfigError(
-            f"seed {seed}: expected a whole number from 0 to 2**63 - 1.", setting="seed"
-        )
+        raise ConfigError(f"seed {seed}: expected a whole number, 0 to 2**63 - 1.", setting="seed")
 
 
 def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
@@ -283,28 +281,17 @@ def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
 
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
+    place, known = f"device '{name}'", "Choose auto, cpu, cuda or mps."
+    with explained(place, "is unknown", known, RuntimeError, error=RunError, setting="device"):
         device = torch.device(name)
-    except RuntimeError as problem:
-        raise RunError(
-            f"unknown device '{name}'; expected auto, cpu, cuda or mps.", setting="device"
-        ) from problem
-    if device.type not in _KINDS:
-        raise RunError(f"device '{name}': nothing is computed there. Use 'cpu'.", setting="device")
-    missing = (device.type == "cuda" and not torch.cuda.is_available()) or (
-        device.type == "mps" and not torch.backends.mps.is_available()
-    )
-    if missing:
-        raise RunError(
-            f"device '{device.type}': PyTorch sees no such GPU here. Use 'cpu'.",
-            setting="device",
-        )
-    if device.type == "mps" and float64:
-        raise RunError(
-            "device 'mps' has no numbers of 64 bits, which training and planning need; it serves "
-            "cefito extract and cefito embed. Use 'cpu' here.",
-            setting="device",
-        )
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    fault = ""
+    if device.type not in _KINDS or not found.get(device.type, True):
+        fault = "PyTorch cannot compute there on this machine"
+    elif device.type == "mps" and float64:
+        fault = "has no numbers of 64 bits, which training and planning need"
+    if fault:
+        raise RunError(f"{place}: {fault}. Use 'cpu'.", setting="device")
     return device
 
 

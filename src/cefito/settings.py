@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.errors import CefitoError, ConfigError, RunError, explained
 
 __all__ = [
     "LARGEST",
@@ -32,6 +32,7 @@ __all__ = [
     "check_weights",
     "first_error",
     "flattened",
+    "parse_record",
     "preset_names",
     "preset_values",
     "read_preset",
@@ -72,9 +73,16 @@ def read_record(
     kind: type[AnyRecord], value: Any, what: str, remedy: str, error: type[CefitoError] = RunError
 ) -> AnyRecord:
     """Make a record of the value of a JSON file; `what` (file and complaint) begins the error."""
+    # as JSON: a list is a tuple, but 3.0 and "3" are not whole numbers
+    return parse_record(kind, json.dumps(value), what, remedy, error)
+
+
+def parse_record(
+    kind: type[AnyRecord], text: str, what: str, remedy: str, error: type[CefitoError] = RunError
+) -> AnyRecord:
+    """Make a record of JSON; arguments as in `read_record`."""
     try:
-        # as JSON: a list is a tuple, but 3.0 and "3" are not whole numbers
-        return kind.model_validate_json(json.dumps(value), strict=True)
+        return kind.model_validate_json(text, strict=True)
     except ValidationError as problem:
         raise error(f"{what} ({first_error(problem)}). {remedy}") from problem
 
@@ -104,26 +112,25 @@ def _check_kind(value: Any, kind: Any) -> None:
                 _check_kind(part, getattr(inner, "__origin__", inner))
         return
     truth = isinstance(value, bool)
+    expected = ""
     if kind is int:
         if truth or not isinstance(value, Integral):
-            raise PydanticCustomError("whole_number", "expected a whole number")
-        if abs(int(value)) > LARGEST:
-            raise PydanticCustomError(
-                "whole_number", f"expected a whole number of at most {LARGEST:,}"
-            )
+            expected = "a whole number"
+        elif abs(int(value)) > LARGEST:
+            expected = f"a whole number of at most {LARGEST:,}"
     elif kind is float and (truth or not isinstance(value, Real)):
-        raise PydanticCustomError("number", "expected a number")
+        expected = "a number"
     elif kind is bool and not truth:
-        raise PydanticCustomError("truth", "expected true or false")
+        expected = "true or false"
+    if expected:
+        raise PydanticCustomError("kind", f"expected {expected}")
 
 
 def check_weights(count: float, what: str) -> None:
     """Refuse networks of at least `count` weights if they fit no memory (ValueError)."""
     if 4 * count > MAX_WEIGHTS:
-        raise ValueError(
-            f"{what} would have at least {count:.3g} weights, which take {_bytes(4 * count)}; at "
-            f"most {_bytes(MAX_WEIGHTS)} are allowed"
-        )
+        found = f"at least {count:.3g} weights, which take {_bytes(4 * count)}"
+        raise ValueError(f"{what} would have {found}; at most {_bytes(MAX_WEIGHTS)} are allowed")
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -163,10 +170,9 @@ def _bytes(count: float) -> str:
 
 def _shown(value: Any) -> str:
     """A refused value, shortened; Python does not print numbers of thousands of digits."""
-    try:
-        text = repr(value)
-    except ValueError:
+    if isinstance(value, int) and value.bit_length() > 10_000:
         return f"a number of {value.bit_length():,} bits"
+    text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
@@ -225,6 +231,17 @@ def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
     return result
 
 
+class _Variant(BaseModel, extra="allow"):
+    dataset: str = ""
+
+
+class _Head(Settings):
+    """Entries of a preset besides settings."""
+
+    base: str | None = None
+    variant: list[_Variant] = []
+
+
 @dataclass(frozen=True)
 class PresetFile:
     """One file of a preset."""
@@ -252,11 +269,9 @@ def read_preset(
         raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
     own = preset.endswith(".toml")
     paths = [Path(preset)] if own else [folder / f"{preset}.toml" for folder in folders]
-    if not (paths[0].exists() if isinstance(paths[0], Path) else paths[0].is_file()):
-        raise ConfigError(
-            f"no preset '{preset}'; shipped are {', '.join(preset_names(folders[0]))}, or give the "
-            "path of a .toml file."
-        )
+    if not paths[0].is_file():
+        shipped = ", ".join(preset_names(folders[0]))
+        raise ConfigError(f"no preset '{preset}'; shipped are {shipped}. Or give a .toml file.")
     files = [_read(path, preset) for path in paths if path is paths[0] or path.is_file()]
     base = files[0].base
     return files if base is None else read_preset(base, folders, (*above, preset)) + files
@@ -284,28 +299,15 @@ def variant_applies(variant: Mapping[str, Any], *, dataset: str, horizon: int) -
 
 
 def _read(path: Traversable, preset: str) -> PresetFile:
-    if isinstance(path, Path) and not path.is_file():
-        raise ConfigError(
-            f"preset '{preset}': cannot be read (it is a folder, a pipe or a device, not a file)."
-        )
-    try:
+    place = f"preset '{preset}'"
+    # ValueError: no TOML, not UTF-8, a number of thousands of digits
+    kinds = ValueError, OSError, RecursionError
+    with explained(place, "cannot be read", "Correct it.", *kinds, error=ConfigError):
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text)
-    except RecursionError as problem:
-        raise ConfigError(f"preset '{preset}': is nested too deeply. Make it flatter.") from problem
-    except (ValueError, OSError) as problem:  # no TOML, not UTF-8, a number of thousands of digits
-        raise ConfigError(f"preset '{preset}': cannot be read ({problem}).") from problem
-    base, variants = values.pop("base", None), values.pop("variant", [])
-    if base is not None and not isinstance(base, str):
-        raise ConfigError(f"preset '{preset}': base {base!r} must be the name of a preset.")
-    if not isinstance(variants, list) or not all(
-        isinstance(variant, dict) and isinstance(variant.get("dataset", ""), str)
-        for variant in variants
-    ):
-        raise ConfigError(
-            f"preset '{preset}': variants must be tables [[variant]], their data set a name."
-        )
-    return PresetFile(text=text, base=base, values=values, variants=variants)
+    parts = {str(name): values.pop(name) for name in ("base", "variant") if name in values}
+    base = validated(_Head, parts, place=place).base
+    return PresetFile(text=text, base=base, values=values, variants=parts.get("variant", []))
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ TABLE = {
     "huge": ({**GOOD, "initial": [1e30, *SHORT[1:]]}, "which is too large to compute with"),
     "no file": ({**HERE, "features": "gone.npy"}, "gone.npy: no such file"),
     "NUL": ({**HERE, "features": "a\0b.npy"}, "cannot be read"),
-    "no features": ({**HERE, "features": "steps.csv"}, "steps.csv: holds pickled objects, which"),
+    "no features": ({**HERE, "features": "steps.csv"}, "steps.csv: cannot be read as NumPy arrays"),
     "a folder": ({**HERE, "features": "."}, "it is a folder, not a file"),
     "behind the end": ({**HERE, "end": 99}, "second 99 is outside of"),
     "backwards": ({**HERE, "end": 0.5}, "must be after the start"),

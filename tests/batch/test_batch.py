@@ -135,9 +135,7 @@ def test_a_folder_of_features(nearest, own, tmp_path):
     ]
     (bad,) = read(done.bad)
     assert (bad["query"], bad["line"]) == ("w", 9)
-    assert bad["reason"].startswith(
-        f"{folder / 'w.npy'}: holds pickled objects, which are never loaded, or is not a"
-    )
+    assert bad["reason"].startswith(f"{folder / 'w.npy'}: cannot be read as NumPy arrays")
 
 
 def test_finished_shards_are_kept(nearest, listed, tmp_path, monkeypatch):
@@ -304,7 +302,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
         ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),
         ("plans.jsonl", {"address": "x"}, "ray"),
         ("plans.jsonl", {"address": "x", "executor": "serial"}, "address x: the executor 'serial'"),
-        ("plans.jsonl", {"split": "test"}, "is not a prepared data set"),
+        ("plans.jsonl", {"split": "test"}, "is no data set"),
         ("plans.jsonl", {"settings": {"top_k": 0}}, "top_k 0"),
         ("plans.jsonl", {"settings": {"min_probability": 2}}, "expected a number"),
         ("plans.jsonl", {"settings": {"constraints": {"no_repeats": True}}}, "cannot obey"),
@@ -330,7 +328,7 @@ def test_sources_without_queries(nearest, listed, tmp_path, own):
     (tmp_path / "empty").mkdir()
     for path, message in (
         (listed(["", ""]), "holds no query"),
-        (tmp_path / "empty", "holds neither a data set"),
+        (tmp_path / "empty", "holds no query, data set or features"),
         (tmp_path / "gone.jsonl", "no such file"),
         (tmp_path / "gone", "expected a table of queries that ends in"),
     ):

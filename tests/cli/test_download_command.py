@@ -94,8 +94,8 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     [
         ("i3d", "unknown download 'i3d'; expected one of: s3d, "),
         ("unified-windows", "unified-windows: no address is documented. They come with the"),
-        ("s3d --address file:///etc/passwd", "address 'file:///etc/passwd': expected one"),
-        ("s3d --sha256 abc", "SHA-256 'abc': expected 64 hexadecimal digits."),
+        ("s3d --address file:///etc/passwd", "address 'file:///etc/passwd': expected https"),
+        ("s3d --sha256 abc", "'abc': expected 64 hexadecimal digits."),
     ],
 )
 def test_wrong_calls_are_one_line(argv, message, call, tmp_path, monkeypatch):

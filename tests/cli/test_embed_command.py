@@ -138,7 +138,7 @@ def test_foreign_provenance(tiny_dataset, tmp_path, embed):
         ("few.npy", "few.npy: has shape [3, 2], but the data set has 8 actions"),
         ("few.npy --prompt {action}", "few.npy: a file of embeddings"),
         ("t5 --prompt action", "prompt 'action': write {action} in the"),
-        ("t5 --device tpu9", "unknown device 'tpu9'"),
+        ("t5 --device tpu9", "device 'tpu9': is unknown"),
         ("clip", "clip-vit-base-patch32: could not be fetched from the Hugging"),
     ],
 )

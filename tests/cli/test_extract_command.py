@@ -77,13 +77,13 @@ def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, capsys
     ("changed", "message"),
     [
         (["--weights", "nowhere.pth"], "nowhere.pth: no such file. Fetch s3d_howto100m.pth"),
-        (["--weights", None], "the encoder s3d needs the file of its weights, s3d_howto100m.pth"),
+        (["--weights", None], "the encoder s3d needs the file of its weights"),
         (["--encoder", "i3d"], "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of"),
-        (["--encoder", "dinov2"], "weights: does not go with the encoder dinov2, only with s3d."),
-        (["--layer", "pooled"], "layer: does not go with the encoder s3d"),
+        (["--encoder", "dinov2"], "weights: belongs to s3d, not to dinov2."),
+        (["--layer", "pooled"], "layer: belongs to image models, not to s3d"),
         (["--frames", "15"], "15 frames a clip: S3D takes even numbers only"),
         (["--batch", "0"], "a batch of 0 clips: expected at least 1."),
-        (["--device", "abacus"], "unknown device 'abacus'"),
+        (["--device", "abacus"], "device 'abacus': is unknown"),
     ],
 )
 def test_wrong_calls_are_one_line(videos, weights, tmp_path, call, changed, message):

@@ -114,7 +114,7 @@ def test_a_list_of_queries(made, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("q.txt", "", "q.txt: expected a table of queries that ends in .jsonl, .csv or .parquet."),
+        ("q.txt", "", "q.txt: expected .jsonl, .csv or .parquet."),
         ("q.jsonl", "\n\n", "q.jsonl: holds no query. Each line needs features, start and end"),
         ("q.csv", "features,start,end\n", "q.csv: holds no query"),
         ("q.jsonl", '{"features": "v3.npy"', "q.jsonl, line 1: not valid JSON"),

@@ -60,7 +60,7 @@ def test_check_finds_a_file_without_hash(tiny_dataset):
     header = json.loads((tiny_dataset.folder / "dataset.json").read_text())
     del header["hashes"]["videos.jsonl"]
     (tiny_dataset.folder / "dataset.json").write_text(json.dumps(header))
-    with pytest.raises(DataError, match=r"dataset.json: has no hash of videos.jsonl"):
+    with pytest.raises(DataError, match=r"dataset.json: has changed"):
         open_dataset(tiny_dataset.folder, verify=True)
 
 
@@ -74,14 +74,10 @@ def test_missing_file(tiny_dataset, name):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("format_version", 99, "has format version 99, expected 1. Prepare"),
-        ("format_version", "1", "entry 'format_version' is missing or not of type int"),
-        ("format_version", True, "entry 'format_version' is missing or not of type int"),
-        ("name", None, "entry 'name' is missing or not of type str"),
-        ("observation_dim", 4.0, "entry 'observation_dim' is missing or not of type int"),
-        ("observation_dim", 5, "observations have 4 features, but dataset.json says 5"),
-        ("provenance", [], "entry 'provenance' is missing or not of type dict"),
-        ("hashes", None, "entry 'hashes' is missing or not of type dict"),
+        ("format_version", 99, "format_version: Input should be 1"),
+        ("observation_dim", 4.0, "observation_dim: Input should be a valid integer"),
+        ("observation_dim", 5, "observations have 4 features, not the 5 of dataset.json"),
+        ("provenance", [], "provenance: Input should be an object"),
     ],
 )
 def test_bad_header(tiny_dataset, key, value, message):
@@ -93,24 +89,18 @@ def test_bad_header(tiny_dataset, key, value, message):
     assert str(caught.value).startswith(str(tiny_dataset.folder))
 
 
-def test_folders_that_are_no_prepared_data_set(tmp_path, make_source):
+def test_folders_that_are_no_prepared_data_set(tmp_path):
     with pytest.raises(
         DataError, match=r"dataset.json: no such file. Expected a prepared data set"
     ):
         open_dataset(tmp_path)
-    source = make_source()
-    with pytest.raises(
-        DataError,
-        match=r"holds annotations, but is not a prepared data set .* cefito data prepare custom",
-    ):
-        open_dataset(source)
 
 
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"start": ONES}, "has no tensor 'end'"),
-        ({"start": ONES[1:], "end": ONES}, r"'start' has shape \[34, 4\], .* 35 steps"),
+        ({"start": ONES}, r"has no tensor \('end'\)"),
+        ({"start": ONES[1:], "end": ONES}, r"'start': has shape \[34, 4\], .* 35 steps"),
         ({"start": ONES, "end": ONES[:, 1:]}, "expected the same"),
         ({"start": ONES.astype(np.int32), "end": ONES}, "holds values of type int32"),
         ({"start": ONES * np.nan, "end": ONES}, "row 0 .* 'a', step 0"),
@@ -135,7 +125,7 @@ def test_truncated_tensors(tiny_dataset, name, keep):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"start": np.ones((3, 4), np.float32)}, r"out, observations: 'start' has shape \[3"),
+        ({"start": np.ones((3, 4), np.float32)}, r"out, observations, 'start': has shape \[3"),
         ({"start": np.ones(35, np.float32)}, r"out, observations, 'start': has shape \[35\]"),
         ({"action_text": np.ones((3, 4), np.float32)}, r"out, action_text: has shape \[3, 4\]"),
     ],

@@ -269,7 +269,7 @@ def test_an_unreachable_hub(tmp_path, monkeypatch):
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    command = "hf download openai/clip-vit-base-patch32 --local-dir FOLDER;"
+    command = "hf download openai/clip-vit-base-patch32 --local-dir FOLDER"
     with pytest.raises(ConfigError, match=rf"^openai/.*: could not be fetched from .*{command}"):
         PretrainedText("clip")
     with pytest.raises(ConfigError, match=r"^models/mine@v2: no such folder here, and it could "):
@@ -279,7 +279,7 @@ def test_an_unreachable_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("package", ["huggingface_hub", "transformers"])
 def test_missing_package(models, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"need the package {package}, .*cefito\[text\]$"):
+    with pytest.raises(ConfigError, match=rf"need a package .*{package}.*cefito\[text\]$"):
         PretrainedText("clip" if package == "huggingface_hub" else models / "clip").encode(["cut"])
 
 
@@ -287,11 +287,11 @@ def test_missing_package(models, monkeypatch, package):
     ("model", "options", "message"),
     [
         ("../nowhere", {}, r"^\.\./nowhere: no such folder, and not a name of a model"),
-        ("nonsense", {}, "Give one of clip, t5, the folder of a model"),
+        ("nonsense", {}, "Give one of clip, t5, a folder"),
         (None, {"layer": "mean"}, "layer 'mean': .*clip has pooled, projected. Choose one"),
         (None, {"prompt": "action"}, "prompt 'action': write {action}"),
         (None, {"batch_size": 0}, "batch size 0: expected a positive number of texts"),
-        (None, {"revision": "main"}, "revision 'main': .*clip is a folder, which has no rev"),
+        (None, {"revision": "main"}, "revision 'main': .*clip is a folder, without rev"),
     ],
 )
 def test_wrong_arguments(models, model, options, message):
@@ -313,7 +313,7 @@ def test_folder_without_a_tokenizer(copied):
     folder = copied("clip")
     for path in folder.glob("*token*"):
         path.unlink()
-    with pytest.raises(ConfigError, match=f"^{folder}: holds no tokenizer "):
+    with pytest.raises(ConfigError, match=f"^{folder}: has no tokenizer.json or "):
         PretrainedText(folder).encode(["cut"])
 
 
@@ -351,7 +351,7 @@ def test_weights_that_are_missing_or_broken(copied):
     vision = {name: tensor for name, tensor in tensors.items() if "vision" in name}
     other = {**tensors, "text_model.final_layer_norm.weight": torch.ones(3)}
     for kept, message in (
-        (vision, r"its weights lack \d+ tensors that CLIPTextModel needs, the first is "),
+        (vision, r"lacks \d+ tensors of CLIPTextModel, the first is "),
         (other, "no CLIPTextModel could be loaded"),
         (None, "no CLIPTextModel could be loaded"),
     ):
@@ -528,5 +528,5 @@ def test_embedding_files_that_are_missing_or_ambiguous(tmp_path):
         with pytest.raises(DataError, match=f"{name}: no such file. Give one row per action"):
             read_embeddings(tmp_path / name, actions=3)
     write_tensors(tmp_path / "b.safetensors", {"x": np.ones((3, 2)), "y": np.ones((3, 2))})
-    with pytest.raises(DataError, match=r"has no tensor 'action_text' \(found: x, y\)"):
+    with pytest.raises(DataError, match=r"has no tensor \('action_text'\)"):
         read_embeddings(tmp_path / "b.safetensors", actions=3)

@@ -96,7 +96,7 @@ def test_a_cluster_that_does_not_answer(monkeypatch):
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         with pytest.raises(RunError) as caught:
             make_executor(address=address).map(jobs.double, [1])
-    assert str(caught.value).startswith(f"no Ray cluster answers at {address} (")
+    assert str(caught.value).startswith(f"Ray at {address}: no cluster answers (")
     assert "\n" not in str(caught.value)
 
 

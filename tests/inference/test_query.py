@@ -96,7 +96,7 @@ def test_files_of_different_sizes_and_missing_ones(tmp_path):
     with pytest.raises(DataError, match=r"c\.npy: no such file"):
         query_from_files(tmp_path / "a.npy", tmp_path / "c.npy")
     (tmp_path / "c.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-3])
-    with pytest.raises(DataError, match=r"c\.npy: is truncated or not a NumPy file"):
+    with pytest.raises(DataError, match=r"c\.npy: cannot be read as NumPy arrays"):
         query_from_files(tmp_path / "c.npy", tmp_path / "a.npy")
 
 

@@ -218,9 +218,9 @@ def test_a_preset_file_of_ones_own(tmp_path):
     [
         ("base = 'nonsense'", "no preset 'nonsense'; shipped are .*paper, .*released"),
         ("[field", "cannot be read"),
-        ("base = 3", "base 3 must be the name of a preset"),
-        ("[variant]\ndataset = 'x'", r"must be tables \[\[variant\]\]"),
-        ("variant = 3", r"must be tables \[\[variant\]\]"),
+        ("base = 3", "setting 'base': Input should be a valid string"),
+        ("[variant]\ndataset = 'x'", "setting 'variant"),
+        ("variant = 3", "setting 'variant"),
         ("[[variant]]\ndataset = 3", "their data set a name"),
     ],
 )

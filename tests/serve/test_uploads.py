@@ -205,7 +205,7 @@ BOTH = {"initial": PNG, "goal": PNG}
         ({"video": MP4}, {"start": "x", "end": "2"}, "start: "),
         ({"video": MP4}, {"start": "1", "end": "nan"}, "end: "),
         ({"initial": PNG}, {"goal": "/etc/passwd"}, "goal: "),
-        ({"initial": PNG, "goal": b"text"}, {}, "'goal' is of another format"),
+        ({"initial": PNG, "goal": b"text"}, {}, "'goal' is not JPEG"),
         (BOTH, {"request": "{"}, "Invalid JSON"),
         (BOTH, {"request": '{"observations": 1}'}, "Extra inputs"),
         (BOTH, {"nonsense": "1"}, "nonsense: Extra"),
@@ -241,4 +241,4 @@ def test_a_run_whose_encoder_takes_no_pictures(taking, monkeypatch):
     for served in taking.app.state.service.models.runs:
         monkeypatch.setitem(served.__dict__, "pictures", False)
     response = taking.post(UPLOAD, files=BOTH, data={"request": '{"run": "tea"}'})
-    assert "takes no pictures. Send a video" in response.json()["detail"]
+    assert "takes no such upload. Send a video" in response.json()["detail"]

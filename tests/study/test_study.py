@@ -500,7 +500,7 @@ UNKNOWN = PlannerVariant(name="x", title="x", method="x")
         ({"rows": (UNKNOWN,)}, ConfigError, "no method 'x'; there are "),
         ({"rows": (SEARCHING,)}, ConfigError, "'nearest': .* has no search to choose"),
         ({"horizons": (2, 50)}, DataError, "horizon 50"),
-        ({"device": "abacus"}, RunError, "unknown device 'abacus'"),
+        ({"device": "abacus"}, RunError, "device 'abacus': is unknown"),
     ],
 )
 def test_refusals_before_any_work(change, error, message, world, tmp_path):

@@ -303,6 +303,5 @@ def _check_same(begun: Any, wanted: dict[str, Any], path: Path, remedy: str) -> 
             old, new = (
                 json.dumps(values.get(name), ensure_ascii=False)[:40] for values in (before, now)
             )
-            raise RunError(
-                f"{path}: is of a batch with {name} {old}, not {new}. {remedy}", setting="out"
-            )
+            both = f"{name} {old}, not {new}"
+            raise RunError(f"{path}: is of a batch with {both}. {remedy}", setting="out")

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from cefito.batch.sources import EXPECTED, Row, open_table
 from cefito.data.vocabulary import find_task
-from cefito.errors import CefitoError, DataError
+from cefito.errors import CefitoError, DataError, explained
+from cefito.files import NOT_JSON
 from cefito.inference.named_constraints import Name, NamedConstraints
 from cefito.inference.query import Precision, check_width, query_from_features, query_from_files
 from cefito.planners.base import Queries
@@ -72,8 +73,7 @@ def read_queries(run: Run, path: Path | str, settings: QuerySettings = _DEFAULTS
     id) and `constraints` (a `NamedConstraints` object, or its JSON as text).
 
     Raises:
-        CefitoError: A line is not a query or cannot be read, an id occurs twice, or the table is
-            empty; the message names the line.
+        CefitoError: A line is not a query or cannot be read.
     """
     source = open_table(Path(path))
     found: dict[str, QueryRow] = {}
@@ -141,11 +141,9 @@ def _validated(value: Any) -> tuple[_Columns, dict[str, Any]]:
 def _constraints(given: Any) -> Any:
     """Return the constraints of a row: an object, or its JSON as text."""
     if isinstance(given, str):
-        try:
+        expected = 'Expected an object, as in {"forbidden": ["add ham"]}.'
+        with explained("constraints", "not valid JSON", expected, *NOT_JSON):
             given = json.loads(given)
-        except (ValueError, RecursionError) as problem:
-            expected = 'Expected an object, as in {"forbidden": ["add ham"]}.'
-            raise DataError(f"constraints: not valid JSON ({problem}). {expected}") from problem
     if isinstance(given, Mapping):  # Parquet has a null for each field that is not given
         return {name: part for name, part in given.items() if part is not None}
     return given
@@ -157,16 +155,11 @@ def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
     for name, given in lists.items():
         kinds = {type(number) for number in given} if isinstance(given, list) else {float}
         array = np.asarray(given if kinds <= {int, float} else [], dtype=np.float64)
-        if not array.size or array.ndim != 1:
+        if not array.size or array.ndim != 1 or not np.isfinite(array).all():
             raise DataError(f"'{name}' is not a list of numbers. Give one observation [E].")
-        if not np.isfinite(array).all():
-            first = int(np.flatnonzero(~np.isfinite(array))[0])
-            raise DataError(f"'{name}' holds {array[first]} (number {first}, counted from 0).")
         with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused
             found[name] = array.astype(np.float32)[None]
     initial, goal = (found[name] for name in _ENDS)
-    if initial.shape != goal.shape:
-        raise DataError(f"'initial' has {initial.shape[1]} numbers and 'goal' {goal.shape[1]}.")
     return Queries(initial=initial, goal=goal)
 
 

@@ -9,7 +9,7 @@ import codecs
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from cefito.arrays import check_regular
 from cefito.data.annotations import SPLITS
 from cefito.data.readers.archives import load_features
 from cefito.data.windows import split_videos
-from cefito.errors import ConfigError, DataError
+from cefito.errors import ConfigError, DataError, explained
 from cefito.files import sha256, value_digest
 from cefito.inference.plan_tables import import_pyarrow
 from cefito.runs.matching import match_dataset
@@ -86,14 +86,11 @@ def open_source(run: Run, path: Path, *, split: str | None = None) -> QuerySourc
     if (path / "dataset.json").exists():
         source = _open_split(run, path, "test" if split is None else split)
     elif split is not None:
-        raise ConfigError(
-            f"{path}: is not a prepared data set, so it has no split '{split}'. Leave it out.",
-            setting="split",
-        )
+        raise ConfigError(f"{path}: is no data set, so it has no split.", setting="split")
     else:
         source = _open_folder(path) if path.is_dir() else open_table(path)
     if not source.count:
-        raise DataError(f"{path}: holds no query.", setting="queries")
+        raise DataError(f"{path}: holds no query, data set or features.", setting="queries")
     return source
 
 
@@ -101,10 +98,7 @@ def open_table(path: Path) -> QuerySource:
     """Open a table of queries: JSONL, CSV with a header, or Parquet (needs pyarrow)."""
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix not in readers:
-        raise ConfigError(
-            f"{path}: expected a table of queries that ends in .jsonl, .csv or .parquet.",
-            setting="queries",
-        )
+        raise ConfigError(f"{path}: expected .jsonl, .csv or .parquet.", setting="queries")
     check_regular(path, EXPECTED, DataError)
     read = partial(readers[path.suffix], path)
     state = file_state(path)
@@ -125,11 +119,10 @@ def open_table(path: Path) -> QuerySource:
 
 def file_state(path: Path) -> tuple[int, ...]:
     """Return the size and time of a file; empty if it is gone."""
-    try:
+    with suppress(OSError, ValueError):
         stat = path.stat()
-    except (OSError, ValueError):
-        return ()
-    return stat.st_size, stat.st_mtime_ns
+        return stat.st_size, stat.st_mtime_ns
+    return ()
 
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
@@ -144,10 +137,8 @@ def _read_csv(path: Path) -> Iterator[Row]:
     # bytes that are not UTF-8 become lone surrogates, which are refused with their line
     with _reading(path), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as f:
         reader = csv.reader(f, strict=True)
-        try:
+        with _reading(path, csv.Error):
             head = [name.strip() for name in next(reader, [])]
-        except csv.Error as problem:
-            raise DataError(f"{path}: its header is not readable as CSV ({problem}).") from problem
         _check_columns(path, head)
         while True:
             value, reason = {}, ""
@@ -221,23 +212,16 @@ def _check_columns(path: Path, names: Sequence[str]) -> None:
             raise DataError(f"{path}: column '{name}' occurs twice. Leave one out.")
 
 
-@contextmanager
-def _reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
+def _reading(path: Path, *errors: type[Exception]) -> AbstractContextManager[None]:
     """Turn the errors of damaged and unreadable files into a `DataError`."""
-    unreadable: tuple[type[Exception], ...] = (OSError, ValueError, *errors)
-    try:
-        yield
-    except unreadable as problem:
-        reason = " ".join(str(problem).split())[:200].rstrip(".")
-        raise DataError(f"{path}: cannot be read ({reason}). Make it again.") from problem
+    return explained(path, "cannot be read", "Make it again.", OSError, ValueError, *errors)
 
 
 def _open_split(run: Run, path: Path, split: str) -> QuerySource:
     """Open a split of a prepared data set; each of its windows is a query."""
     if split not in SPLITS:
-        raise ConfigError(
-            f"split '{split}': unknown. Choose one of {', '.join(SPLITS)}.", setting="split"
-        )
+        known = ", ".join(SPLITS)
+        raise ConfigError(f"split '{split}': unknown. Choose one of {known}.", setting="split")
     dataset = run.dataset(path)
     match_dataset(run, dataset)
     horizon = run.horizon
@@ -272,11 +256,6 @@ def _open_folder(path: Path) -> QuerySource:
             entry.name
             for entry in path.iterdir()
             if entry.suffix in _FEATURES and not entry.name.startswith(".")
-        )
-    if not names:
-        raise DataError(
-            f"{path}: holds neither a data set (dataset.json) nor features (.npy or .npz).",
-            setting="queries",
         )
 
     def rows() -> Iterator[Row]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.prepared import PreparedDataset, check_new, video_folder_entry, write_dataset
+from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
+from cefito.files import check_new
 
 __all__ = ["Embed", "with_action_text"]
 

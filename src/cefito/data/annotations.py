@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
 from cefito.arrays import check_regular
-from cefito.errors import DataError
+from cefito.errors import DataError, explained
 from cefito.files import read_bytes, read_json, write_text
+from cefito.settings import Record, parse_record, read_record
 
 __all__ = [
     "SPLITS",
@@ -40,20 +41,15 @@ __all__ = [
 def read_text(path: Path, remedy: str, encoding: str = "utf-8") -> str:
     """Read a text file; `remedy` ends the message if that fails."""
     check_regular(path, remedy)
-    try:
+    with explained(path, "cannot be read", remedy):
         text = read_bytes(path).decode(encoding)
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}). {remedy}") from problem
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-@contextmanager
-def parsing(place: str, kind: str, expected: str) -> Iterator[None]:
+def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
     """Refuse JSON with missing keys or wrong types, read at a place that should hold a kind."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as problem:
-        raise DataError(f"{place}: not {kind} ({problem!r}). {expected}") from problem
+    kinds = KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError
+    return explained(place, f"not {kind}", expected, *kinds)
 
 
 def nfc(text: str) -> str:
@@ -123,36 +119,21 @@ class Taxonomy:
 
     @classmethod
     def read(cls, path: Path | str) -> Taxonomy:
-        """Read a `taxonomy.json`.
-
-        Raises:
-            DataError: Missing, malformed or inconsistent file.
-        """
+        """Read a `taxonomy.json`."""
         path = Path(path)
         return cls.from_dict(read_json(path, _REMEDY), place=str(path))
 
     @classmethod
     def from_dict(cls, value: Any, *, place: str = "taxonomy") -> Taxonomy:
         """Build from the parsed content of a `taxonomy.json`; `place` names it in errors."""
-        with parsing(place, "a taxonomy", _REMEDY):
-            actions = _by_id(_actions(value["actions"]), "action", place)
-            listed = [
-                Task(entry["id"], _text(entry["name"]), tuple(sorted(set(entry["actions"]))))
-                for entry in value["tasks"]
-            ]
-            tasks = _by_id(listed, "task", place)
-            name = _text(value["dataset"])
-            shared, to_shared = _shared_space(value, len(actions), place)
-        if not isinstance(name, str) or not name.strip():
-            raise DataError(f"{place}: 'dataset' is {name!r}; expected a name. {_REMEDY}")
+        file = read_record(_File, value, f"{place}: not a taxonomy", _REMEDY, DataError)
+        actions = _by_id([Action(one.id, one.name) for one in file.actions], "action", place)
+        listed = [Task(one.id, one.name, tuple(sorted(set(one.actions)))) for one in file.tasks]
+        tasks = _by_id(listed, "task", place)
         for task in tasks:
-            unknown = [action for action in task.actions if not is_id(action, len(actions))]
-            if unknown:
-                raise DataError(
-                    f"{place}: task {task.id} ('{task.name}') names action {unknown[0]!r}, which "
-                    f"is not among the {len(actions)} actions. Add it or correct the id."
-                )
-        return cls(dataset=name, tasks=tasks, actions=actions, shared=shared, to_shared=to_shared)
+            _check_ids(task.actions, len(actions), f"{place}: task {task.id} ('{task.name}')")
+        shared, to_shared = _shared_space(value, len(actions), place)
+        return cls(file.dataset, tasks, actions, shared, to_shared)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to the content of a `taxonomy.json`."""
@@ -176,10 +157,8 @@ class Taxonomy:
     def in_shared_space(self) -> Taxonomy:
         """The same tasks over the shared vocabulary."""
         if self.shared is None or self.to_shared is None:
-            raise DataError(
-                f"taxonomy of '{self.dataset}': has no shared action vocabulary (no 'map_…_to_…' "
-                "entry). Use its own actions."
-            )
+            fault = "has no shared action vocabulary ('map_…_to_…'). Use its own actions"
+            raise DataError(f"taxonomy of '{self.dataset}': {fault}.")
         mapped = self.to_shared
         tasks = tuple(
             Task(task.id, task.name, tuple(sorted({mapped[action] for action in task.actions})))
@@ -193,22 +172,45 @@ def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
     return tuple(Action(id=number, name=name) for number, name in enumerate(names))
 
 
-_Entry = TypeVar("_Entry", Action, Task)
+_Name = Annotated[str, AfterValidator(nfc), Field(pattern=r"\S")]
 
 
-def _by_id(entries: list[_Entry], kind: str, place: str) -> tuple[_Entry, ...]:
+class _Entry(Record, extra="ignore"):
+    id: int
+    name: _Name
+
+
+class _TaskEntry(_Entry):
+    actions: list[int]
+
+
+class _File(Record, extra="ignore"):
+    dataset: _Name
+    tasks: list[_TaskEntry] = Field(min_length=1)
+    actions: list[_Entry] = Field(min_length=1)
+
+
+class _Shared(Record):
+    names: list[_Entry] = Field(min_length=1)
+    ids: list[int]
+
+
+_Named = TypeVar("_Named", Action, Task)
+
+
+def _by_id(entries: list[_Named], kind: str, place: str) -> tuple[_Named, ...]:
     entries = sorted(entries, key=lambda entry: entry.id)
-    for position, entry in enumerate(entries):
-        if not is_id(entry.id, len(entries)) or entry.id != position:
-            raise DataError(
-                f"{place}: {kind} ids must run from 0 to {len(entries) - 1} without gap or repeat; "
-                f"found {entry.id!r} instead of {position}. Renumber them."
-            )
-        if not isinstance(entry.name, str) or not entry.name.strip():
-            raise DataError(f"{place}: {kind} {entry.id} has no name. Give it one.")
-    if not entries:
-        raise DataError(f"{place}: holds no {kind}s. {_REMEDY}")
+    if [entry.id for entry in entries] != list(range(len(entries))):
+        expected = f"0 to {len(entries) - 1} without gap or repeat"
+        raise DataError(f"{place}: {kind} ids must run from {expected}. Renumber them.")
     return tuple(entries)
+
+
+def _check_ids(ids: Iterable[int], size: int, place: str) -> None:
+    unknown = [number for number in ids if not 0 <= number < size]
+    if unknown:
+        expected = f"which is not among the {size} actions"
+        raise DataError(f"{place} names action {unknown[0]}, {expected}. Correct the id.")
 
 
 def _shared_space(
@@ -217,29 +219,15 @@ def _shared_space(
     maps = [key for key in value if re.fullmatch(r"map_\d+_to_\d+", key)]
     if not maps:
         return None, None
-    names = value.get("actions_" + maps[0].rsplit("_", 1)[1])
-    if names is None:
-        raise DataError(f"{place}: has '{maps[0]}', but no names of its actions ('actions_…').")
-    shared = _by_id(_actions(names), "shared action", place)
-    mapped = tuple(value[maps[0]])
-    if len(mapped) != size or not all(is_id(target, len(shared)) for target in mapped):
-        expected = f"must give one of {len(shared)} ids to each of the {size} actions"
-        raise DataError(f"{place}: '{maps[0]}' {expected}.")
-    return shared, mapped
-
-
-def _actions(entries: Any) -> list[Action]:
-    return [Action(id=entry["id"], name=_text(entry["name"])) for entry in entries]
-
-
-def _text(value: Any) -> Any:
-    """Text in Unicode's normal form C; other values unchanged, for a later check."""
-    return nfc(value) if isinstance(value, str) else value
-
-
-def is_id(value: Any, size: int) -> bool:
-    """Whether a value from JSON is one of the ids 0..size − 1 (1.0 and true are not)."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size
+    place, names = f"{place}: '{maps[0]}'", "actions_" + maps[0].rsplit("_", 1)[1]
+    entries = {"names": value.get(names), "ids": value[maps[0]]}
+    expected = f"Expected one id for each of the {size} actions, and '{names}' as 'actions'."
+    found = read_record(_Shared, entries, f"{place}: not valid", expected, DataError)
+    shared = _by_id([Action(one.id, one.name) for one in found.names], "shared action", place)
+    _check_ids(found.ids, len(shared), place)
+    if len(found.ids) != size:
+        raise DataError(f"{place}: has {len(found.ids)} ids. {expected}")
+    return shared, tuple(found.ids)
 
 
 SPLITS = ("train", "val", "test")
@@ -296,11 +284,7 @@ class Annotations:
 
 
 def read_annotations(folder: Path | str) -> Annotations:
-    """Read `taxonomy.json` and `videos.jsonl` of a folder.
-
-    Raises:
-        DataError: Something is missing, malformed or inconsistent; the message names file and line.
-    """
+    """Read `taxonomy.json` and `videos.jsonl` of a folder."""
     folder = Path(folder)
     taxonomy = Taxonomy.read(folder / "taxonomy.json")
     return Annotations(taxonomy, read_videos(folder / "videos.jsonl", taxonomy))
@@ -346,55 +330,32 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
     write_text(path, "".join(lines))
 
 
+class _VideoEntry(Record, extra="ignore"):
+    """A line of `videos.jsonl`."""
+
+    video_id: Annotated[str, AfterValidator(nfc), Field(min_length=1)]
+    split: Literal["train", "val", "test"]
+    task_id: int
+    steps: list[tuple[float, float, int]]
+    in_protocol: bool = True
+
+
 def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as problem:
-        reason = "nested too deeply" if isinstance(problem, RecursionError) else problem
-        message = f"{place}: not valid JSON ({reason}). Correct or remove the line."
-        raise DataError(message) from problem
-    with parsing(place, "a video", _SHAPE):
-        video_id, split, task = value["video_id"], value["split"], value["task_id"]
-        steps = tuple(
-            Step(start=_seconds(start), end=_seconds(end), action=action)
-            for start, end, action in value["steps"]
-        )
-        in_protocol = value.get("in_protocol", True)
-    tasks = len(taxonomy.tasks)
-    for name, found, valid, expected in (
-        ("video_id", video_id, isinstance(video_id, str) and video_id, "a name"),
-        ("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}"),
-        ("in_protocol", in_protocol, isinstance(in_protocol, bool), "true or false"),
-        ("task_id", task, is_id(task, tasks), f"an id of the taxonomy, 0 to {tasks - 1}"),
-    ):
-        if not valid:
-            raise DataError(f"{place}: {name} is {found!r}; expected {expected}. Correct the line.")
-    for number, step in enumerate(steps):
-        wrong = _problem(step, taxonomy.tasks[task], len(taxonomy.actions))
-        if wrong:
-            raise DataError(f"{place}: step {number} (counted from 0) {wrong}.")
-    return Video(nfc(video_id), split, task, steps, in_protocol)
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is not a number of seconds")
-    return float(value)
-
-
-def _problem(step: Step, task: Task, actions: int) -> str:
-    """What is wrong with a step, and the remedy; "" if nothing is."""
-    if not is_id(step.action, actions):
-        return (
-            f"has the unknown action id {step.action!r}; the taxonomy has 0 to {actions - 1}. "
-            "Add the action there or correct the id"
-        )
-    if step.action not in task.actions:
-        return (
-            f"has action {step.action}, which the taxonomy does not list for task {task.id} "
-            f"('{task.name}'). Add it there or correct the id"
-        )
-    if not (math.isfinite(step.end) and math.isfinite(step.start) and step.start <= step.end):
-        times = f"runs from {step.start} s to {step.end} s"
-        return f"{times}; expected seconds with start ≤ end. Correct or remove it"
-    return ""
+    entry = parse_record(_VideoEntry, line, f"{place}: not a video", _SHAPE, DataError)
+    fault = ""
+    if not 0 <= entry.task_id < len(taxonomy.tasks):
+        fault = f"task_id is {entry.task_id}; expected 0 to {len(taxonomy.tasks) - 1}"
+    else:
+        task = taxonomy.tasks[entry.task_id]
+        for number, (start, end, action) in enumerate(entry.steps):
+            if action not in task.actions:
+                fault = f"action {action}, which the taxonomy does not list for '{task.name}'"
+            elif start > end:
+                fault = f"the times {start} s to {end} s; expected start ≤ end"
+            if fault:
+                fault = f"step {number} (counted from 0) has {fault}"
+                break
+    if fault:
+        raise DataError(f"{place}: {fault}. Correct the line or the taxonomy.")
+    steps = tuple(Step(*step) for step in entry.steps)
+    return Video(entry.video_id, entry.split, entry.task_id, steps, entry.in_protocol)

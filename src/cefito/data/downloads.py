@@ -24,7 +24,8 @@ from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
-from cefito.errors import ConfigError, DataError
+from cefito.arrays import check_regular
+from cefito.errors import ConfigError, DataError, explained, reason
 from cefito.files import new_folder, write_atomic
 from cefito.files import sha256 as file_sha256
 from cefito.locks import made_folders
@@ -36,6 +37,7 @@ __all__ = ["Downloaded", "Place", "download", "find_place", "places"]
 _MIB = 1 << 20
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0  # seconds without a byte
+_WEB = re.ASCII | re.IGNORECASE
 _BROKEN = (  # errors on damaged archives
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError),
     *(ArithmeticError, RuntimeError, OSError),
@@ -99,8 +101,7 @@ def download(
     place = find_place(name)
     if sha256 is not None:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-            message = f"SHA-256 {sha256!a}: expected 64 hexadecimal digits."
-            raise ConfigError(message, setting="sha256")
+            raise ConfigError(f"{sha256!a}: expected 64 hexadecimal digits.", setting="sha256")
         place = place.model_copy(update={"bytes": None, "sha256": sha256.lower()})
     address = place.address if address is None else address
     if address is not None:
@@ -128,27 +129,23 @@ def download(
 
 
 def _check_address(address: str, *, insecure: bool) -> None:
-    try:
-        parts = urlsplit(address)
-        web = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
-    except ValueError:
-        web = False
-    if not (web and address.isascii() and address.isprintable() and " " not in address):
-        raise ConfigError(
-            f"address {address!a}: expected one that begins with http:// or https://, without a "
-            "password, and with spaces and non-ASCII letters written as %XX."
-        )
-    local = parts.hostname in ("localhost", "127.0.0.1")
-    if parts.scheme != "https" and not insecure and not local:
-        problem = f"address {address!a}: is not encrypted. Give one that begins with https://, or"
-        raise ConfigError(f"{problem} accept http explicitly.", setting="insecure")
+    # printable ASCII, without a password, perhaps with a port and a path
+    found = re.fullmatch(
+        r"(https?)://([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?([/?#][!-~]*)?", address, _WEB
+    )
+    if not found:
+        expected = "expected https://HOST/PATH without a password, other letters as %XX"
+        raise ConfigError(f"address {address!a}: {expected}.")
+    local = found[2] in ("localhost", "127.0.0.1")
+    if found[1].lower() == "http" and not insecure and not local:
+        remedy = "Give one that begins with https://, or accept http explicitly."
+        raise ConfigError(f"address {address!a}: is not encrypted. {remedy}", setting="insecure")
 
 
 def _check(path: Path, place: Place, source: str, remedy: str) -> str:
     """Compare a file with its documented size and SHA-256; return its SHA-256."""
+    check_regular(path, remedy)
     problem = ""
-    if not path.is_file():
-        raise DataError(f"{source}: is not a file. {remedy}")
     size, digest = path.stat().st_size, file_sha256(path)
     if size == 0 or place.bytes not in (None, size):
         expected = "a non-empty file" if place.bytes is None else f"{place.bytes:,}"
@@ -175,10 +172,8 @@ def _fetch(place: Place, path: Path, address: str | None, progress: Progress) ->
             length = response.length  # None if the server does not say
             free = shutil.disk_usage(path.parent).free
             if length is not None and length > free:
-                raise DataError(
-                    f"{path.parent}: {path.name} needs {length / _MIB:,.0f} MiB, but "
-                    f"{free / _MIB:,.0f} MiB are free. Free disk space or choose another folder."
-                )
+                needs = f"{path.name} needs {length:,} bytes, but {free:,} are free"
+                raise DataError(f"{path.parent}: {needs}. Choose another folder.")
             total = None if length is None else max(1, round(length / _MIB))
             with progress(f"{path.name}, MiB", total=total) as advance:
                 for block in _blocks(response, address, length, remedy):
@@ -186,12 +181,11 @@ def _fetch(place: Place, path: Path, address: str | None, progress: Progress) ->
                     advance(len(block) / _MIB)
         digests.append(_check(temporary, place, address, f"It was removed. {remedy}"))
 
-    try:
-        with made_folders(path.parent):
-            write_atomic(path, fill, DataError)
-    except OSError as problem:
-        message = f"{path.parent}: cannot be created ({problem.strerror}). Choose another folder."
-        raise DataError(message) from problem
+    with (
+        explained(path.parent, "cannot be created", "Choose another folder."),
+        made_folders(path.parent),
+    ):
+        write_atomic(path, fill, DataError)
     return digests[0]
 
 
@@ -214,8 +208,7 @@ def _open(address: str, remedy: str) -> HTTPResponse:
         )
     except HTTPError as problem:
         problem.close()
-        reason = responses.get(problem.code, "no known reason")
-        complaint = f"the server answers {problem.code} ({reason})"
+        complaint = f"the server answers {problem.code} ({responses.get(problem.code, 'unknown')})"
     except (OSError, HTTPException, ValueError) as problem:  # a URLError is an OSError
         complaint = f"cannot be reached ({_reason(problem)})"
     else:
@@ -229,22 +222,17 @@ def _open(address: str, remedy: str) -> HTTPResponse:
 def _blocks(
     response: HTTPResponse, address: str, length: int | None, remedy: str
 ) -> Iterator[bytes]:
-    done, reason = 0, "the server closed the connection"
-    try:
+    done, stopped = 0, "the transfer stopped before the end"
+    with explained(address, stopped, f"Try again. {remedy}", OSError, HTTPException):
         while block := response.read(_BLOCK):
             done += len(block)
             yield block
-    except (OSError, HTTPException) as problem:
-        done, reason = -1, _reason(problem)
-    if done < (length or 0):
-        stopped = f"the transfer stopped before the end ({reason}). Try again"
-        raise DataError(f"{address}: {stopped}; if that does not help: {remedy}")
+        if done < (length or 0):
+            raise HTTPException("the server closed the connection")
 
 
 def _reason(problem: Exception) -> str:
-    """The reason of a network error on one line, without control characters."""
-    text = " ".join(str(getattr(problem, "reason", None) or problem).split())
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:200]
+    return reason(getattr(problem, "reason", None) or problem)
 
 
 def _unpack(archive: Path, folder: Path, progress: Progress) -> None:
@@ -269,16 +257,11 @@ def _damage(archive: Path) -> Iterator[None]:
     """Turn errors of the standard library on damaged and unsafe archives into DataErrors."""
     try:
         yield
-    except tarfile.FilterError as problem:
-        raise DataError(
-            f"{archive}: holds {problem.tarinfo.name!a}, which is unsafe to unpack (a link, a "
-            "device, or a name outside the folder). Get the archive from a place you trust."
-        ) from problem
-    except _BROKEN as problem:
+    except _BROKEN as problem:  # a FilterError of links, devices and names outside is one
         if isinstance(problem, OSError) and problem.errno is not None:
             raise  # the disk, not the archive
-        message = f"{archive}: cannot be unpacked ({_reason(problem)}). Download it again."
-        raise DataError(message) from problem
+        fault = f"cannot be unpacked ({_reason(problem)})"
+        raise DataError(f"{archive}: {fault}. Download it from a place you trust.") from problem
 
 
 def _unzip(archive: Path, folder: Path) -> Iterator[None]:

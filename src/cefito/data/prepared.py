@@ -15,15 +15,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import check_regular
 from cefito.data.annotations import Annotations, Taxonomy, Video, read_annotations, write_videos
-from cefito.errors import DataError
+from cefito.errors import DataError, explained
 from cefito.files import (
     check_array,
+    check_rows,
     file_digest,
     load_tensors,
     new_folder,
@@ -34,12 +36,12 @@ from cefito.files import (
     write_tensors,
 )
 from cefito.notebook import Folded, card
+from cefito.settings import Record, read_record
 
 __all__ = [
     "FORMAT_VERSION",
     "PreparedDataset",
     "check_action_text",
-    "check_new",
     "check_observations",
     "name_and_fingerprint",
     "open_dataset",
@@ -139,8 +141,8 @@ class PreparedDataset:
 
 def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:
     """Read only the name and fingerprint of a data set."""
-    header = _read_header(Path(folder))
-    return header["name"], _fingerprint(header["hashes"])
+    header, _ = _read_header(Path(folder))
+    return header.name, _fingerprint(header.hashes)
 
 
 def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset:
@@ -155,39 +157,36 @@ def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset
         DataError: A file is missing, malformed, inconsistent or has changed.
     """
     folder = Path(folder)
-    header = _read_header(folder)
+    header, sealed = _read_header(folder)
     annotations = read_annotations(folder)
-    arrays = _load(folder / "features.safetensors", ("start", "end"))
-    start, end = arrays["start"], arrays["end"]
+    start, end = _load(folder / "features.safetensors", "start", "end")
     place = str(folder / "features.safetensors")
     check_observations(annotations, start=start, end=end, place=place, remedy=_PREPARE)
-    if start.shape[1] != header["observation_dim"]:
-        problem = f"observations have {start.shape[1]} features, but dataset.json says"
-        raise DataError(f"{place}: {problem} {header['observation_dim']}. {_PREPARE}")
+    if start.shape[1] != header.observation_dim:
+        both = f"{start.shape[1]} features, not the {header.observation_dim} of dataset.json"
+        raise DataError(f"{place}: observations have {both}. {_PREPARE}")
     text = None
-    if _TEXT_FILE in header["hashes"]:
-        text = _load(folder / _TEXT_FILE, ("action_text",))["action_text"]
+    if _TEXT_FILE in header.hashes:
+        (text,) = _load(folder / _TEXT_FILE, "action_text")
         place = str(folder / _TEXT_FILE)
         check_action_text(text, annotations.taxonomy, place=place, remedy=_PREPARE)
-    _compare_hashes(folder, header, anew=verify)
+    _compare_hashes(folder, header.hashes, sealed=sealed, anew=verify)
     return PreparedDataset(
         folder=folder,
-        name=header["name"],
+        name=header.name,
         annotations=annotations,
         start=start,
         end=end,
         action_text=text,
-        provenance=header["provenance"],
-        hashes=header["hashes"],
+        provenance=header.provenance,
+        hashes=header.hashes,
     )
 
 
-def _load(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+def _load(path: Path, *names: str) -> list[NDArray[Any]]:
     tensors, _ = load_tensors(path, "np", _PREPARE)
-    for name in names:
-        if name not in tensors:
-            raise DataError(f"{path}: has no tensor '{name}'. {_PREPARE}")
-    return tensors
+    with explained(path, "has no tensor", _PREPARE, KeyError):
+        return [tensors[name] for name in names]
 
 
 def _fingerprint(hashes: dict[str, str]) -> str:
@@ -203,22 +202,15 @@ def check_observations(
     """
     steps = annotations.step_count
     for name, array in (("start", start), ("end", end)):
-        if array.ndim == 2 and (len(array) != steps or array.shape[1] == 0):
-            raise DataError(
-                f"{place}: '{name}' has shape {list(array.shape)}, but videos.jsonl has {steps} "
-                f"steps in {len(annotations.videos)} videos; expected [{steps}, E ≥ 1]. {remedy}"
-            )
-        if array.ndim == 2 and array.dtype.kind == "f" and not np.isfinite(array).all():
+        check_rows(array, steps, f"{place}, '{name}'", f"videos.jsonl has {steps} steps", remedy)
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
             row = int(np.argmin(np.isfinite(array).all(axis=1)))
-            pairs = [
-                (video, step) for video in annotations.videos for step in range(len(video.steps))
+            owners = [
+                (v.video_id, step) for v in annotations.videos for step in range(len(v.steps))
             ]
-            video, step = pairs[row]
-            raise DataError(
-                f"{place}: row {row} of '{name}' holds NaN, infinity or a number too large for "
-                f"float32; it belongs to video '{video.video_id}', step {step} (counted from 0). "
-                "Extract it again or leave the video out."
-            )
+            owner = "video '{}', step {} (counted from 0)".format(*owners[row])
+            found = f"row {row} of '{name}' holds NaN, infinity or a number too large for float32"
+            raise DataError(f"{place}: {found} ({owner}). Extract it again or leave the video out.")
         check_array(array, shape=(steps, None), place=f"{place}, '{name}'")
     if start.shape != end.shape:
         shapes = f"'start' has shape {list(start.shape)} and 'end' {list(end.shape)}"
@@ -228,57 +220,40 @@ def check_observations(
 def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, remedy: str) -> None:
     """Check that text embeddings [K, W] are finite numbers, one row for each of the K actions."""
     actions = len(taxonomy.actions)
-    if text.ndim == 2 and (len(text) != actions or text.shape[1] == 0):
-        raise DataError(
-            f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; "
-            f"expected [{actions}, W ≥ 1]. {remedy}"
-        )
+    check_rows(text, actions, place, f"taxonomy.json has {actions} actions", remedy)
     check_array(text, shape=(actions, None), place=place)
 
 
-def check_new(target: Path, name: str | None = None) -> None:
-    """Refuse a target that exists, or an empty name, before long work."""
-    if name is not None and not name.strip():
-        raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
-    taken = target.exists() or target.is_symlink()  # a link may lead nowhere
-    if taken and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
+class _Header(Record, extra="ignore"):
+    """The content of dataset.json."""
+
+    format_version: Literal[1]
+    name: str
+    observation_dim: int
+    provenance: dict[str, Any]
+    hashes: dict[str, str]
 
 
-def _read_header(folder: Path) -> dict[str, Any]:
+def _read_header(folder: Path) -> tuple[_Header, bool]:
+    """Read dataset.json, and whether its content has the hash that it names."""
     path = folder / "dataset.json"
-    if not path.exists() and (folder / "taxonomy.json").exists():
-        raise DataError(
-            f"{folder}: holds annotations, but is not a prepared data set (no dataset.json). "
-            "Prepare it first: cefito data prepare custom, or, without features, data simulate."
-        )
     value = read_json(path, "Expected a prepared data set; make one with cefito data prepare.")
-    kinds = {"name": str, "observation_dim": int, "provenance": dict, "hashes": dict}
-    for key, kind in {"format_version": int, **kinds}.items():
-        if not isinstance(value, dict) or type(value.get(key)) is not kind:
-            problem = f"entry '{key}' is missing or not of type {kind.__name__}"
-            raise DataError(f"{path}: {problem}. {_PREPARE}")
-    if value["format_version"] != FORMAT_VERSION:
-        problem = f"has format version {value['format_version']}, expected {FORMAT_VERSION}"
-        raise DataError(f"{path}: {problem}. {_PREPARE}")
-    return dict(value)
+    header = read_record(_Header, value, f"{path}: not of a data set", _PREPARE, DataError)
+    return header, unsealed(value)[1]
 
 
-def _compare_hashes(folder: Path, value: dict[str, Any], *, anew: bool) -> None:
+def _compare_hashes(folder: Path, hashes: dict[str, str], *, sealed: bool, anew: bool) -> None:
     """Check that every file still has the content with which it was written."""
-    header, hashes = folder / "dataset.json", value["hashes"]
-    changed = "has changed since the data set was written (its SHA-256 differs from dataset.json)"
-    missing = sorted(set(_FILES) - hashes.keys())
-    if missing:
-        raise DataError(f"{header}: has no hash of {missing[0]}. {_PREPARE}")
-    if not unsealed(value)[1]:
-        raise DataError(f"{header}: {changed}. {_PREPARE}")
-    for name, expected in hashes.items():
+    header = folder / "dataset.json"
+    changed = "" if sealed else str(header)
+    for name in sorted({*_FILES, *hashes}):
         path = folder / name
-        if Path(name).name != name or not path.is_file():
-            raise DataError(f"{path}: no such file, but {header} lists it. {_PREPARE}")
-        if file_digest(path, anew=anew) != expected:
-            raise DataError(f"{path}: {changed}. {_PREPARE}")
+        check_regular(path, f"{header} lists it. {_PREPARE}")
+        if Path(name).name != name or file_digest(path, anew=anew) != hashes.get(name):
+            changed = changed or str(path)
+    if changed:
+        remedy = f"(SHA-256 other than in dataset.json). {_PREPARE}"
+        raise DataError(f"{changed}: has changed since the data set was written {remedy}")
 
 
 def write_dataset(
@@ -303,8 +278,7 @@ def write_dataset(
         provenance: Origin of the data, for JSON.
 
     Raises:
-        DataError: The folder holds something, the arrays do not fit the annotations, or the disk is
-            full.
+        DataError: The folder holds something, or the arrays do not fit the annotations.
     """
     folder = Path(folder)
     remedy = "Give one row a step, all of one size."

@@ -153,12 +153,11 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         split: "train", "val" or "test", as given by `split_videos`.
 
     Raises:
-        DataError: The split is unknown or gives no window, or the horizon is below 1.
+        DataError: The split gives no window.
     """
-    if horizon < 1:
-        raise DataError(f"horizon {horizon}: expected a positive number of actions.")
-    if split not in SPLITS:
-        raise DataError(f"split '{split}': unknown. Choose one of {', '.join(SPLITS)}.")
+    if horizon < 1 or split not in SPLITS:
+        expected = f"expected at least 1, and one of {', '.join(SPLITS)}"
+        raise DataError(f"horizon {horizon}, split '{split}': {expected}.")
     members = split_videos(dataset.videos)[split]
     places = [
         (index, first)
@@ -168,9 +167,8 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
     if not places:
         longest = max((len(dataset.videos[index].steps) for index in members), default=0)
         remedy = "Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."
-        found = f"({len(members)} videos, the longest has {longest} steps)"
-        problem = f"split '{split}' gives no windows of horizon {horizon} {found}"
-        raise DataError(f"{dataset.folder}: {problem}. {remedy}")
+        found = f"horizon {horizon} ({len(members)} videos of at most {longest} steps)"
+        raise DataError(f"{dataset.folder}: split '{split}' gives no windows of {found}. {remedy}")
     video, start = np.array(places, dtype=np.int64).T.copy()
     rows = dataset.first_row[video] + start
     actions = [

@@ -52,10 +52,6 @@ def embed_actions(
 
     Returns:
         Embeddings [K, W], and all that determines them.
-
-    Raises:
-        ConfigError: As `PretrainedText`; settings of an encoder beside a file.
-        DataError: As `PretrainedText.encode` and `read_embeddings`.
     """
     path = Path(encoder).expanduser()
     if path.suffix in (".npy", ".safetensors"):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, explained
 from cefito.files import load_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -57,11 +57,9 @@ class CachedText:
         """Return the vectors of texts, [N, W]."""
         if not texts:
             return self.encoder.encode(texts)
-        try:
+        fault, remedy = "the cache cannot be made", "Choose another folder."
+        with explained(self.folder, fault, remedy, error=ConfigError, setting="cache"):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            message = f"{self.folder}: the cache cannot be made ({problem.strerror})"
-            raise ConfigError(f"{message}. Choose another folder.", setting="cache") from problem
         path = self.path
         keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
         stored = _read(path)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cefito.arrays import check_regular
 from cefito.encoders.frames import probe
 from cefito.encoders.video import BATCH, VideoEncoder, encode_rows, record
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import load_npy, read_json, write_bytes, write_json
 from cefito.progress import Advance, Progress, silent
 
@@ -57,8 +59,6 @@ def extract_videos(
 
     Raises:
         ConfigError: Two videos of one name, or features of another encoder in `target`.
-        DataError: No videos at all.
-        RunError: `target` cannot be written.
     """
     names = _videos(source)
     root = source if source.is_dir() else source.parent
@@ -102,8 +102,7 @@ class _Share:
 def _videos(source: Path) -> list[str]:
     """Return the paths of the videos below a folder, ascending, or the name of the one video."""
     if not source.is_dir():
-        if not source.exists():
-            raise DataError(f"{source}: no such file or folder. Give a video or a folder of them.")
+        check_regular(source, "Give a video or a folder of them.")
         return [source.name]
     names = sorted(
         path.relative_to(source).as_posix()
@@ -116,8 +115,8 @@ def _videos(source: Path) -> list[str]:
     for name in names:
         other = stems.setdefault(str(Path(name).with_suffix("")), name)
         if other != name:
-            both = f"'{other}' and '{name}'"
-            raise ConfigError(f"{source}: {both} would be written to the same file. Rename one.")
+            both = f"'{other}' and '{name}' would be written to the same file"
+            raise ConfigError(f"{source}: {both}. Rename one.")
     return names
 
 
@@ -126,8 +125,7 @@ def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]
     path = target / _SETTINGS
     if not path.exists():
         if existing:
-            what = f"{existing[0]}: exists, but not {path}, which would say how it was made"
-            raise ConfigError(f"{what}. Choose another folder or move it away.")
+            raise ConfigError(f"{existing[0]}: exists without {path}. Choose another folder.")
         _make_folder(target)
         write_json(path, settings)
         return
@@ -141,18 +139,13 @@ def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]
 
 
 def _make_folder(path: Path) -> None:
-    try:
+    with explained(path, "cannot be made", "Choose another folder.", error=RunError):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise RunError(
-            f"{path}: cannot be made ({problem.strerror}). Choose another folder."
-        ) from problem
 
 
 def _complete(path: Path) -> bool:
     """Return whether a file holds features of at least one second; a damaged one is remade."""
-    try:
+    with suppress(DataError):
         vectors = load_npy(path)
-    except DataError:
-        return False
-    return vectors.ndim == 2 and vectors.dtype == np.float32 and vectors.size > 0
+        return vectors.ndim == 2 and vectors.dtype == np.float32 and vectors.size > 0
+    return False

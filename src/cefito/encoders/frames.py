@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cefito.errors import ConfigError, DataError
+from cefito.arrays import check_regular
+from cefito.errors import ConfigError, DataError, explained
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -110,8 +111,8 @@ def probe(path: Path) -> VideoInfo:
                 if stamp is None:
                     timed, time = False, origin + counted * step
                 if counted and time - end > _LONGEST_FRAME:
-                    jump = f"from second {end - origin:.1f} to second {time - origin:.1f}"
-                    raise DataError(f"{path}: its timestamps jump {jump}. {_REMEDY}")
+                    jump = f"jump from second {end - origin:.1f} to {time - origin:.1f}"
+                    raise DataError(f"{path}: its timestamps {jump}. {_REMEDY}")
                 end, counted = max(end, time + (length or step)), counted + 1
         if not counted:
             raise DataError(f"{path}: its video stream is empty. {_REMEDY}")
@@ -240,22 +241,19 @@ def _decoded(
                     else:
                         time = time + step if time > -math.inf else 0.0
                     if frame.is_corrupt:
-                        fault = f"is damaged at second {max(time, 0):.1f}"
-                        raise DataError(f"{video.path}: {fault}. {_REMEDY}")
+                        fault = f"{video.path}: is damaged at second {max(time, 0):.1f}"
+                        raise DataError(f"{fault}. {_REMEDY}")
                     yield time, frame
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its first video stream."""
-    try:
+    install = "Run: pip install 'cefito[video]'"
+    with explained("videos", "need PyAV", install, ImportError, error=ConfigError):
         import av
         from av.stream import Disposition
-    except ImportError as problem:
-        message = "reading videos needs PyAV, which is not installed. Run: pip install"
-        raise ConfigError(f"{message} 'cefito[video]'") from problem
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Give the path of a video.")
+    check_regular(path, "Give a video.")
     fault = "cannot be opened as a video; it is truncated, damaged or of another kind"
     with _faults(path, lambda: fault):
         # absolute: a colon in the name is not a protocol; tags may be in any encoding
@@ -268,8 +266,7 @@ def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         ]
         if not streams:
             kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
-            found = f"has no video stream (streams found: {kinds})"
-            raise DataError(f"{path}: {found}. Give a file with moving pictures.")
+            raise DataError(f"{path}: has no video stream (streams found: {kinds}). Give a video.")
         yield container, streams[0]
 
 

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import check_regular
 from cefito.encoders.preparation import Preparation
 from cefito.encoders.pretrained import (
     find_pretrained,
     load_weights,
-    missing_package,
+    needed_packages,
     weights_digest,
 )
-from cefito.errors import ConfigError, DataError
+from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_array
 
 if TYPE_CHECKING:
@@ -81,9 +82,6 @@ class PretrainedImages:
         revision: Branch, tag or commit on the hub.
         batch_size: Pictures per batch; changes the vectors by float rounding only.
         device: A torch device.
-
-    Raises:
-        ConfigError: As `find_pretrained`, or the model does not describe its preparation.
     """
 
     def __init__(
@@ -155,37 +153,26 @@ class PretrainedImages:
 
 
 def load_image(path: Path | str) -> Tensor:
-    """Read a picture as [3, H, W], RGB from 0 to 1, turned upright by its EXIF orientation.
-
-    Raises:
-        ConfigError: Pillow is missing.
-        DataError: Missing, truncated, not a picture, larger than Pillow's limit, or of more than 8
-            bits a channel.
-    """
+    """Read a picture as [3, H, W], RGB from 0 to 1, turned upright by its EXIF orientation."""
     import torch
 
-    try:
-        from PIL import Image, ImageOps, UnidentifiedImageError
-    except ImportError as problem:
-        raise missing_package(problem) from problem
+    with needed_packages():
+        from PIL import Image, ImageOps
     path = Path(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of unreadable tags beside the picture
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
-                if opened.mode.startswith(("I", "F")):
-                    raise DataError(f"{path}: has more than 8 bits a channel. Save it with 8.")
-                picture = ImageOps.exif_transpose(opened).convert("RGB")
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as problem:
-        raise DataError(f"{path}: is too large ({problem}). Make it smaller.") from problem
-    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as problem:
-        fault = f"cannot be read as a picture ({problem}). Make or copy it again."
-        if isinstance(problem, FileNotFoundError):
-            fault = "no such file. Give a picture."
-        elif isinstance(problem, UnidentifiedImageError):
-            fault = "is not a picture of a known format. Save it as JPEG or PNG."
-        raise DataError(f"{path}: {fault}") from problem  # SyntaxError is of broken PNGs
+    check_regular(path, "Give a picture.")
+    large = Image.DecompressionBombWarning, Image.DecompressionBombError
+    damaged = OSError, SyntaxError, ValueError, EOFError, struct.error  # SyntaxError: broken PNGs
+    with (
+        explained(path, "is too large", "Make it smaller.", *large),
+        explained(path, "cannot be read as a picture", "Save it as JPEG or PNG.", *damaged),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # of unreadable tags beside the picture
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(path) as opened:
+            if opened.mode.startswith(("I", "F")):
+                raise ValueError("it has more than 8 bits a channel")
+            picture = ImageOps.exif_transpose(opened).convert("RGB")
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float().div_(255)
 
 
@@ -219,9 +206,8 @@ def observations_from_images(
         `initial` and `goal`, float32 [E].
 
     Raises:
-        ConfigError: The run's features were made with another encoder or are of another size;
-            Transformers or Pillow is missing.
-        DataError: A picture cannot be read; the message names it.
+        ConfigError: The run's features were made with another encoder or are of another size.
+        DataError: A picture cannot be read.
     """
     described = encoder.describe()
     # names are not compared: a local copy of a hub's model has another one
@@ -233,16 +219,14 @@ def observations_from_images(
             f"{str(record.get('weights'))[:12]})"
             for record in (made_with, described)
         )
-        fault = f"features of {trained}, the pictures would be encoded by {given}"
-        message = f"the run was trained on {fault}. Give the same model."
+        message = f"the run was trained on features of {trained}. Give this model, not {given}."
         raise ConfigError(message, setting="encoder")
     vectors = encode_pictures([initial, goal], encoder)  # [2, D]
     width = vectors.shape[1]
     size = width if size is None else size
     if size % width or size // width % 2 == 0:
         fault = f"{size} numbers, a picture encoded by {described['model']} gives {width}"
-        remedy = "expected as many, or an odd multiple for several seconds. Give the same encoder."
-        message = f"the run takes observations of {fault}; {remedy}"
+        message = f"the run takes observations of {fault}. Give the same encoder."
         raise ConfigError(message, setting="encoder")
     first, second = np.tile(vectors, size // width)
     return first, second

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cefito.encoders.pretrained import PREPARATION_FILES
-from cefito.errors import ConfigError
+from cefito.encoders.pretrained import COPY_AGAIN, PREPARATION_FILES
+from cefito.errors import ConfigError, explained
 from cefito.files import read_json
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Preparation:
         paths = [folder / name for name in PREPARATION_FILES]
         path = next((path for path in paths if path.exists()), paths[0])
         value = read_json(path, "Copy this file of the model there too.", ConfigError)
-        try:
+        fault = "does not say how pictures are prepared"
+        kinds = KeyError, TypeError, ValueError, AttributeError
+        with explained(path, fault, COPY_AGAIN, *kinds, error=ConfigError):
             value = value.get("image_processor", value)
             size, crop = value.get("size"), value.get("crop_size")
             resize = None
@@ -56,9 +58,6 @@ class Preparation:
                 mean=mean,
                 std=std,
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            fault = f"does not say how pictures are prepared ({problem!r})"
-            raise ConfigError(f"{path}: {fault}. Copy the file of the model again.") from problem
 
     def apply(self, images: Tensor) -> Tensor:
         """Resize, crop and normalise pictures [B, 3, H, W] from 0 to 1: (x − mean) / std."""

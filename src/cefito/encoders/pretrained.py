@@ -8,27 +8,28 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, explained
 from cefito.files import read_json, sha256
 
 __all__ = [
+    "COPY_AGAIN",
     "PREPARATION_FILES",
     "Pretrained",
     "find_pretrained",
     "load_weights",
-    "missing_package",
+    "needed_packages",
     "quiet_transformers",
-    "short_reason",
     "weights_digest",
 ]
 
 PREPARATION_FILES = ("preprocessor_config.json", "processor_config.json")
 """Files that describe how pictures are prepared; the first one found counts."""
+COPY_AGAIN = "Copy the model again."
 _SMALL = ("*.json", "*.txt", "*.model")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -68,13 +69,13 @@ def find_pretrained(
     local = short not in models and path.exists()
     if local:
         if revision is not None:
-            message = f"revision '{revision}': {model} is a folder, which has no revisions."
-            raise ConfigError(f"{message} Leave it out.", setting="revision")
+            message = f"revision '{revision}': {model} is a folder, without revisions."
+            raise ConfigError(message, setting="revision")
         folder, name = path, path.resolve().name
     elif _HUB_NAME.fullmatch(name):
         folder = _fetch(name, revision, "" if short in models else "no such folder here, and it ")
     else:
-        remedy = f"Give one of {', '.join(models)}, the folder of a model, or OWNER/MODEL of a hub."
+        remedy = f"Give one of {', '.join(models)}, a folder, or OWNER/MODEL of the hub."
         raise ConfigError(f"{model}: no such folder, and not a name of a model. {remedy}")
     remedy = "Give the folder of a model, as save_pretrained of transformers writes it."
     config = read_json(folder / "config.json", remedy, ConfigError)
@@ -110,11 +111,13 @@ def weights_digest(folder: Path) -> str:
 
 def _fetch(name: str, revision: str | None, note: str) -> Path:
     """Return the folder of a snapshot from the hub, which is named by its commit."""
-    try:
+    with needed_packages():
         from huggingface_hub import snapshot_download
-    except ImportError as problem:
-        raise missing_package(problem) from problem
-    try:
+    place = f"{name}@{revision}" if revision else name
+    fault = f"{note}could not be fetched from the Hugging Face hub"
+    remedy = f"Run hf download {name} --local-dir FOLDER elsewhere; then give a copy of FOLDER."
+    # exceptions of the client, its HTTP library, and the disk
+    with explained(place, fault, remedy, Exception, error=ConfigError):
         for weights in _WEIGHTS:  # torch files only if there are no safetensors
             wanted = [*_SMALL, weights]
             folder = Path(
@@ -124,36 +127,27 @@ def _fetch(name: str, revision: str | None, note: str) -> Path:
             )
             if any(folder.glob(weights)):
                 break
-    except Exception as problem:  # of the client, its HTTP library, and the disk
-        raise ConfigError(
-            f"{name}{'@' + revision if revision else ''}: {note}could not be fetched from the "
-            f"Hugging Face hub ({short_reason(problem)}). On a machine with a connection, "
-            f"run: hf download {name} --local-dir FOLDER; then give a copy of FOLDER instead."
-        ) from problem
     return folder
 
 
 def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> Any:
     """Load a model of transformers, by the name of its class, in single precision to evaluate."""
-    try:
+    with needed_packages():
         import transformers
-    except ImportError as problem:
-        raise missing_package(problem) from problem
-    with quiet_transformers():
-        try:
-            model, report = getattr(transformers, architecture).from_pretrained(
-                pretrained.folder,
-                local_files_only=True,
-                trust_remote_code=False,
-                weights_only=True,
-                output_loading_info=True,
-            )
-        except Exception as problem:  # of transformers, safetensors, torch and pickle
-            fault = f"no {architecture} could be loaded ({short_reason(problem)})"
-            raise ConfigError(f"{pretrained.place}: {fault}. Copy the model again.") from problem
+    fault = f"no {architecture} could be loaded"
+    # exceptions of transformers, safetensors, torch and pickle
+    again = explained(pretrained.place, fault, COPY_AGAIN, Exception, error=ConfigError)
+    with quiet_transformers(), again:
+        model, report = getattr(transformers, architecture).from_pretrained(
+            pretrained.folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            weights_only=True,
+            output_loading_info=True,
+        )
     if names := sorted(report["missing_keys"]):
-        fault = f"its weights lack {len(names)} tensors that {architecture} needs"
-        raise ConfigError(f"{pretrained.place}: {fault}, the first is {names[0]}. Copy them all.")
+        fault = f"lacks {len(names)} tensors of {architecture}, the first is {names[0]}"
+        raise ConfigError(f"{pretrained.place}: {fault}. {COPY_AGAIN}")
     # some models are stored in half precision
     return model.float().eval().requires_grad_(False).to(device)
 
@@ -175,13 +169,8 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def short_reason(problem: Exception) -> str:
-    """Return an error of a library in one short line."""
-    return f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
-
-
-def missing_package(problem: ImportError) -> ConfigError:
-    """Return the error that names the extra that contains a package."""
-    package = problem.name or "transformers"
-    message = f"encoders need the package {package}, which cannot be loaded ({problem})"
-    return ConfigError(f"{message}. Run: pip install cefito[text]")
+def needed_packages() -> AbstractContextManager[None]:
+    """Name the extra that holds the packages imported inside, if one is missing."""
+    install = "Run: pip install cefito[text]"
+    fault = "need a package that cannot be loaded"
+    return explained("encoders", fault, install, ImportError, error=ConfigError)

@@ -5,7 +5,6 @@ Shapes in comments are [B, channels, F, H, W] for the usual clips [B, 3, 32, 224
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cefito.arrays import check_regular
 from cefito.encoders.frames import Sampling
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError, RunError, explained
 from cefito.files import sha256
 
 __all__ = ["S3D", "S3DEncoder", "load_s3d"]
@@ -202,8 +202,8 @@ def load_s3d(path: Path) -> S3D:
     names = {**expected, **state}
     wrong = [name for name in names if _shape(state, name) != _shape(expected, name)]
     if wrong:
-        first = f"{wrong[0]} ({_shape(state, wrong[0])} instead of {_shape(expected, wrong[0])})"
-        fault = f"is not the S3D network: {len(wrong)} names or shapes differ, the first is {first}"
+        both = f"{_shape(state, wrong[0])} instead of {_shape(expected, wrong[0])}"
+        fault = f"is not the S3D network: {len(wrong)} tensors differ, first {wrong[0]} ({both})"
         raise RunError(f"{path}: {fault}. {_REMEDY}")
     network.load_state_dict(state)
     return network.eval()
@@ -217,18 +217,11 @@ def _shape(state: dict[str, Any], name: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pickle protocols
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as problem:  # of torch and pickle, of many types
-        reason = f"cannot be read as a PyTorch checkpoint ({str(problem).partition(chr(10))[0]})"
-        if isinstance(problem, FileNotFoundError):
-            reason = "no such file"
-        elif isinstance(problem, pickle.UnpicklingError):  # anything but tensors is never loaded
-            reason = "is not a PyTorch checkpoint of tensors alone"
-        raise RunError(f"{path}: {reason}. {_REMEDY}") from problem
-    if not isinstance(state, dict):
-        kind = type(state).__name__
-        raise RunError(f"{path}: holds a {kind}; expected tensors by name. {_REMEDY}")
-    return state
+    check_regular(path, _REMEDY, RunError)
+    # exceptions of torch and pickle, of many types; anything but tensors is never loaded
+    fault = "cannot be read as a PyTorch checkpoint of tensors alone"
+    again = explained(path, fault, _REMEDY, Exception, error=RunError)
+    with again, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pickle protocols
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return dict(state.items())

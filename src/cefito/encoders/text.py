@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.encoders.pretrained import (
+    COPY_AGAIN,
     find_pretrained,
     load_weights,
     quiet_transformers,
-    short_reason,
 )
-from cefito.errors import ConfigError, DataError
-from cefito.files import check_array, load_npy, load_tensors
+from cefito.errors import ConfigError, DataError, explained
+from cefito.files import check_array, check_rows, load_npy, load_tensors
 from cefito.progress import Progress, silent
 
 __all__ = ["LAYERS", "TEXT_MODELS", "PretrainedText", "TextEncoder", "read_embeddings"]
@@ -71,9 +71,6 @@ class PretrainedText:
         batch_size: Texts per batch; changes the vectors by float rounding only.
         device: A torch device.
         progress: Shows progress in texts.
-
-    Raises:
-        ConfigError: As `find_pretrained`, or a prompt without "{action}".
     """
 
     def __init__(
@@ -153,18 +150,15 @@ class PretrainedText:
     def _tokenizer(self) -> Any:
         folder, place = self.pretrained.folder, self.pretrained.place
         if not any((folder / name).exists() for name in _TOKENIZER_FILES):
-            files = ", ".join(_TOKENIZER_FILES)
-            raise ConfigError(f"{place}: holds no tokenizer ({files}). Copy the model again.")
+            raise ConfigError(f"{place}: has no {' or '.join(_TOKENIZER_FILES)}. {COPY_AGAIN}")
         from transformers import AutoTokenizer
 
-        with quiet_transformers():
-            try:
-                tokenizer = AutoTokenizer.from_pretrained(
-                    folder, local_files_only=True, trust_remote_code=False
-                )
-            except Exception as problem:  # of transformers and tokenizers, of many types
-                fault = f"its tokenizer could not be loaded ({short_reason(problem)})"
-                raise ConfigError(f"{place}: {fault}. Copy the model again.") from problem
+        fault = "its tokenizer could not be loaded"  # exceptions of many types
+        again = explained(place, fault, COPY_AGAIN, Exception, error=ConfigError)
+        with quiet_transformers(), again:
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
         # a tokenizer of another model would give wrong vectors without an error
         known = self._model.get_input_embeddings().num_embeddings
         end = tokenizer.eos_token_id
@@ -193,7 +187,7 @@ class PretrainedText:
                 fault = f"has {len(ids)} tokens; {self.pretrained.name} reads at most {limit}"
                 raise DataError(f"'{prompt}': {fault}. Shorten the name or the prompt.")
             if tokenizer.eos_token_id not in ids:
-                fault = "its tokenizer adds no end token. Copy the model again."
+                fault = f"its tokenizer adds no end token. {COPY_AGAIN}"
                 raise ConfigError(f"{self.pretrained.place}: {fault}")
         length = max(map(len, lists))
         padded = torch.full((len(lists), length), tokenizer.pad_token_id, dtype=torch.long)
@@ -219,9 +213,6 @@ def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
 
     Returns:
         [K, W] in single precision.
-
-    Raises:
-        DataError: Missing, truncated, pickled, of another shape, or not finite.
     """
     path = Path(path)
     remedy = "Give one row per action, in the order of the action ids."
@@ -230,13 +221,9 @@ def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
     else:
         tensors, _ = load_tensors(path, "np", remedy)
         name = next(iter(tensors)) if len(tensors) == 1 else "action_text"
-        if name not in tensors:
-            found = ", ".join(sorted(tensors)) or "none"
-            raise DataError(f"{path}: has no tensor 'action_text' (found: {found}). {remedy}")
-        array = tensors[name]
-    if array.ndim != 2 or len(array) != actions or array.shape[1] == 0:
-        found = f"has shape {list(array.shape)}, but the data set has {actions} actions"
-        raise DataError(f"{path}: {found}. {remedy}")
+        with explained(path, "has no tensor", remedy, KeyError):
+            array = tensors[name]
+    check_rows(array, actions, str(path), f"the data set has {actions} actions", remedy)
     with np.errstate(over="ignore"):  # numbers too large for single precision are refused below
         single = array.astype(np.float32) if array.dtype.kind == "f" else array
     return check_array(single, shape=(actions, None), place=str(path))

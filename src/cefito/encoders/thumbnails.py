@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from cefito.encoders.frames import Sampling, clips, glance
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, explained
 
 __all__ = ["SIDE", "thumbnail", "thumbnails"]
 
@@ -44,10 +44,9 @@ def thumbnail(picture: Tensor, *, most: int, side: int = SIDE) -> bytes:
 
     The quality, then the size are lowered until it has at most `most` bytes.
     """
-    try:
+    install = "Run: pip install pillow"
+    with explained("thumbnails", "need Pillow", install, ImportError, error=ConfigError):
         from PIL import Image
-    except ImportError as problem:
-        raise ConfigError("thumbnails need Pillow. Run: pip install pillow") from problem
     whole = Image.fromarray(picture.permute(1, 2, 0).numpy())
     while True:
         small = whole.copy()

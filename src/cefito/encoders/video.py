@@ -100,8 +100,7 @@ def open_encoder(
         device: A torch device.
 
     Raises:
-        ConfigError: No such encoder, s3d without weights, a setting of another encoder, or numbers
-            out of range.
+        ConfigError: No such encoder, or settings that do not go with it.
         RunError: The weights cannot be loaded.
     """
     if not (
@@ -114,15 +113,15 @@ def open_encoder(
     others, owner = (of_images, "image models") if name == "s3d" else (of_s3d, "s3d")
     for setting, value in others.items():
         if value is not None:
-            message = f"{setting}: does not go with the encoder {name}, only with {owner}."
-            raise ConfigError(f"{message} Leave it out.", setting=setting)
+            message = f"{setting}: belongs to {owner}, not to {name}. Leave it out."
+            raise ConfigError(message, setting=setting)
     if name != "s3d":
         return Pictures(PretrainedImages(name, layer=layer, revision=revision, device=device))
     from cefito.encoders.s3d import S3DEncoder
 
     if weights is None:
-        message = "the encoder s3d needs the file of its weights, s3d_howto100m.pth: fetch it by"
-        raise ConfigError(f"{message} 'cefito data download s3d FOLDER'.", setting="weights")
+        message = "the encoder s3d needs the file of its weights (cefito data download s3d)."
+        raise ConfigError(message, setting="weights")
     frames = 32 if frames is None else frames
     sampling = Sampling(
         frames=frames, rate=frames if rate is None else rate, size=224 if size is None else size
@@ -168,10 +167,6 @@ def extract_features(
     Returns:
         float32 [S, D], row s for the second that begins at s, S as `VideoInfo.seconds`; with `at`,
         float32 [len(at), seconds, D].
-
-    Raises:
-        ConfigError: Numbers out of range, or PyAV is not installed.
-        DataError: The video cannot be read, or vectors are not finite.
     """
     if seconds < 1 or seconds % 2 == 0:
         raise ConfigError(f"{seconds} seconds around a time: expected an odd number, such as 3.")
@@ -223,15 +218,12 @@ def observations_from_video(
     given = record(encoder)
     trained = given if made_with is None else made_with
     for name in _DECIDING:
+        would, was = (f"{one.get('model')} ({name} {one.get(name)})" for one in (given, trained))
         if trained.get(name) != given.get(name):
-            would, was = (
-                f"{one.get('model')} with {name} = {one.get(name)}" for one in (given, trained)
-            )
-            fault = f"would be encoded by {would}; the planner was trained on features of {was}"
+            fault = f"the planner was trained on features of {was}, not of {would}"
             raise ConfigError(f"{video}: {fault}. Use the same encoder.")
     if not start < end:
-        fault = f"the end (second {end:g}) must be after the start (second {start:g})"
-        raise ConfigError(f"{video}: {fault}.")
+        raise ConfigError(f"{video}: the end (second {end:g}) must be after the start ({start:g}).")
     both = extract_features(
         video,
         encoder,

@@ -39,23 +39,16 @@ def make_executor(
         name: A key of `EXECUTORS`.
         workers: Number of jobs that run at the same time.
         address: Address of a running Ray cluster; makes "ray" the default.
-
-    Raises:
-        ConfigError: An executor that is unknown, not installed or takes no address; no worker.
     """
     if workers < 1:
         raise ConfigError(f"workers {workers}: expected at least 1.", setting="workers")
     if name is None:
         name = ("serial" if workers == 1 else "processes") if address is None else "ray"
     if name not in EXECUTORS:
-        raise ConfigError(
-            f"no executor '{name}'; there are {', '.join(EXECUTORS)}.", setting="executor"
-        )
+        known = ", ".join(EXECUTORS)
+        raise ConfigError(f"no executor '{name}'; there are {known}.", setting="executor")
     if address is None:
         return EXECUTORS[name](workers)
     if name != "ray":
-        raise ConfigError(
-            f"address {address}: the executor '{name}' has none. Choose 'ray', or leave it out.",
-            setting="address",
-        )
+        raise ConfigError(f"address {address}: only for the executor 'ray'.", setting="address")
     return RayExecutor(workers, address)

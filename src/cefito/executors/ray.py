@@ -18,7 +18,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError, RunError, explained
 from cefito.executors.base import Failed, JobQueue, PoolExecutor, failure
 from cefito.executors.processes import threads_each
 from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
@@ -34,20 +34,14 @@ class RayExecutor(PoolExecutor):
     """Runs jobs in actors of a Ray cluster, one core each.
 
     If Ray is already connected in this process, that cluster is used and keeps running.
-
-    Raises:
-        ConfigError: Ray is not installed.
-        RunError: No cluster answers at the address; raised by `map`.
     """
 
     address: str | None = None  # of a running cluster; None for one that ends with the jobs
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
-            raise ConfigError(
-                "Ray is not installed. Run pip install cefito[ray], or choose 'processes'.",
-                setting="executor",
-            )
+            remedy = "Run pip install cefito[ray], or choose 'processes'."
+            raise ConfigError(f"Ray is not installed. {remedy}", setting="executor")
 
     def _run(self, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
         with _connected(self.workers, self.address) as ray:
@@ -127,19 +121,21 @@ def _connected(workers: int, address: str | None) -> Iterator[Any]:
     if address is None:
         options |= {"num_cpus": workers, "object_store_memory": _STORE_BYTES}
         options |= {"include_dashboard": False}
-    try:
+    remedy = (
+        "Choose one of this version of Ray; for one that requires a token, set RAY_AUTH_MODE=token."
+    )
+    kinds = OSError, RuntimeError, ValueError
+    with explained(
+        f"Ray at {address or 'local'}",
+        "no cluster answers",
+        remedy,
+        *kinds,
+        error=RunError,
+        setting="address",
+    ):
         if address is not None:
             _check_reachable(address)
         ray.init(**options, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, OSError, RuntimeError, ValueError) as problem:
-        if address is None:
-            raise
-        reason = " ".join(str(problem).split())[:200].rstrip(".")
-        raise RunError(
-            f"no Ray cluster answers at {address} ({reason}). It must run this version of Ray; "
-            "one that requires a token needs RAY_AUTH_MODE=token in the environment.",
-            setting="address",
-        ) from problem
     try:
         yield ray
     finally:

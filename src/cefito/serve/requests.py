@@ -127,8 +127,8 @@ def _numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[An
     except ValueError as problem:
         data, fault = b"", f"is not base64 ({problem})"
     if not data or len(data) % 4:
-        expected = "expected numbers, or base64 of little-endian float32, four bytes each."
-        raise ProblemError(f"{field}: {fault}; {expected}", field)
+        expected = "expected numbers, or base64 of little-endian float32"
+        raise ProblemError(f"{field}: {fault}; {expected}.", field)
     return np.frombuffer(data, dtype="<f4")
 
 
@@ -146,9 +146,7 @@ def _window(
         and wanted.split in (None, match.dataset.videos[index].split)
     ]
     if not found:
-        where = wanted.dataset or ", ".join(repr(match.dataset.name) for match in served.matches)
-        split = f" and split '{wanted.split}'" if wanted.split else ""
-        detail = f"no video of id {wanted.id!r}{split} in {where}. GET /v1/videos lists the videos."
+        detail = f"no video of id {wanted.id!r} there. GET /v1/videos lists the videos."
         raise ProblemError(detail, "video.id")
     if len(found) > 1:
         detail = f"video {wanted.id!r} is in several data sets. Name one in 'dataset'."

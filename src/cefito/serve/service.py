@@ -88,9 +88,8 @@ class Service:
         served = self.models.find(body.run, body.horizon)
         encoding = self.check_upload()
         if not (served.video if form.video else served.pictures):
-            kind = "videos" if form.video else "pictures"
             instead = "a video and its two times" if served.video else "observations"
-            detail = f"the encoder of the run {served.title} takes no {kind}. Send {instead}."
+            detail = f"the run {served.title} takes no such upload. Send {instead}."
             raise ProblemError(detail, kind="no-encoder")
         if self._uploads >= self.limits.uploads:
             detail = f"{self._uploads} uploads wait to be encoded. Try again in a moment."
@@ -138,11 +137,8 @@ class Service:
     def check_upload(self) -> EncodingProcess:
         """The encoding process."""
         if self.encoding is None:
-            raise ProblemError(
-                "this service has no encoder for uploads. Send observations, or ask its operator "
-                "to start it with an encoder.",
-                kind="no-encoder",
-            )
+            detail = "this service has no encoder for uploads. Send observations."
+            raise ProblemError(detail, kind="no-encoder")
         return self.encoding
 
     def _read(self, request: Request, value: Any) -> SearchJob | ProblemError:
@@ -177,17 +173,18 @@ class Service:
         try:
             self.scheduler.submit(jobs)
         except BusyError as problem:
-            seconds = min(60, max(1, math.ceil(problem.seconds)))
-            for job in jobs:
-                self._count(job, "busy")
-            waiting, limit = self.scheduler.waiting, self.limits.queue
-            detail = f"{waiting} searches wait in a queue of {limit}. Try again in {seconds} s."
-            after = {"retry-after": str(seconds)}
-            raise ProblemError(
-                detail, headers=after, waiting=waiting, limit=limit, kind="busy"
-            ) from problem
+            raise self._busy(jobs, problem.seconds) from problem
         except ClosedError as problem:
             raise closing() from problem
+
+    def _busy(self, jobs: Sequence[SearchJob], expected: float) -> ProblemError:
+        seconds = min(60, max(1, math.ceil(expected)))
+        for job in jobs:
+            self._count(job, "busy")
+        waiting, limit = self.scheduler.waiting, self.limits.queue
+        detail = f"{waiting} searches wait in a queue of {limit}. Try again in {seconds} s."
+        after = {"retry-after": str(seconds)}
+        return ProblemError(detail, headers=after, waiting=waiting, limit=limit, kind="busy")
 
     async def _answer(self, request: Request, job: SearchJob) -> PlanAnswer:
         """Await a search, and stop it if the client disconnects or the deadline passes."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, explained
 from cefito.settings import Settings
 
 __all__ = ["TOKEN_VARIABLE", "Limits", "ServiceSettings", "read_token"]
@@ -84,20 +84,14 @@ def read_token(path: Path | None) -> SecretStr | None:
     place, text = f"the environment variable {TOKEN_VARIABLE}", os.environ.get(TOKEN_VARIABLE)
     if path is not None:
         place = str(path)
-        try:
+        remedy = "Give a file that holds the token."
+        with explained(path, "cannot be read", remedy, error=ConfigError, setting="token_file"):
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as problem:
-            raise ConfigError(
-                f"{path}: cannot be read ({problem}). Give a file that holds the token.",
-                setting="token_file",
-            ) from problem
     if text is None:
         return None
     token = text.strip()
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
-        raise ConfigError(
-            f"{place}: holds a token of {len(token)} characters; expected at least "
-            f"{_SHORTEST_TOKEN} printable ASCII characters, as openssl rand -hex 32 prints.",
-            setting="token_file" if path is not None else "",
-        )
+        expected = f"expected {_SHORTEST_TOKEN} ASCII characters, as openssl rand -hex 32 prints"
+        found = f"holds a token of {len(token)} characters; {expected}"
+        raise ConfigError(f"{place}: {found}.", setting="token_file" if path else "")
     return SecretStr(token)

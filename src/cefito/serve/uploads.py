@@ -20,7 +20,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from cefito.errors import CefitoError, DataError
+from cefito.errors import CefitoError, DataError, explained
 from cefito.executors.base import Done
 from cefito.executors.worker import work
 from cefito.inference.observer import ObservationRecipe, Observer
@@ -79,18 +79,15 @@ class Decoder:
         import av
         from av.error import FFmpegError
 
-        try:
-            with av.open(str(video.absolute()), metadata_errors="replace") as container:
-                sizes = [stream.width * stream.height for stream in container.streams.video]
-        except FFmpegError as problem:
-            raise DataError(
-                f"{video}: cannot be opened as a video ({problem.strerror}). Send another file."
-            ) from problem
+        remedy = "Send another file."
+        with (
+            explained(video, "cannot be opened as a video", remedy, FFmpegError),
+            av.open(str(video.absolute()), metadata_errors="replace") as container,
+        ):
+            sizes = [stream.width * stream.height for stream in container.streams.video]
         if sizes and max(sizes) > self.pixels:
-            raise DataError(
-                f"{video}: has pictures of {max(sizes) / 1e6:.1f} megapixels; at most "
-                f"{self.pixels / 1e6:g} are accepted. Scale it down."
-            )
+            found = f"{max(sizes) / 1e6:.1f} megapixels, more than {self.pixels / 1e6:g}"
+            raise DataError(f"{video}: has pictures of {found}. Scale it down.")
 
 
 class EncodingProcess:
@@ -201,8 +198,7 @@ def kept(form: UploadForm) -> Iterator[dict[str, Path]]:
                 else (_PICTURE, "JPEG, PNG, WebP or BMP")
             )
             if not known.match(head):
-                found = "of another format" if head else "empty"
-                raise ProblemError(f"'{name}' is {found}; expected {formats}.", name, kind="upload")
+                raise ProblemError(f"'{name}' is not {formats}.", name, kind="upload")
             paths[name] = Path(folder) / name
             upload.file.seek(0)
             with paths[name].open("wb") as target:

@@ -92,18 +92,22 @@ def test_release_with_a_video_of_two_tasks(release):
 @pytest.mark.parametrize(
     ("name", "text", "match"),
     [
-        ("tasks_primary.txt", TASKS.replace("\n3\n", "\n4\n"), "line 5: 3 names of steps, but 4"),
+        ("tasks_primary.txt", TASKS.replace("\n3\n", "\n4\n"), "line 1: not a task"),
         (
             "tasks_primary.txt",
             TASKS.replace("https://www.example.org/2\n", ""),
-            "line 7: not a task. Expected blocks",
+            "line 7: not a task, or a repeated one. Expected blocks",
         ),
-        ("tasks_primary.txt", TASKS.replace("59684", "23521"), "line 7: task 23521 is repeated"),
+        (
+            "tasks_primary.txt",
+            TASKS.replace("59684", "23521"),
+            "line 7: not a task, or a repeated one",
+        ),
         ("tasks_primary.txt", "\n", "holds no tasks"),
-        ("annotations/59684_e.csv", "3,1,2\n", r"59684_e.csv, line 1: '3,1,2'; expected"),
-        ("annotations/59684_e.csv", "1,2\n", "line 1: '1,2'; expected step,start,end"),
+        ("annotations/59684_e.csv", "3,1,2\n", r"59684_e.csv, line 1: expected step,start,end"),
+        ("annotations/59684_e.csv", "1,2\n", "line 1: expected step,start,end"),
         ("annotations/59684_e.csv", "1,9,2\n", "line 1: the step runs from '9' to '2'"),
-        ("videos_val.csv", "23521\n", "videos_val.csv, line 1: '23521'; expected"),
+        ("videos_val.csv", "23521\n", "videos_val.csv, line 1: expected"),
     ],
 )
 def test_release_that_is_malformed(release, wrong, name, text, match):
@@ -181,7 +185,7 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
     found = read_benchmark("coin", coin())  # found beside the annotations
     assert found.annotations.taxonomy.names([1, 3]) == ["sip", "cook"]
     database["database"]["aa"]["annotation"][0]["label"] = "bake"
-    wrong("coin", coin(database), "action 2 has the name 'bake' here, but 'boil' in the taxonomy")
+    wrong("coin", coin(database), "action 2 is 'bake' here, but 'boil' in the taxonomy")
 
 
 @pytest.mark.parametrize(
@@ -198,8 +202,8 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
             "the step runs from 5 to 4",
         ),
         (lambda v: v["aa"]["annotation"][1].__setitem__("id", "x"), "not a video of COIN"),
-        (lambda v: v["bb"]["annotation"][0].__setitem__("id", "3"), "has the name 'beat' here"),
-        (lambda v: v["bb"].__setitem__("recipe_type", 1), "recipe_type 1 has the name 'Rug'"),
+        (lambda v: v["bb"]["annotation"][0].__setitem__("id", "3"), "is 'beat' here"),
+        (lambda v: v["bb"].__setitem__("recipe_type", 1), "recipe_type 1 is 'Rug'"),
         (lambda v: v["bb"].__setitem__("recipe_type", 10**9), "task id 1000000000; expected 0 to"),
         (lambda v: v.clear(), "holds no annotated steps"),
     ],
@@ -213,8 +217,8 @@ def test_coin_that_is_malformed(coin, wrong, database, edit, match):
 
 
 def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
-    wrong("coin", release, "these are annotations of crosstask, not of coin. Use cefito data")
-    wrong("niv", coin(), "these are annotations of coin, not of niv")
+    wrong("coin", release, "is of crosstask. Use cefito data")
+    wrong("niv", coin(), "is of coin. Use cefito")
     wrong("crosstask", release, "has a taxonomy of its own", taxonomy=make_source(features=None))
     wrong("niv", tmp_path / "source", "has a taxonomy of its own", taxonomy=tmp_path / "source")
     wrong("niv", tmp_path / "nowhere.json", r"nowhere.json: no such file. Known forms: a folder")
@@ -290,10 +294,10 @@ def test_captaincook4d(cook):
     [
         (lambda v, _: v["1_7"].pop("steps"), "recording '1_7': not a recording"),
         (lambda v, _: v["1_7"]["steps"][0].__setitem__("end_time", 2), r"recording '1_7', step 0"),
-        (lambda _, s: s["test"].append("1_7"), "recording '1_7' is in train and in test"),
+        (lambda _, s: s["test"].append("1_7"), "'1_7' is in train and in test"),
         (lambda _, s: s.__setitem__("test", "2_1"), "not a split of recordings"),
-        (lambda _, s: s.clear(), "names no recordings"),
-        (lambda _, s: (s.clear(), s.update(train=["x"])), "names none of the 3 recordings in"),
+        (lambda _, s: s.clear(), "names no recording of"),
+        (lambda _, s: (s.clear(), s.update(train=["x"])), "names no recording of"),
         (lambda v, _: v.clear(), "not CaptainCook4D's step annotations"),
     ],
 )

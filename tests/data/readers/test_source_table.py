@@ -95,7 +95,9 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr("cefito.data.readers.table.import_module", absent)
-    with pytest.raises(DataError, match=r"needs pyarrow. Run pip install cefito\[table\]"):
+    with pytest.raises(
+        DataError, match=r"needs pyarrow \(pyarrow\). Run pip install cefito\[table\]"
+    ):
         read_table(tmp_path / "mine.parquet")
 
 
@@ -104,22 +106,22 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     [
         ("", "mine.csv: holds no steps"),
         ("video,task,step,start,end\n", "holds no steps. Expected the columns video, task, step"),
-        ("video,task,step,begin,end\na,b,c,1,2\n", "has no column 'start', only 'video', 'task'"),
+        ("video,task,step,begin,end\na,b,c,1,2\n", "has no column 'start', only video, task"),
         ("video,task,step,start,end,Step\na,b,c,1,2,d\n", "mine.csv: has two columns 'step'"),
-        (TABLE + "two,toast,pour,2.0,3,test\n", "mine.csv, line 6: repeats line 5: step 'pour'"),
-        (TABLE + "two,toast,pour,-1,3,test\n", "line 6: the step runs from -1.0 to 3.0; exp"),
+        (TABLE + "two,toast,pour,2.0,3,test\n", "mine.csv, line 6: repeats line 5"),
+        (TABLE + "two,toast,pour,-1,3,test\n", "line 6: the step runs from -1.0 to 3.0 "),
         (TABLE + "two,toast,pour,1:60,3,test\n", "line 6: the step runs from '1:60' to '3'"),
         (TABLE + 'two,toast,pour,"1,234.5",3,test\n', "line 6: the step runs from '1,234.5' to"),
-        (TABLE + 'two,toast,pour,"7,5",8,test\n', "line 6: has a time with a decimal comma, but"),
+        (TABLE + 'two,toast,pour,"7,5",8,test\n', "line 6: has another decimal sign than line 2"),
         (TABLE + "two,toast,pour,,3,test\n", "mine.csv, line 6: 'start' is empty"),
         (TABLE + "two,toast,pour\n", "mine.csv, line 6: 'start' is empty"),
-        (TABLE + "two,toast,pour,1,2,test,9\n", "mine.csv, line 6: has more cells than the first"),
+        (TABLE + "two,toast,pour,1,2,test,9\n", "mine.csv, line 6: has too many cells"),
         (TABLE + "two,toast,pour,soon,3,test\n", "line 6: the step runs from 'soon' to '3'"),
         (TABLE + "two,toast,pour,nan,3,test\n", "line 6: the step runs from 'nan' to '3'"),
         (TABLE + "two,toast,pour,4,3,test\n", "line 6: the step runs from 4.0 to 3.0"),
         (TABLE + "two,toast,pour,1,3,dev\n", "mine.csv, line 6: split is 'dev'; expected one of"),
         (TABLE + "two,tea,pour,1,3,test\n", "mine.csv, line 6: video 'two' has task 'tea', split"),
-        (TABLE + "two,toast,pour,1,3,train\n", "split 'train' here, but task 'toast', split"),
+        (TABLE + "two,toast,pour,1,3,train\n", "split 'train', but before task 'toast', split"),
         (TABLE + 'two,"toast,pour\n', "cannot be read as a table"),
     ],
 )
@@ -184,8 +186,8 @@ def test_a_table_as_a_spreadsheet_writes_it(write):
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        ({"action": "step"}, "column 'action': not a column that is needed. Expected the"),
-        ({"step": "Aktion"}, "has no column 'aktion', only 'video', 'task', 'step', 'start'"),
+        ({"action": "step"}, "column 'action' is not needed. Expected the"),
+        ({"step": "Aktion"}, "has no column 'aktion', only video, task, step, start"),
         ({"split": "part"}, "has no column 'part', only"),
     ],
 )
@@ -216,9 +218,9 @@ def test_two_spellings_of_a_letter_are_one(write):
     [
         (
             "video,task,step,start,end\r\na,b,Brühe – kochen,0,1\r\n".encode("cp1252"),
-            r"x.csv, line 2: .*not UTF-8 \(in Windows-1252: 'a,b,Brühe – kochen,0,1'\)",
+            r"x.csv, line 2: is not UTF-8",
         ),
-        (TABLE.encode("utf-16"), "is UTF-16, not UTF-8. Save it as UTF-8"),
+        (TABLE.encode("utf-16"), "is not UTF-8. Save"),
         (b"video\x81,\x1b[31m", r"x.csv, line 1: .*Save the table as UTF-8"),
     ],
 )

@@ -99,14 +99,17 @@ def windows(make_source, write_windows, tmp_path):
 @pytest.mark.parametrize(
     ("edit", "match"),
     [
-        (lambda w: w.pop(2), r"window 1 \(counted from 0\): the 2 windows of video 'b' with 3"),
+        (
+            lambda w: w.pop(2),
+            r"window 1 \(counted from 0\): the windows of video 'b' do not overlap",
+        ),
         (lambda w: w[0]["id"]["legal_range"][1].pop(), r"window 0 \(counted from 0\): not a"),
         (lambda w: w[0]["id"]["legal_range"][1].__setitem__(0, -1), "step 1: the step runs from"),
         (lambda w: w[0]["id"]["legal_range"][1].__setitem__(0, "x"), "step 1: the step runs from"),
-        (lambda w: w[0]["id"]["legal_range"][1].__setitem__(2, 1.5), "action id 1.5; expected a"),
+        (lambda w: w[0]["id"]["legal_range"][1].__setitem__(2, 1.5), "id 1.5 is not a whole"),
         (lambda w: w[0]["id"].pop("task_id"), "not a window"),
-        (lambda w: [w[0]["id"].pop("vid"), w[0]["id"].pop("feature")], "has neither 'vid' nor"),
-        (lambda w: w[0].__setitem__("instruction_len", 4), "has 3 steps, 'instruction_len' says 4"),
+        (lambda w: [w[0]["id"].pop("vid"), w[0]["id"].pop("feature")], "of video None"),
+        (lambda w: w[0].__setitem__("instruction_len", 4), "'instruction_len' 4"),
         (lambda w: w[1]["id"].__setitem__("task_id", 2), r"video 'b' has task ids \[1, 2\]"),
         (lambda w: w.append("x"), "window 10 .counted from 0.: not a window|not a window"),
     ],
@@ -121,25 +124,25 @@ def test_windows_of_two_horizons_that_contradict(make_source, write_windows, tmp
     value = json.loads(path.read_text())
     value[0]["id"]["legal_range"][3][1] += 1
     path.write_text(json.dumps(value))
-    wrong("niv", tmp_path / "windows", "of video 'b' do not contain its 4 steps in a row")
+    wrong("niv", tmp_path / "windows", "of video 'b' do not contain its steps in a row")
 
 
 def test_windows_of_one_video_in_two_splits(windows, wrong, tmp_path):
     path = windows()
     (path.parent / "tiny_test_T3.json").write_text(path.read_text())
-    wrong("niv", path.parent, r"video 'a' is in train here, but in test in tiny_test_T3.json")
+    wrong("niv", path.parent, r"video 'a' is in train here and in test in tiny_test_T3.json")
 
 
 def test_windows_need_a_split_in_their_name(windows, wrong):
     path = windows()
     path = path.rename(path.parent / "windows.json")
-    wrong("niv", path, "must contain exactly one of train, val or test")
+    wrong("niv", path, "must contain exactly one of train, val, test")
 
 
 def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonomy):
     tiny_taxonomy["tasks"][1]["actions"] = [2, 3]
     other = make_source("other", taxonomy=tiny_taxonomy, features=None)
-    wrong("niv", windows(), "action 4 of video '.' is not an action of task 1", taxonomy=other)
+    wrong("niv", windows(), "action 4 of video '.' is not one of task 1", taxonomy=other)
 
 
 @pytest.mark.parametrize("name", ["coin", "crosstask", "niv"])

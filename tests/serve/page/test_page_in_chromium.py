@@ -255,7 +255,7 @@ def test_two_pictures(page, drawn, tmp_path):
     page.get_by_label("picture after the last step").set_input_files(tmp_path / "no.png")
     page.get_by_role("button", name="Plan", exact=True).click()
     page.locator("#problem p").wait_for()
-    assert page.get_by_role("alert").inner_text().startswith("'goal' is of another format; exp")
+    assert page.get_by_role("alert").inner_text().startswith("'goal' is not JPEG")
 
 
 @pytest.mark.parametrize("page", ["light", "dark"], indirect=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import check_regular, load_npy, load_npz
-from cefito.errors import DataError
+from cefito.errors import DataError, explained
 
 __all__ = ["FeatureArray", "FeatureError", "load_features"]
 
@@ -54,11 +54,8 @@ class FeatureArray:
         finite = np.isfinite(found).all(axis=1)
         if not finite.all():
             second = int(wanted[int(np.argmin(finite))])
-            raise FeatureError(
-                "NaN or infinity",
-                f"{self.path}: second {second} (row {second}, counted from 0) holds NaN, infinity "
-                "or a number too large for float32. Extract the features of this video again.",
-            )
+            problem = f"second {second} (row {second}, counted from 0) holds NaN or infinity"
+            raise FeatureError("NaN or infinity", f"{self.path}: {problem}. Extract it again.")
         return found
 
 
@@ -66,19 +63,14 @@ def load_features(path: Path) -> FeatureArray:
     """Load the feature file of one video: an array, or an archive, whatever its name ends in."""
     try:
         check_regular(path)
-        with path.open("rb") as file:
+        kinds = OSError, zipfile.BadZipFile
+        damaged = explained(path, "truncated or damaged", "Extract or copy it again.", *kinds)
+        with damaged, path.open("rb") as file:
             packed = file.read(2) == b"PK"
-        if packed:
-            member = _member(path)
-            values = load_npz(path, (member,))[member]
-        else:
-            values = load_npy(path)
-    except FeatureError:
-        raise
-    except (DataError, OSError, zipfile.BadZipFile) as problem:
-        damaged = f"{path}: truncated or damaged ({problem}). Extract or copy it again."
-        message = str(problem) if isinstance(problem, DataError) else damaged
-        raise FeatureError("unreadable", message) from problem
+            member = _member(path) if packed else ""
+        values = load_npz(path, (member,))[member] if packed else load_npy(path)
+    except DataError as problem:
+        raise FeatureError("unreadable", str(problem)) from problem
     if values.dtype.kind != "f" or values.ndim != 2 or 0 in values.shape:
         found = f"holds {values.dtype} {list(values.shape)}"
         expected = "expected floating-point numbers [seconds, D]. Save one row a second."
@@ -92,7 +84,5 @@ def _member(path: Path) -> str:
     named = [name for name in arrays if name == f"{_MEMBER}.npy"] or arrays
     if len(named) != 1:
         found = ", ".join(map(repr, arrays[:4])) or "none"
-        expected = f"expected one array '{_MEMBER}.npy', found {found}"
-        remedy = f"Save the features under the name {_MEMBER}."
-        raise FeatureError("unreadable", f"{path}: {expected}. {remedy}")
+        raise DataError(f"{path}: expected one array '{_MEMBER}.npy', found {found}.")
     return named[0].removesuffix(".npy")

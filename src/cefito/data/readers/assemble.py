@@ -10,6 +10,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Annotations, Taxonomy, Video, nfc, write_videos
 from cefito.data.prepared import (
     PreparedDataset,
-    check_new,
     open_dataset,
     video_folder_entry,
     write_header,
@@ -31,8 +31,8 @@ from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.observing import Beyond
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.readers.source import Source
-from cefito.errors import ConfigError, DataError
-from cefito.files import new_folder, read_json, write_atomic, write_json
+from cefito.errors import ConfigError, DataError, explained
+from cefito.files import check_new, new_folder, read_json, write_atomic, write_json
 from cefito.progress import Progress, silent
 
 __all__ = ["PRECISIONS", "prepare", "summary_rows"]
@@ -61,10 +61,6 @@ def prepare(
     at `cefito.prepare`. Under `drop` and `error`, the last steps of a video are kept if all end
     within half a second after its rows. The data set records the folder `videos`, so that frames
     can be shown. `provenance["preparation"]` lists what was left out.
-
-    Raises:
-        ConfigError: A setting out of range.
-        DataError: No usable video, a step beyond the features under `error`, or a bad target.
     """
     features, target = Path(features), Path(target)
     for setting, value, valid, expected in (
@@ -82,15 +78,15 @@ def prepare(
     jobs, missing, notes = _jobs(source, FileFolder(features))
     source = replace(source, notes=(*source.notes, *notes))
     work = target.parent / f".{target.name}.work"
-    try:
+    remedy = "Finished videos are kept. Free some disk space or choose another folder."
+    with explained(target, "could not be written", remedy, OSError), _removed_if_empty(work):
         work.mkdir(parents=True, exist_ok=True)
         outcomes = make_shards(jobs, work, recipe=recipe, workers=workers, progress=progress)
         used, refused, width = _usable(jobs, outcomes)
         refused += missing
         if not used:
             shutil.rmtree(work, ignore_errors=True)
-            unusable = f"none of the {len(source.annotations.videos)} videos can be used"
-            raise DataError(f"{features}: {unusable}; the first: {refused[0][2]}")
+            raise DataError(f"{features}: no video can be used; the first: {refused[0][2]}")
         provenance = {
             "observations": (
                 f"features of {seconds} s around the rounded start and end of each step, "
@@ -110,14 +106,15 @@ def prepare(
         dataset = _write(target, source, used, width, precision, name, provenance)
         shutil.rmtree(work, ignore_errors=True)
         return dataset
-    except OSError as problem:
-        raise DataError(
-            f"{target}: could not be written ({problem.strerror or problem}); finished videos are "
-            "kept. Free some disk space or choose another folder."
-        ) from problem
+
+
+@contextmanager
+def _removed_if_empty(folder: Path) -> Iterator[None]:
+    try:
+        yield
     finally:
-        if work.is_dir() and not any(work.iterdir()):
-            work.rmdir()
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
@@ -239,10 +236,9 @@ def _made_with(features: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     remedy = "Extract the features again, or remove this file."
-    value = read_json(path, remedy)
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: is not a record of an extraction. {remedy}")
-    return value
+    value: dict[str, Any] = read_json(path, remedy)
+    with explained(path, "is not a record of an extraction", remedy, AttributeError):
+        return dict(value.items())
 
 
 def _write(

@@ -34,22 +34,16 @@ def read_benchmark(
         benchmark: crosstask, coin or niv.
         annotations: File or folder in one of the public forms.
         taxonomy: A taxonomy.json for window files; by default one beside them is used.
-
-    Raises:
-        ConfigError: An unknown benchmark.
-        DataError: An unknown form, another benchmark's annotations, or malformed content.
     """
     place = Path(annotations)
     if benchmark not in BENCHMARKS:
-        expected = f"expected one of {', '.join(BENCHMARKS)}"
-        raise ConfigError(f"benchmark: unknown name {benchmark!r}; {expected}.")
+        raise ConfigError(f"benchmark {benchmark!r}: expected one of {', '.join(BENCHMARKS)}.")
     folder = place if place.is_dir() else place.parent
     if place.is_dir():
         release = find_release(place)
         common = (place / "taxonomy.json").is_file() and (place / "videos.jsonl").is_file()
         if taxonomy is not None and (common or release is not None):
-            problem = f"{place}: has a taxonomy of its own. Do not give another one."
-            raise DataError(problem, setting="taxonomy")
+            raise DataError(f"{place}: has its own taxonomy. Give no other.", setting="taxonomy")
         if common:
             return read_common(place)
         if release is not None:
@@ -78,5 +72,4 @@ def _taxonomy(given: Path | None, folder: Path) -> Taxonomy | None:
 
 def _check_benchmark(found: str, benchmark: str, place: Path) -> None:
     if found != benchmark:
-        problem = f"these are annotations of {found}, not of {benchmark}"
-        raise DataError(f"{place}: {problem}. Use cefito data prepare {found}.")
+        raise DataError(f"{place}: is of {found}. Use cefito data prepare {found}.")

@@ -14,6 +14,7 @@ from cefito.data.annotations import SPLITS, Annotations, Taxonomy, Video, nfc, p
 from cefito.data.readers.source import Source, check_repeats, make_step
 from cefito.errors import DataError
 from cefito.files import read_json
+from cefito.settings import Record, read_record
 
 __all__ = ["read_captaincook4d"]
 
@@ -25,11 +26,7 @@ _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 
 
 def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
-    """Read the step annotations and the split; recordings in no split are left out with a note.
-
-    Raises:
-        DataError: Missing or malformed files, a recording in two splits.
-    """
+    """Read the step annotations and the split; recordings in no split are left out with a note."""
     annotations, split = Path(annotations), Path(split)
     value = read_json(annotations, _SHAPE)
     if not isinstance(value, dict) or not value:
@@ -53,8 +50,7 @@ def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
         skipped += len(steps) - len(made)
         videos.append(Video(recording, split_of[recording], tasks[activity], tuple(made)))
     if not videos:
-        problem = f"names none of the {len(entries)} recordings in {annotations.name}"
-        raise DataError(f"{split}: {problem}. {_SPLIT_SHAPE}")
+        raise DataError(f"{split}: names no recording of {annotations.name}. {_SPLIT_SHAPE}")
     found = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     repeats = check_repeats(found, annotations)
     in_order = tuple(
@@ -111,16 +107,18 @@ def _taxonomy(entries: dict[str, _Entry]) -> tuple[Taxonomy, dict[int, int], dic
 
 
 def _split(path: Path) -> dict[str, str]:
-    value = read_json(path, _SPLIT_SHAPE)
+    value, what = read_json(path, _SPLIT_SHAPE), f"{path}: not a split of recordings"
+    splits = read_record(_Split, value, what, _SPLIT_SHAPE, DataError)
     found: dict[str, str] = {}
     for split in SPLITS:
-        members = value.get(split, []) if isinstance(value, dict) else None
-        if not isinstance(members, list):
-            raise DataError(f"{path}: not a split of recordings. {_SPLIT_SHAPE}")
-        for recording in (nfc(str(member)) for member in members):
+        for recording in map(nfc, getattr(splits, split)):
             if found.setdefault(recording, split) != split:
-                problem = f"recording '{recording}' is in {found[recording]} and in {split}"
-                raise DataError(f"{path}: {problem}. Keep it in one of them.")
-    if not found:
-        raise DataError(f"{path}: names no recordings. {_SPLIT_SHAPE}")
+                both = f"'{recording}' is in {found[recording]} and in {split}"
+                raise DataError(f"{path}: {both}. Keep it in one of them.")
     return found
+
+
+class _Split(Record, extra="ignore"):
+    train: tuple[str, ...] = ()
+    val: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()

@@ -89,10 +89,8 @@ def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, _Raw]:
 
 def _name(names: dict[int, str], number: int, name: str, kind: str, place: str) -> None:
     if names.setdefault(number, name) != name:
-        raise DataError(
-            f"{place}: {kind} {number} has the name '{name}' here, but '{names[number]}' in an "
-            "earlier video. Correct one of them."
-        )
+        both = f"is '{name}' here, but '{names[number]}' in an earlier video"
+        raise DataError(f"{place}: {kind} {number} {both}. Correct one of them.")
 
 
 def _letters(name: str) -> str:
@@ -115,10 +113,9 @@ def _check_taxonomy(
         for number, name in found.items():
             known = entries[number].name if 0 <= number < len(entries) else ""
             if _letters(known) != _letters(name):
-                names = f"has the name '{name}' here, but '{known}' in the taxonomy"
-                raise DataError(f"{path}: {kind} {number} {names}. {remedy}")
+                both = f"is '{name}' here, but '{known}' in the taxonomy"
+                raise DataError(f"{path}: {kind} {number} {both}. {remedy}")
     for task, members in owned.items():
         extra = members - set(taxonomy.tasks[task].actions)
         if extra:
-            problem = f"occurs in task {task}, but the taxonomy does not list it there"
-            raise DataError(f"{path}: action {min(extra)} {problem}. {remedy}")
+            raise DataError(f"{path}: action {min(extra)} is not one of task {task}. {remedy}")

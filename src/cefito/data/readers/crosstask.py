@@ -59,8 +59,7 @@ def read_release(folder: Path) -> Source:
         )
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
-        problem = f"no TASK_VIDEO.csv file of the {len(places)} tasks in {_TASKS}"
-        raise DataError(f"{place}: {problem}. Unpack the release again.")
+        raise DataError(f"{place}: no TASK_VIDEO.csv of a task in {_TASKS}. Unpack it again.")
     drawn = held is None
     files = [folder / _TASKS] if drawn else [folder / _TASKS, folder / _SPLIT]
     notes = [UNPUBLISHED]
@@ -89,16 +88,10 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
     names: list[str] = []
     places: dict[str, int] = {}
     for block in filter(None, blocks):
-        number = block[0][0]
-        if len(block) != 5 or not block[3][1].isdecimal():
-            raise DataError(f"{path}, line {number}: not a task. {_BLOCKS}")
-        steps = [name.strip() for name in block[4][1].split(",")]
-        if len(steps) != int(block[3][1]) or not all(steps):
-            counts = f"{len(steps)} names of steps, but {block[3][1]} are announced"
-            raise DataError(f"{path}, line {block[4][0]}: {counts}. {_BLOCKS}")
-        if block[0][1] in places:
-            problem = f"task {block[0][1]} is repeated. Remove one of them"
-            raise DataError(f"{path}, line {number}: {problem}.")
+        steps = [name.strip() for name in block[-1][1].split(",")]
+        fits = len(block) == 5 and block[3][1] == str(len(steps)) and all(steps)
+        if not fits or block[0][1] in places:
+            raise DataError(f"{path}, line {block[0][0]}: not a task, or a repeated one. {_BLOCKS}")
         places[block[0][1]] = len(tasks)
         tasks.append((block[1][1], range(len(names), len(names) + len(steps))))
         names += steps
@@ -119,8 +112,7 @@ def _test_videos(path: Path) -> set[tuple[str, str]] | None:
     rows = [row for row in csv.reader(_text(path).splitlines()) if row]
     for number, row in enumerate(rows, start=1):
         if len(row) < 2:
-            line = ",".join(row)
-            raise DataError(f"{path}, line {number}: {line!r}; expected task,video,address.")
+            raise DataError(f"{path}, line {number}: expected task,video,address.")
     return {(row[0].strip(), row[1].strip()) for row in rows}
 
 
@@ -132,8 +124,7 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
         place = f"{path}, line {number}"
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
-            expected = f"expected step,start,end with a step from 1 to {count}"
-            raise DataError(f"{place}: {line.strip()!r}; {expected}. Correct or remove the line.")
+            raise DataError(f"{place}: expected step,start,end with a step from 1 to {count}.")
         found.append((int(cells[0]), cells[1], cells[2], place))
     return found
 

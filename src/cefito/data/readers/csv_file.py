@@ -11,7 +11,7 @@ from typing import Any
 
 from cefito.arrays import check_regular
 from cefito.data.annotations import nfc
-from cefito.errors import DataError
+from cefito.errors import DataError, explained
 
 __all__ = ["read_csv"]
 
@@ -26,7 +26,7 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
     body = text[separator.end() :] if separator else text
     delimiter = separator[1] if separator else max(",;\t", key=body.partition("\n")[0].count)
     reader = csv.DictReader(io.StringIO(body, newline=""), delimiter=delimiter, strict=True)
-    try:
+    with explained(path, "cannot be read as a table", remedy, csv.Error):
         columns = [column.strip().casefold() for column in reader.fieldnames or ()]
         check_columns(path, columns)
         reader.fieldnames = columns
@@ -36,11 +36,8 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
             if not any(cell and cell.strip() for cell in (*row.values(), *extra)):
                 continue
             if any(cell.strip() for cell in extra):
-                remedy = f"Quote names that contain '{delimiter}'."
-                raise DataError(f"{place}: has more cells than the first line. {remedy}")
+                raise DataError(f"{place}: has too many cells. Quote names with '{delimiter}'.")
             yield place, row
-    except csv.Error as problem:
-        raise DataError(f"{path}: cannot be read as a table ({problem}). {remedy}") from problem
 
 
 def check_columns(path: Path, columns: list[str]) -> None:
@@ -56,9 +53,6 @@ def _text(path: Path, remedy: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise DataError(f"{path}: is UTF-16, not UTF-8. Save it as UTF-8.") from problem
-        number = data.count(b"\n", 0, problem.start) + 1
-        line = data.splitlines()[number - 1].decode("cp1252", errors="replace").strip()
-        message = f"{path}, line {number}: is not UTF-8 (in Windows-1252: {line[:80]!r})."
-        raise DataError(f"{message} Save the table as UTF-8.") from problem
+        line = data.count(b"\n", 0, problem.start) + 1
+        fault = f"line {line}: is not UTF-8. Save the table as UTF-8"
+        raise DataError(f"{path}, {fault}.") from problem

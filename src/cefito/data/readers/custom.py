@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from cefito.data.prepared import (
     PreparedDataset,
     check_action_text,
-    check_new,
     check_observations,
     write_dataset,
 )
@@ -26,7 +25,7 @@ from cefito.data.readers.observing import Beyond
 from cefito.data.readers.source import read_common, read_folder
 from cefito.data.readers.table import read_table
 from cefito.errors import ConfigError, DataError
-from cefito.files import load_npy, load_npz
+from cefito.files import check_new, load_npy, load_npz
 from cefito.progress import Progress, silent
 
 __all__ = ["ACTION_TEXT_FILE", "FEATURES_FILE", "prepare", "prepare_custom"]
@@ -77,8 +76,8 @@ def prepare(
     """
     source = Path(source)
     if features is None and source.is_file():
-        remedy = "Give the folder with one file of features a video."
-        raise ConfigError(f"{source}: a table holds no observations. {remedy}", setting="features")
+        problem = "a table holds no observations. Give the folder with one file a video"
+        raise ConfigError(f"{source}: {problem}.", setting="features")
     if features is None:
         return prepare_custom(source, target, name=name)
     return prepare_source(
@@ -104,9 +103,6 @@ def prepare_custom(
 
     Returns:
         The data set; `provenance["notes"]`, if present, holds sentences for the user.
-
-    Raises:
-        DataError: A malformed source, or a target that cannot be written; nothing is written then.
     """
     source, target = Path(source), Path(target)
     if not source.is_dir():

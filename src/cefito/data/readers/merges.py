@@ -18,7 +18,7 @@ from typing import NamedTuple
 from cefito.data.annotations import Annotations, Taxonomy, folded, nfc
 from cefito.data.readers.csv_file import read_csv
 from cefito.data.readers.name_similarity import names_alike
-from cefito.errors import DataError
+from cefito.errors import DataError, explained
 from cefito.files import write_text
 
 __all__ = [
@@ -52,9 +52,8 @@ class Merges:
             for name in wanted:
                 if name not in known:
                     near = difflib.get_close_matches(name, known, n=1)
-                    hint = f"; did you mean {near[0]!r}?" if near else "."
-                    problem = f"{self.path}: the annotations have no {kind} '{name}'{hint}"
-                    raise _refused(f"{problem} Correct or remove the line.")
+                    hint = f"Did you mean {near[0]!r}?" if near else "Remove the line."
+                    raise _refused(f"{self.path}: the annotations have no {kind} '{name}'. {hint}")
 
     def note(self) -> str:
         """A summary in one sentence."""
@@ -137,8 +136,7 @@ def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
 def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
     """Write suggestions as a map of names."""
     if path.exists():
-        problem = f"{path}: exists already. Choose another file or remove it first."
-        raise DataError(problem, setting="suggest_merges")
+        raise DataError(f"{path}: exists already. Remove it first.", setting="suggest_merges")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_COLUMNS, "from_count", "to_count", "why"])
@@ -151,22 +149,15 @@ def read_merges(path: Path) -> Merges:
     maps: dict[str, dict[str, str]] = {"task": {}, "step": {}}
     places: dict[tuple[str, str], str] = {}
     for place, row in read_csv(path, _SHAPE):
-        missing = [column for column in _COLUMNS if column not in row]
-        if missing:
-            raise _refused(f"{path}: has no column '{missing[0]}'. {_SHAPE}")
-        cells = {column: " ".join(nfc(row[column] or "").split()) for column in _COLUMNS}
+        with explained(path, "lacks a column", _SHAPE, KeyError, setting="merge"):
+            cells = {column: " ".join(nfc(row[column] or "").split()) for column in _COLUMNS}
         kind = cells["kind"].casefold()
         if kind not in maps or not cells["from"] or not cells["to"]:
-            raise _refused(
-                f"{place}: merges {cells['kind']!r} {cells['from']!r} into {cells['to']!r}; "
-                "expected task or step, and two names. Correct or remove the line."
-            )
+            raise _refused(f"{place}: expected task or step, and two names. Correct the line.")
         before = places.setdefault((kind, cells["from"]), place)
         if maps[kind].setdefault(cells["from"], cells["to"]) != cells["to"]:
-            raise _refused(
-                f"{place}: {kind} '{cells['from']}' becomes '{maps[kind][cells['from']]}' in "
-                f"{before.rpartition(', ')[2]} already. Keep one of the two lines."
-            )
+            where = before.rpartition(", ")[2]
+            raise _refused(f"{place}: replaces '{cells['from']}' as {where} does. Keep one.")
     tasks, steps = (
         {name: _last(name, entries, kind, path) for name in entries}
         for kind, entries in maps.items()

@@ -135,17 +135,13 @@ def _observe(job: Job, shard: Path, key: str, recipe: Recipe) -> tuple[Outcome, 
     if outside and recipe.beyond != "rewrite" and is_rounding(steps, features.rows):
         clamped, outside = len(outside), []
     if outside and recipe.beyond == "error":
-        raise DataError(
-            f"{job.path}: step {outside[0]} (counted from 0) of video '{job.video.video_id}' "
-            f"ends at {steps[outside[0]].end:g} s, but the features end at {features.rows} s. "
-            "Leave such steps out (drop), or do as the published loader does (rewrite).",
-            setting="beyond",
-        )
+        late = f"step {outside[0]} (counted from 0) of video '{job.video.video_id}' ends later"
+        problem = f"{job.path}: the features end at {features.rows} s, and {late}"
+        raise DataError(f"{problem}. Leave such steps out, or rewrite them.", setting="beyond")
     kept = list(range(len(steps))) if clamped else kept_steps(steps, features.rows, recipe.beyond)
     if not kept:
-        problem = f"every step of video '{job.video.video_id}' ends later"
-        message = f"{job.path}: the features end at {features.rows} s, and {problem}."
-        raise FeatureError("all steps beyond", message)
+        late = f"the features end at {features.rows} s, and all steps end later"
+        raise FeatureError("all steps beyond", f"{job.path}: {late}.")
     times = [[steps[place].start for place in kept], [steps[place].end for place in kept]]
     pair = observe(
         features,

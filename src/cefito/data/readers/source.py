@@ -13,7 +13,7 @@ import numpy as np
 
 from cefito.data.annotations import Annotations, Step, Taxonomy, Video, read_annotations
 from cefito.data.readers.merges import Merges, apply_merges, equal_names
-from cefito.errors import DataError
+from cefito.errors import DataError, explained
 
 __all__ = [
     "UNPUBLISHED",
@@ -52,11 +52,7 @@ class Source:
 
 
 def read_common(folder: Path | str, *, merges: Merges | None = None) -> Source:
-    """Read the common form, a folder with taxonomy.json and videos.jsonl.
-
-    Raises:
-        DataError: A file is missing or malformed, a time is negative, or a step is repeated.
-    """
+    """Read the common form, a folder with taxonomy.json and videos.jsonl."""
     return read_folder(Path(folder), merges=merges)[0]
 
 
@@ -69,10 +65,7 @@ def read_folder(
     written = annotations.taxonomy
     for video in annotations.videos:
         for number, step in enumerate(video.steps):
-            if step.start < 0:
-                problem = f"step {number} (counted from 0) starts at {step.start:.9g} s; expected"
-                expected = "0 s or later. Correct or remove the step."
-                raise DataError(f"{place}, video '{video.video_id}': {problem} {expected}")
+            make_step(step.start, step.end, 0, place=f"{place}, '{video.video_id}', step {number}")
     notes: list[str] = []
     kept = tuple(range(len(written.actions)))
     if merges is not None:
@@ -122,13 +115,12 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
 
 def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
     """Make a step of times in seconds (numbers or text), which are checked."""
-    try:
+    times = f"the step runs from {start!r} to {end!r}"
+    expected = "Expected seconds with 0 ≤ start ≤ end. Correct or remove the step."
+    with explained(place, times, expected, TypeError, ValueError, OverflowError):
         step = Step(start=float(start), end=float(end), action=action)
-    except (TypeError, ValueError, OverflowError):
-        step = None
-    if step is None or not (0 <= step.start <= step.end and math.isfinite(step.end)):
-        problem = f"the step runs from {start!r} to {end!r}; expected seconds with 0 ≤ start ≤ end"
-        raise DataError(f"{place}: {problem}. Correct or remove the step.")
+        if not (0 <= step.start <= step.end and math.isfinite(step.end)):
+            raise ValueError("the times are not in order")
     return step
 
 
@@ -151,8 +143,6 @@ def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
 
 def padded(names: dict[int, str], *, kind: str, place: Path) -> list[str]:
     """Names in the order of ids, with a made-up name for each id that does not occur."""
-    wrong = [number for number in names if not 0 <= number < 10_000]
-    if wrong:
-        remedy = "Renumber them, or give a taxonomy.json."
-        raise DataError(f"{place}: {kind} id {wrong[0]}; expected 0 to 9,999. {remedy}")
+    if wrong := [number for number in names if not 0 <= number < 10_000]:
+        raise DataError(f"{place}: {kind} id {wrong[0]}; expected 0 to 9,999. Renumber them.")
     return [names.get(number, f"{kind} {number}") for number in range(max(names, default=-1) + 1)]

@@ -19,7 +19,7 @@ from cefito.data.readers.csv_file import check_columns, read_csv
 from cefito.data.readers.merges import Merges
 from cefito.data.readers.name_similarity import names_alike
 from cefito.data.readers.source import Source, draw_split, make_step
-from cefito.errors import DataError
+from cefito.errors import DataError, explained
 
 __all__ = ["COLUMNS", "MERGING", "read_table"]
 
@@ -32,7 +32,7 @@ MERGING = "Names that mean the same can also be merged by a map of names."
 """Note on tables with names that differ by little."""
 _SHOWN = 10  # pairs of names that are reported one by one
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]+)?|[+-]?[.,][0-9]+")
-_CLOCK = re.compile(r"(?:([0-9]+):)?([0-9]+):([0-9]{1,2}(?:[.,][0-9]*)?)")
+_CLOCK = re.compile(r"(?:([0-9]+):(?=[0-5]?[0-9]:))?([0-9]+):([0-5]?[0-9](?:[.,][0-9]*)?)")
 
 
 def read_table(
@@ -47,9 +47,6 @@ def read_table(
         path: CSV (comma, semicolon or tab) or Parquet, one line a step.
         columns: The table's own names of columns, by the ones that are expected.
         merges: Names to replace.
-
-    Raises:
-        DataError: A missing column, a malformed cell, a repeated line, or two tasks of a video.
     """
     path = Path(path)
     rows = list(_rows(path, dict(columns or {})))
@@ -73,18 +70,14 @@ def read_table(
         before = facts.setdefault(row["video"], fact)
         if before != fact:
             alike = fact[0] != before[0] and folded(fact[0]) == folded(before[0])
-            merge = f", or merge the names with the line task,{fact[0]},{before[0]}" * alike
-            raise DataError(
-                f"{place}: video '{row['video']}' has task '{fact[0]}', split '{fact[1]}' here, "
-                f"but task '{before[0]}', split '{before[1]}' before. Correct the line{merge}.",
-                setting="merge" if alike else "",
-            )
+            both = "task '{}', split '{}', but before task '{}', split '{}'".format(*fact, *before)
+            merge = f" or merge the names by the line task,{fact[0]},{before[0]}" * alike
+            problem = f"{place}: video '{row['video']}' has {both}. Correct the line{merge}."
+            raise DataError(problem, setting="merge" * alike)
         step = times.step(row["start"], row["end"], actions[row["step"]], place)
         earlier = steps[row["video"]].setdefault(step, place)
         if earlier != place:
-            repeat = f"step '{row['step']}' of video '{row['video']}' from {row['start']} to"
-            line = f"{earlier.rpartition(', ')[2]}: {repeat} {row['end']}"
-            raise DataError(f"{place}: repeats {line}. Remove one of them.")
+            raise DataError(f"{place}: repeats {earlier.rpartition(', ')[2]}. Remove one of them.")
         owned[row["task"]].add(step.action)
     taxonomy = Taxonomy.from_names(nfc(path.stem), [(name, owned[name]) for name in tasks], actions)
     videos = tuple(
@@ -117,8 +110,6 @@ def seconds(text: str) -> float:
     if clock is None:
         raise ValueError(f"{text!r} is not a time")
     hours, minutes, rest = clock[1], int(clock[2]), float(clock[3].replace(",", "."))
-    if rest >= 60 or (hours is not None and minutes >= 60):
-        raise ValueError(f"{text!r} has 60 seconds or minutes after a colon")
     return 3600.0 * int(hours or 0) + 60.0 * minutes + rest
 
 
@@ -129,21 +120,17 @@ class _Times:
         self._first: dict[str, str] = {}  # place of the first time with each decimal sign
 
     def step(self, start: str, end: str, action: int, place: str) -> Step:
-        try:
+        times = f"the step runs from {start!r} to {end!r}"
+        expected = "Expected seconds (43.27 or 43,27) or hours, minutes and seconds (1:02:03.5)."
+        with explained(place, times, expected):
             step = make_step(seconds(start), seconds(end), action, place=place)
-        except ValueError as problem:
-            times = f"the step runs from {start!r} to {end!r}; expected seconds (43.27 or 43,27),"
-            remedy = "or hours, minutes and seconds (1:02:03.5). Correct or remove the step."
-            raise DataError(f"{place}: {times} {remedy}") from problem
         for text in (start, end):
             sign = next((sign for sign in ".," if sign in text), "")
             if sign:
                 self._first.setdefault(sign, place)
         if len(self._first) == 2:
-            (_, first), (other, _) = self._first.items()
-            sign = "comma" if other == "," else "point"
-            clash = f"{first.rpartition(', ')[2]} uses the other sign. Write all times alike."
-            raise DataError(f"{place}: has a time with a decimal {sign}, but {clash}")
+            first = next(iter(self._first.values())).rpartition(", ")[2]
+            raise DataError(f"{place}: has another decimal sign than {first}. Write times alike.")
         return step
 
 
@@ -163,8 +150,7 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
     """Each line with its place and stripped cells; `split` is empty without such a column."""
     unknown = [column for column in columns if column not in (*COLUMNS, "split")]
     if unknown:
-        problem = f"column '{unknown[0]}': not a column that is needed. {_SHAPE}"
-        raise DataError(problem, setting="column")
+        raise DataError(f"column '{unknown[0]}' is not needed. {_SHAPE}", setting="column")
     lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else read_csv(path, _SHAPE)
     theirs = {column: columns.get(column, column).strip().casefold() for column in COLUMNS}
     for place, row in lines:
@@ -173,10 +159,8 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
             wanted["split"] = columns.get("split", "split").strip().casefold()
         for column, name in wanted.items():
             if name not in row:
-                listed = ", ".join(f"'{each}'" for each in row if each)
-                remedy = f"Rename one, or give its name, as in {column}=NAME. {_SHAPE}"
-                problem = f"{path}: has no column '{name}', only {listed}. {remedy}"
-                raise DataError(problem, setting="column")
+                found = f"{path}: has no column '{name}', only {', '.join(filter(None, row))}"
+                raise DataError(f"{found}. Give its name ({column}=NAME).", setting="column")
         cells = {
             column: "" if row[name] is None else " ".join(nfc(str(row[name])).split())
             for column, name in wanted.items()
@@ -186,23 +170,19 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
             raise DataError(f"{place}: '{empty[0]}' is empty. Fill it in or remove the line.")
         split = cells.setdefault("split", "")
         if split.casefold() not in ("", *SPLITS):
-            expected = f"expected one of {', '.join(SPLITS)}. Correct the line."
-            raise DataError(f"{place}: split is '{split}'; {expected}")
+            raise DataError(f"{place}: split is '{split}'; expected one of {', '.join(SPLITS)}.")
         cells["split"] = split.casefold()
         yield place, cells
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
+    install = "Run pip install cefito[table], or save the table as CSV."
+    with explained(path, "Parquet needs pyarrow", install, ImportError):
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as problem:
-        remedy = "Run pip install cefito[table], or save the table as CSV."
-        raise DataError(f"{path}: Parquet needs pyarrow. {remedy}") from problem
     check_regular(path, _SHAPE)
-    try:
+    kinds = OSError, pyarrow.ArrowException
+    with explained(path, "cannot be read as Parquet", _SHAPE, *kinds):
         table = parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as problem:
-        raise DataError(f"{path}: cannot be read as Parquet ({problem}). {_SHAPE}") from problem
     names = [column.strip().casefold() for column in table.column_names]
     check_columns(path, names)
     for number, row in enumerate(table.rename_columns(names).to_pylist()):

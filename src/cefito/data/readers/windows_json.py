@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, is_id, nfc, parsing
+from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, nfc, parsing
 from cefito.data.readers.folder import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
 from cefito.errors import DataError
@@ -23,6 +23,7 @@ _SHAPE = (
     'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], '
     '…], "task_id"}, "instruction_len"}.'
 )
+_TAXONOMY = "Give the taxonomy of these files (CrossTask has two)."
 _ONE_PROTOCOL = "Give complete window files of one protocol, without padding or repeated windows."
 
 
@@ -62,8 +63,8 @@ def read_windows(
             video, window = _window(entry, f"{path}, window {number} (counted from 0)")
             earlier, where = split_of.setdefault(video, (split, path))
             if earlier != split:
-                clash = f"is in {split} here, but in {earlier} in {where.name}"
-                raise DataError(f"{path}: video '{video}' {clash}. {_ONE_PROTOCOL}")
+                both = f"video '{video}' is in {split} here and in {earlier} in {where.name}"
+                raise DataError(f"{path}: {both}. {_ONE_PROTOCOL}")
             windows[video].append(window)
     notes: tuple[str, ...] = ()
     if taxonomy is None:
@@ -75,9 +76,8 @@ def read_windows(
         task = _task(members, taxonomy, video)
         unknown = {step.action for step in steps} - set(taxonomy.tasks[task].actions)
         if unknown:
-            problem = f"action {min(unknown)} of video '{video}' is not an action of task {task}"
-            remedy = "in the taxonomy. Give the one of these files (CrossTask has two)."
-            raise DataError(f"{members[0].place}: {problem} {remedy}")
+            problem = f"action {min(unknown)} of video '{video}' is not one of task {task}"
+            raise DataError(f"{members[0].place}: {problem}. {_TAXONOMY}")
         videos.append(Video(video_id=video, split=split_of[video][0], task=task, steps=steps))
     annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     return Source(
@@ -132,16 +132,13 @@ def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
     shortest = by_length[min(by_length)]
     steps = join_windows([window.steps for window in shortest])
     if steps is None:
-        raise DataError(
-            f"{shortest[0].place}: the {len(shortest)} windows of video '{video}' with "
-            f"{len(shortest[0].steps)} steps each do not overlap into one sequence. {_ONE_PROTOCOL}"
-        )
+        found = f"the windows of video '{video}' do not overlap into one sequence"
+        raise DataError(f"{shortest[0].place}: {found}. {_ONE_PROTOCOL}")
     for length, longer in by_length.items():
         runs = {steps[first : first + length] for first in range(len(steps) - length + 1)}
         for window in longer:
             if window.steps not in runs:
-                windows = f"the windows of {len(shortest[0].steps)} steps of video '{video}'"
-                problem = f"{windows} do not contain its {length} steps in a row"
+                problem = f"shorter windows of video '{video}' do not contain its steps in a row"
                 raise DataError(f"{window.place}: {problem}. {_ONE_PROTOCOL}")
     return steps
 
@@ -149,8 +146,7 @@ def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
 def _split(path: Path) -> str:
     found = [split for split in SPLITS if split in path.name.lower()]
     if len(found) != 1:
-        expected = "the name of a window file must contain exactly one of train, val or test"
-        raise DataError(f"{path}: {expected}. Rename it.")
+        raise DataError(f"{path}: its name must contain exactly one of {', '.join(SPLITS)}.")
     return found[0]
 
 
@@ -158,29 +154,24 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
     with parsing(place, "a window", _SHAPE):
         value = entry["id"]
         steps = tuple(
-            make_step(start, end, _id(action, "action", place), place=f"{place}, step {number}")
+            make_step(start, end, _id(action), place=f"{place}, step {number}")
             for number, (start, end, action) in enumerate(value["legal_range"])
         )
         feature = value.get("feature")
         name = value.get("vid") or (feature_name(feature) if isinstance(feature, str) else None)
-        task = _id(value["task_id"], "task", place)
+        task = _id(value["task_id"])
         task_name = nfc(str(value.get("task", ""))).strip()
         length = entry.get("instruction_len", len(steps))
-    if not isinstance(name, str) or not name:
-        raise DataError(f"{place}: has neither 'vid' nor 'feature', so no video. {_SHAPE}")
-    if not steps or length != len(steps):
-        counts = f"has {len(steps)} steps, 'instruction_len' says {length}"
-        raise DataError(f"{place}: {counts}. {_SHAPE}")
+        if not isinstance(name, str) or not name or not steps or length != len(steps):
+            raise ValueError(f"{len(steps)} steps of video {name!r}, 'instruction_len' {length}")
     names = (feature, name) if isinstance(feature, str) and feature else (name,)
     return nfc(name), _Window(place=place, task=task, task_name=task_name, names=names, steps=steps)
 
 
-def _id(value: Any, kind: str, place: str) -> int:
-    if isinstance(value, str) and value.isdecimal():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise DataError(f"{place}: {kind} id {value!r}; expected a number. {_SHAPE}")
-    return value
+def _id(value: Any) -> int:
+    if not str(value).isdecimal():
+        raise TypeError(f"id {value!r} is not a whole number")
+    return int(value)
 
 
 def _taxonomy(windows: dict[str, list[_Window]], dataset: str, place: Path) -> Taxonomy:
@@ -199,8 +190,8 @@ def _taxonomy(windows: dict[str, list[_Window]], dataset: str, place: Path) -> T
 
 def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:
     found = {window.task for window in members}
-    if len(found) != 1 or not is_id(members[0].task, len(taxonomy.tasks)):
-        expected = f"expected one from 0 to {len(taxonomy.tasks) - 1}, as in the taxonomy"
-        ids = f"video '{video}' has task ids {sorted(found)}"
-        raise DataError(f"{members[0].place}: {ids}; {expected}. Give the taxonomy of these files.")
+    known = len(taxonomy.tasks)
+    if len(found) != 1 or not 0 <= members[0].task < known:
+        ids = f"video '{video}' has task ids {sorted(found)}; the taxonomy has {known} tasks"
+        raise DataError(f"{members[0].place}: {ids}. {_TAXONOMY}")
     return members[0].task

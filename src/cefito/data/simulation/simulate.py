@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Annotations, parsing
-from cefito.data.prepared import check_action_text, check_new, write_dataset
+from cefito.data.prepared import check_action_text, write_dataset
 from cefito.data.readers.source import read_common
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.simulation.probe import run_probe
 from cefito.errors import ConfigError
-from cefito.files import load_npy, sha256
+from cefito.files import check_new, load_npy, sha256
 from cefito.runtime import check_seed
 
 __all__ = [
