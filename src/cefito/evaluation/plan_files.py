@@ -95,10 +95,6 @@ def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
     Args:
         found: From `window_plans`.
         path: `.jsonl`, one JSON object a line, or `.parquet` (needs pyarrow), with the same names.
-
-    Raises:
-        ConfigError: Another ending, a missing folder, or Parquet without pyarrow.
-        RunError: The file cannot be written.
     """
     path = Path(path)
     check_plan_file(path, "save_plans")
@@ -113,12 +109,7 @@ def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
 
 
 def read_plans(path: Path | str) -> list[WindowPlans]:
-    """Read a file from `save_plans`.
-
-    Raises:
-        ConfigError: Parquet without pyarrow.
-        RunError: Missing or damaged; the message names the line.
-    """
+    """Read a file from `save_plans`."""
     path = Path(path)
     try:
         if path.suffix == ".parquet":

@@ -235,10 +235,6 @@ def evaluate_planner(
         top_k: Plans for each window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
-
-    Raises:
-        ConfigError: No windows, windows of another horizon, or truth that the planner does not use
-            or the windows lack.
     """
     if not len(windows) or windows.horizon != planner.horizon:
         raise ConfigError(

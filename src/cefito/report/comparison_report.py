@@ -19,11 +19,7 @@ __all__ = ["report_comparison"]
 
 
 def report_comparison(folder: Path | str) -> ComparisonReport:
-    """Make the report of a comparison from its folder, without planning or scoring anything.
-
-    Raises:
-        RunError: The folder has no results, or its files are damaged.
-    """
+    """Make the report of a comparison from its folder, without planning or scoring anything."""
     folder = Path(folder)
     results = Results.read(folder / RESULTS)
     files = {

@@ -42,12 +42,7 @@ _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\uf
 
 
 def save_report(report: RunReport | ComparisonReport, path: Path | str) -> None:
-    """Write a report as one HTML file; an existing file is replaced.
-
-    Raises:
-        ConfigError: Another ending than .html, a missing folder, or a folder of this name.
-        RunError: The file cannot be written.
-    """
+    """Write a report as one HTML file; an existing file is replaced."""
     path = Path(path)
     check_target(path, (".html",), "target")
     write_text(path, rendered(report))

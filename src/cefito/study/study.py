@@ -229,11 +229,6 @@ def run_study(
 
     A worker takes all trials of one seed at one horizon. `executor` is a name in
     `cefito.executors.EXECUTORS`, `address` of a running Ray cluster.
-
-    Raises:
-        ConfigError: Invalid settings, a planner that cannot follow its row, an unknown executor.
-        DataError: The data set has no test windows.
-        RunError: An unknown device, or the folder cannot be made.
     """
     mapping = make_executor(executor, workers=workers, address=address)
     check_study(study, workers=workers)
