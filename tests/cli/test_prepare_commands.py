@@ -75,7 +75,7 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     dataset = open_dataset(target)
     assert (dataset.name, dataset.observation_dim, dataset.start.dtype) == ("Mine", 4, np.float32)
     assert prepare("coin", *given, "--out", tmp_path / "other", "--beyond", "error") == 2
-    assert "Leave such steps out (drop)" in one_line(capsys.readouterr().err)
+    assert "Leave such steps out" in one_line(capsys.readouterr().err)
     assert not (tmp_path / "other").exists()
 
 
@@ -122,7 +122,7 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused,
     assert [step.start for step in dataset.videos[0].steps] == [0.5, 2.0]
     given = ["data", "prepare", "custom", "steps.csv", "other", "--features", "features"]
     for wrong, message in (
-        (["--suggest-merges", "map.csv", *columns], "exists already. Choose another file"),
+        (["--suggest-merges", "map.csv", *columns], "exists already. Remove it first"),
         (["--merge", "none.csv", *columns], "none.csv: no such file"),
         (["--column", "step"], "--column step: expected OURS=THEIRS, as in --column step=action"),
         (["--column", "verb=Aktion"], "column 'verb': not a column that is needed"),

@@ -151,7 +151,7 @@ def test_invalid_feature_files(make_run, tmp_path):
         ("narrow", np.zeros((20, 5)), RunError, "3 rows of 5 joined cannot make the 18"),
         ("joined", np.zeros((20, 18)), RunError, "3 rows of 18 joined cannot make the 18"),
         ("vector", np.zeros(18), DataError, r"vector\.npy: holds float64 \[18\]; expected"),
-        ("nan", np.full((20, 6), np.nan), DataError, "NaN, infinity"),
+        ("nan", np.full((20, 6), np.nan), DataError, "NaN or infinity"),
         ("large", np.full((20, 6), 1e5), DataError, "above 65504"),
         ("pickled", np.array([[{}]], object), DataError, "pickled objects, which are never loaded"),
     ):
