@@ -301,7 +301,11 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
         ("folder.jsonl", {}, "is a folder"),
         ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),
         ("plans.jsonl", {"address": "x"}, "ray"),
-        ("plans.jsonl", {"address": "x", "executor": "serial"}, "address x: the executor 'serial'"),
+        (
+            "plans.jsonl",
+            {"address": "x", "executor": "serial"},
+            "address x: only for the executor 'ray'",
+        ),
         ("plans.jsonl", {"split": "test"}, "is no data set"),
         ("plans.jsonl", {"settings": {"top_k": 0}}, "top_k 0"),
         ("plans.jsonl", {"settings": {"min_probability": 2}}, "expected a number"),
@@ -330,7 +334,7 @@ def test_sources_without_queries(nearest, listed, tmp_path, own):
         (listed(["", ""]), "holds no query"),
         (tmp_path / "empty", "holds no query, data set or features"),
         (tmp_path / "gone.jsonl", "no such file"),
-        (tmp_path / "gone", "expected a table of queries that ends in"),
+        (tmp_path / "gone", "expected .jsonl, .csv or .parquet"),
     ):
         with pytest.raises((ConfigError, DataError)) as caught:
             plan_batch(nearest, path, out)

@@ -125,7 +125,7 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused,
         (["--suggest-merges", "map.csv", *columns], "exists already. Remove it first"),
         (["--merge", "none.csv", *columns], "none.csv: no such file"),
         (["--column", "step"], "--column step: expected OURS=THEIRS, as in --column step=action"),
-        (["--column", "verb=Aktion"], "column 'verb': not a column that is needed"),
+        (["--column", "verb=Aktion"], "column 'verb' is not needed"),
     ):
         assert message in refused(*given, *wrong)
 

@@ -268,7 +268,7 @@ def test_files_of_other_kinds(tmp_path, released):
     assert "it is a folder" in refused(tmp_path)
     path = tmp_path / "file.pth"
     path.write_bytes(released.read_bytes()[:100_000])
-    assert "cannot be read as a PyTorch checkpoint (" in refused(path)
+    assert "cannot be read as a PyTorch checkpoint" in refused(path)
     for content in (b"", b"hello, this is text"):
         path.write_bytes(content)
         refused(path)

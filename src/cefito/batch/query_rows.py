@@ -156,7 +156,7 @@ def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
         kinds = {type(number) for number in given} if isinstance(given, list) else {float}
         array = np.asarray(given if kinds <= {int, float} else [], dtype=np.float64)
         if not array.size or array.ndim != 1 or not np.isfinite(array).all():
-            raise DataError(f"'{name}' is not a list of numbers. Give one observation [E].")
+            raise DataError(f"'{name}' is not a list of finite numbers. Give one observation [E].")
         with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused
             found[name] = array.astype(np.float32)[None]
     initial, goal = (found[name] for name in _ENDS)

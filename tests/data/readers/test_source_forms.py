@@ -219,8 +219,8 @@ def test_coin_that_is_malformed(coin, wrong, database, edit, match):
 def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     wrong("coin", release, "is of crosstask. Use cefito data")
     wrong("niv", coin(), "is of coin. Use cefito")
-    wrong("crosstask", release, "has a taxonomy of its own", taxonomy=make_source(features=None))
-    wrong("niv", tmp_path / "source", "has a taxonomy of its own", taxonomy=tmp_path / "source")
+    wrong("crosstask", release, "has its own taxonomy", taxonomy=make_source(features=None))
+    wrong("niv", tmp_path / "source", "has its own taxonomy", taxonomy=tmp_path / "source")
     wrong("niv", tmp_path / "nowhere.json", r"nowhere.json: no such file. Known forms: a folder")
     empty = tmp_path / "empty"
     empty.mkdir()
