@@ -201,7 +201,7 @@ def test_unreadable_pictures(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="it is a folder"):
         load_image(tmp_path)
     Image.new("I;16", (4, 4)).save(tmp_path / "deep.png")
-    with pytest.raises(DataError, match=r"deep\.png: has more than 8 bits a channel"):
+    with pytest.raises(DataError, match=r"deep\.png: .*has more than 8 bits a channel"):
         load_image(tmp_path / "deep.png")
     for bound in (40 * 57 - 1, 40 * 57 // 3):  # Pillow warns above it and refuses above twice of it
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", bound)

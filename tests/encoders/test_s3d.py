@@ -273,7 +273,7 @@ def test_files_of_other_kinds(tmp_path, released):
         path.write_bytes(content)
         refused(path)
     torch.save([torch.zeros(2)], path)
-    assert "holds a list; expected tensors by name" in refused(path)
+    assert "cannot be read as a PyTorch checkpoint" in refused(path)
 
 
 class Payload:

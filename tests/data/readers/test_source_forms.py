@@ -228,7 +228,7 @@ def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     (empty / "a_train.json").write_text("[]")
     wrong("niv", empty, "the annotations have no known form")
     wrong("niv", empty / "a_train.json", "the annotations have no known form")
-    with pytest.raises(ConfigError, match="unknown name 'ytb'; expected one of crosstask, coin"):
+    with pytest.raises(ConfigError, match="benchmark 'ytb': expected one of crosstask, coin"):
         read_benchmark("ytb", empty)
 
 
