@@ -156,7 +156,7 @@ def test_a_planner_refuses_what_it_would_misread(run):
     for wrong in (windows.subset([]), cut_windows(run.dataset(), horizon=2, split="test")):
         with pytest.raises(ConfigError, match="is scored on one or more of 3"):
             evaluate_planner(run.planner, wrong)
-    with pytest.raises(RunError, match="unknown device 'nope'"):
+    with pytest.raises(RunError, match="device 'nope': is unknown"):
         open_run(run.folder, device="nope")
 
 
