@@ -140,6 +140,11 @@ def test_labels():
     assert sequence(TAXONOMY, [4, 0], ids=True) == "add salt (4) → cut lemon (0)"
 
 
+def test_the_words_before_a_colon_are_names_too():
+    taxonomy = Taxonomy.from_names("toy", [("task", {0, 1})], ["name", "id"])
+    assert [find_action(taxonomy, "name"), find_action(taxonomy, "id")] == [0, 1]
+
+
 @given(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=8, unique_by=nfc), st.data())
 def test_every_name_finds_its_action(names, data):
     """What has a letter and is no number is found by its name, in either form of Unicode."""
