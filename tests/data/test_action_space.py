@@ -6,40 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.data.annotations import Action, Task, Taxonomy
-from cefito.data.windows import ActionSpace, Windows, action_space, cut_windows, extended_space
+from cefito.data.annotations import Task
+from cefito.data.windows import ActionSpace, action_space, cut_windows, extended_space
 from cefito.errors import DataError
+from made_windows import taxonomy_of, windows_of
 
 TASKS = (Task(0, "tea", (0, 1, 2, 3)), Task(1, "toast", (2, 4)), Task(2, "tyre", (5,)))
-TAXONOMY = Taxonomy(
-    dataset="toy",
-    tasks=TASKS,
-    actions=tuple(Action(index, f"action {index}") for index in range(6)),
-)
+TAXONOMY = replace(taxonomy_of(3, 6), tasks=TASKS)
 
 
-def windows(rows: list[tuple[int, list[int]]], taxonomy: Taxonomy = TAXONOMY) -> Windows:
+def windows(rows, taxonomy=TAXONOMY):
     """Windows of (task, actions), without meaningful observations."""
-    count = len(rows)
-    observations = np.zeros((count, 2), np.float32)
-    actions = np.array([row for _, row in rows], np.int64)
-    tasks = np.array([task for task, _ in rows], np.int64)
-    places = np.arange(count), np.zeros(count, np.int64)
-    return Windows(
-        observations, observations, actions, tasks, *places, taxonomy, None, "toy", "train"
-    )
-
-
-def test_actions_of_the_training_windows():
-    space = action_space(windows([(0, [3, 0]), (1, [4, 4]), (0, [3, 3]), (1, [2, 4])]), "training")
-    assert space.actions == ((0, 3), (2, 4), (5,))
-    assert space.fallback == (2,)
-    assert space.source == "training"
-
-
-def test_training_actions_may_be_missing_from_the_taxonomy():
-    assert action_space(windows([(2, [5, 0])]), "training").actions[2] == (0, 5)
-    assert action_space(windows([(2, [5, 0])]), "taxonomy").actions[2] == (5,)
+    tasks, actions = zip(*rows, strict=True)
+    return windows_of(actions, np.zeros((2, len(rows), 2)), taxonomy, tasks=tasks)
 
 
 @pytest.mark.parametrize("source", ["training", "taxonomy"])

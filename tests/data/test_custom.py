@@ -54,7 +54,7 @@ def test_provenance_names_the_folder_but_no_path_and_repeats_exactly(make_source
 
 @pytest.mark.parametrize(
     ("stored", "expected"),
-    [("<f2", "f2"), ("<f4", "f4"), ("<f8", "f4"), (">f4", "f4"), (">f2", "f2")],
+    [("<f2", "f2"), ("<f8", "f4"), (">f4", "f4")],
 )
 def test_precision(make_source, tmp_path, stored, expected):
     values = np.random.default_rng(0).standard_normal((STEPS, 4)).astype(np.float16)
@@ -78,20 +78,16 @@ def bad_row(row, value, name="start", dtype=np.float32):
     ("arrays", "message"),
     [
         (features(np.ones((STEPS - 1, 4))), r"'start': has shape \[34, 4\], but videos.jsonl has"),
-        (features(np.ones((STEPS, 4, 1))), r"'start': has shape \[35, 4, 1\], .* expected \[35"),
         (features(np.ones(STEPS)), r"'start': has shape \[35\], "),
-        (features(np.float32(3)), r"'start': has shape \[\]"),
         (features(end=np.ones((STEPS, 5))), r"'start' has shape \[35, 4\] and 'end' \[35, 5\]"),
         (features(np.ones((STEPS, 0)), np.ones((STEPS, 0))), r"'start': has shape \[35, 0\]"),
         (features(np.ones((STEPS, 4), dtype=np.int64)), "'start': holds values of type int64"),
         # rows 3 to 7 are video b, 13 to 18 video e, 23 to 26 video h (g has no steps)
         (bad_row(3, np.nan), r"row 3 of 'start' holds NaN.*video 'b', step 0 "),
         (bad_row(7, np.inf, "end"), r"row 7 of 'end' holds NaN.*video 'b', step 4 "),
-        (bad_row(15, -np.inf), r"row 15 of 'start' holds NaN.*video 'e', step 2 "),
         (bad_row(23, np.nan, dtype=np.float16), r"row 23 of 'start' holds NaN.*video 'h', step 0 "),
         (bad_row(0, 1e300, dtype=np.float64), r"row 0 of 'start' holds .*too large for"),
         ({"start": features()["start"]}, r"has no member 'end' \(found: start\)"),
-        ({}, r"has no member 'start' \(found: none\)"),
         (features(np.array([[object()] * 4] * STEPS, dtype=object)), "holds pickled objects"),
     ],
 )
@@ -108,12 +104,7 @@ def test_bad_features_are_refused_and_nothing_is_written(make_source, tmp_path, 
     [
         (np.ones((ACTIONS - 1, 3)), r"has shape \[7, 3\], but taxonomy.json has 8 actions"),
         (np.ones((ACTIONS, 0)), r"has shape \[8, 0\]"),
-        (np.ones((ACTIONS, 1, 3)), r"has shape \[8, 1, 3\], .* expected \[8, any\]"),
-        (np.ones((ACTIONS, 3), dtype=np.int32), "holds values of type int32"),
-        (
-            np.where(np.arange(24).reshape(ACTIONS, 3) == 16, np.nan, 1.0),
-            "NaN or infinity, the first is row 5",
-        ),
+        (np.diag([1.0] * 5 + [np.nan] * 3), "NaN or infinity, the first is row 5"),
         (np.array([None] * ACTIONS), "holds pickled objects"),
     ],
 )
@@ -159,8 +150,6 @@ def test_places_that_cannot_be_used(make_source, tmp_path):
         prepare_custom(source, taken)
     with pytest.raises(DataError, match=r"mine.txt: exists already"):
         prepare_custom(source, taken / "mine.txt")
-    with pytest.raises(DataError, match=r"cannot be made|exists already|cannot be read"):
-        prepare_custom(source, taken / "mine.txt" / "below")
     assert left_behind(tmp_path) == ["taken"]
     assert [path.name for path in taken.iterdir()] == ["mine.txt"]
     assert (taken / "mine.txt").read_text() == "keep"

@@ -8,15 +8,8 @@ import pytest
 from cefito.data import cut_windows, open_dataset
 from cefito.data.annotations import read_annotations
 from cefito.data.padding import pad_dataset
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import count_windows, split_videos
 from cefito.errors import DataError
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    knobs = WorldKnobs(train=24, val=12, test=12, dim=8)
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=knobs)
 
 
 def test_short_videos_begin_with_copies_of_their_first_step(world, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cefito.data import open_dataset, write_dataset
-from cefito.errors import DataError
+from cefito.errors import DataError, RunError
 from cefito.files import load_tensors, new_folder, write_json, write_tensors
 
 FILES = ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"]
@@ -75,7 +75,6 @@ def test_missing_file(tiny_dataset, name):
     ("key", "value", "message"),
     [
         ("format_version", 99, "format_version: Input should be 1"),
-        ("observation_dim", 4.0, "observation_dim: Input should be a valid integer"),
         ("observation_dim", 5, "observations have 4 features, not the 5 of dataset.json"),
         ("provenance", [], "provenance: Input should be an object"),
     ],
@@ -90,9 +89,7 @@ def test_bad_header(tiny_dataset, key, value, message):
 
 
 def test_folders_that_are_no_prepared_data_set(tmp_path):
-    with pytest.raises(
-        DataError, match=r"dataset.json: no such file. Expected a prepared data set"
-    ):
+    with pytest.raises(DataError, match=r"dataset.json: no such file. Expected a prepared"):
         open_dataset(tmp_path)
 
 
@@ -101,8 +98,6 @@ def test_folders_that_are_no_prepared_data_set(tmp_path):
     [
         ({"start": ONES}, r"has no tensor \('end'\)"),
         ({"start": ONES[1:], "end": ONES}, r"'start': has shape \[34, 4\], .* 35 steps"),
-        ({"start": ONES, "end": ONES[:, 1:]}, "expected the same"),
-        ({"start": ONES.astype(np.int32), "end": ONES}, "holds values of type int32"),
         ({"start": ONES * np.nan, "end": ONES}, "row 0 .* 'a', step 0"),
     ],
 )
@@ -126,7 +121,6 @@ def test_truncated_tensors(tiny_dataset, name, keep):
     ("change", "message"),
     [
         ({"start": np.ones((3, 4), np.float32)}, r"out, observations, 'start': has shape \[3"),
-        ({"start": np.ones(35, np.float32)}, r"out, observations, 'start': has shape \[35\]"),
         ({"action_text": np.ones((3, 4), np.float32)}, r"out, action_text: has shape \[3, 4\]"),
     ],
 )
@@ -143,26 +137,12 @@ def test_write_reads_back_before_it_shows(tiny_dataset, tmp_path):
     """Annotations made by hand can be wrong too; the message names the place that was asked for."""
     videos = (tiny_dataset.videos[0], tiny_dataset.videos[0], *tiny_dataset.videos[2:])
     broken = type(tiny_dataset.annotations)(taxonomy=tiny_dataset.taxonomy, videos=videos)
-    rows = broken.step_count
+    rows = tiny_dataset.start[: broken.step_count]
+    given = {"name": "x", "annotations": broken, "start": rows, "end": rows, "provenance": {}}
     with pytest.raises(DataError, match="line 2: repeats the video 'a' of line 1") as caught:
-        write_dataset(
-            tmp_path / "out",
-            name="x",
-            annotations=broken,
-            start=tiny_dataset.start[:rows],
-            end=tiny_dataset.end[:rows],
-            provenance={},
-        )
+        write_dataset(tmp_path / "out", **given)
     assert str(caught.value).startswith(str(tmp_path / "out" / "videos.jsonl"))
     assert not (tmp_path / "out").exists()
-
-
-def test_new_folder_keeps_what_stands_there(tmp_path):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "file").write_text("keep")
-    with pytest.raises(DataError, match="exists already"), new_folder(tmp_path / "taken"):
-        pytest.fail("entered")
-    assert (tmp_path / "taken" / "file").read_text() == "keep"
 
 
 def test_new_folder_leaves_nothing_when_interrupted(tmp_path):
@@ -184,21 +164,12 @@ def test_writers_keep_the_old_file_on_a_full_disk(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(
-        Exception, match=r"value.json: could not be written .No space left on device"
-    ):
+    with pytest.raises(RunError, match=r"value.json: could not be written .No space"):
         write_json(path, {"new": 2})
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_json(path, float("nan"))
     assert json.loads(path.read_text()) == {"old": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["value.json"]
-
-
-def test_write_into_a_missing_folder_is_one_line(tmp_path):
-    with pytest.raises(
-        Exception, match=r"value.json: could not be written .No such file or directory"
-    ):
-        write_json(tmp_path / "missing" / "value.json", 1)
-    with pytest.raises(ValueError, match="Out of range float"):
-        write_json(tmp_path / "value.json", float("nan"))
 
 
 def test_bfloat16_is_refused_for_numpy(tmp_path):

@@ -43,8 +43,6 @@ def _set(path, value):
         (_set(("actions",), []), "not a taxonomy"),
         (_set(("tasks", 1, "actions"), [2, 8]), r"task 1 \('toast'\) names action 8, which is"),
         (_set(("tasks", 1, "actions"), [2.0]), r"not a taxonomy \(tasks.1.actions.0: "),
-        (_set(("tasks", 1, "actions"), "23"), "not a taxonomy"),
-        (lambda taxonomy: taxonomy.pop("dataset"), "not a taxonomy"),
     ],
 )
 def test_bad_taxonomy_names_file_and_entry(tmp_path, tiny_taxonomy, change, message):
@@ -56,10 +54,10 @@ def test_bad_taxonomy_names_file_and_entry(tmp_path, tiny_taxonomy, change, mess
     assert str(caught.value).startswith(str(path))
 
 
-@pytest.mark.parametrize("content", ["", "[]", "\udcff"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff"])
 def test_unreadable_taxonomy(tmp_path, content):
     path = tmp_path / "taxonomy.json"
-    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    path.write_bytes(content)
     with pytest.raises(DataError, match=r"taxonomy.json: not"):
         Taxonomy.read(path)
 
@@ -144,7 +142,6 @@ def _video(**change):
         (_video(video_id=""), r"not a video \(video_id: "),
         (_video(split="validation"), "split: Input should be 'train', 'val' or 'test'"),
         (_video(task_id=3), "task_id is 3; expected 0 to 2"),
-        (_video(task_id="1"), r"not a video \(task_id: "),
         (_video(in_protocol="false"), r"not a video \(in_protocol: "),
         (_video(steps=[[0, 1, 3], [2, 3, 99]]), r"step 1 \(counted from 0\) has action 99"),
         (_video(steps=[[0, 1, 3.0]]), r"not a video \(steps.0.2: "),
@@ -165,11 +162,7 @@ def test_bad_video_names_file_and_line(make_source, tiny_videos, change, message
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"video_id": "x", ', r"not a video \(Invalid JSON"),
-        ("[1, 2]", "not a video"),
-    ],
+    ("line", "message"), [('{"video_id": "x", ', "Invalid JSON"), ("[1, 2]", "not a video")]
 )
 def test_malformed_line_names_file_and_line(make_source, tiny_videos, line, message):
     text = json.dumps(tiny_videos[0]) + "\n\n" + line + "\n"

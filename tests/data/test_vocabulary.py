@@ -7,8 +7,8 @@ import pytest
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
-from cefito.data.windows import Windows
 from cefito.errors import DataError
+from made_windows import windows_of
 
 
 def taxonomy(tasks, dataset="made", **more):
@@ -33,10 +33,8 @@ KNOWN = taxonomy(
 
 
 def windows(vocabulary, tasks, actions):
-    count = len(tasks)
-    observations = np.arange(2.0 * count, dtype=np.float32).reshape(count, 2)
-    ids = np.array(actions), np.array(tasks), np.arange(count), np.zeros(count, dtype=np.int64)
-    return Windows(observations, -observations, *ids, vocabulary, None, "made", "test")
+    observations = np.arange(4.0 * len(tasks)).reshape(2, -1, 2)
+    return windows_of(actions, observations, vocabulary, tasks=tasks)
 
 
 def test_equal_vocabularies():
@@ -87,9 +85,7 @@ def test_what_is_new_is_listed_and_its_windows_are_counted():
     assert vars(left_out) == {"new_task": 1, "new_action": 2}
     assert found.actions.tolist() == [[1, 1]]
     np.testing.assert_array_equal(found.initial, cut.initial[:1])
-    assert match.rows(np.array([[5.0], [6.0], [7.0], [8.0], [9.0]])).ravel().tolist() == [
-        *(0.0, 5.0, 0.0, 0.0, 0.0)
-    ]
+    assert match.rows(np.arange(5.0, 10.0)[:, None]).ravel().tolist() == [0, 5, 0, 0, 0]
 
 
 def test_several_actions_of_one_name_in_a_task():
@@ -100,11 +96,10 @@ def test_several_actions_of_one_name_in_a_task():
     assert match_vocabulary(one, two).actions.tolist() == [[1, 1, 0]]
     # which of the two it is cannot be told, unless the id is the same
     assert match_vocabulary(two, one).actions.tolist() == [[2, 1]]
-    assert match_vocabulary(two, taxonomy({"tea": [(0, "a"), (1, "wait"), (2, "pour")]})).actions[
-        0
-    ].tolist() == [-1, 2, -1]
+    moved = taxonomy({"tea": [(0, "a"), (1, "wait"), (2, "pour")]})
+    assert match_vocabulary(two, moved).actions.tolist() == [[-1, 2, -1]]
     with pytest.raises(DataError, match="task 'tea': has several actions 'pour'"):
-        extended_taxonomy(two, taxonomy({"tea": [(0, "a"), (1, "wait"), (2, "pour")]}))
+        extended_taxonomy(two, moved)
 
 
 def test_an_extended_vocabulary_keeps_its_ids_and_knows_all():
@@ -134,13 +129,13 @@ def test_an_action_of_several_new_tasks_gets_one_id():
     assert [task.actions for task in extended.tasks[2:]] == [(5, 6), (5,)]
 
 
-NAMES = ["boil", "pour", "wait", "cut"]
-
-
 def test_new_actions_get_a_place_in_the_shared_vocabulary():
     shared = {
         "map_5_to_4": [0, 1, 2, 3, 1],
-        "actions_4": [{"id": place, "name": name} for place, name in enumerate(NAMES)],
+        "actions_4": [
+            {"id": place, "name": name}
+            for place, name in enumerate(["boil", "pour", "wait", "cut"])
+        ],
     }
     known = Taxonomy.from_dict(KNOWN.to_dict() | shared)
     other = taxonomy({"cake": [(0, "bake"), (1, "pour")]})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cefito.data import Action, Annotations, PreparedDataset, Step, Task, Taxonomy, Video
+from cefito.data import Annotations, PreparedDataset, Step, Video
 from cefito.data.annotations import SPLITS
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import (
@@ -19,12 +19,7 @@ from cefito.data.windows import (
     video_folds,
 )
 from cefito.errors import DataError
-
-TAXONOMY = Taxonomy(
-    dataset="made",
-    tasks=tuple(Task(index, f"task {index}", (0, 1, 2)) for index in range(3)),
-    actions=tuple(Action(index, f"action {index}") for index in range(3)),
-)
+from made_windows import taxonomy_of
 
 
 def as_dataset(annotations: Annotations) -> PreparedDataset:
@@ -67,7 +62,7 @@ def build(raw) -> Annotations:
     for index, (split, task, actions, used) in enumerate(raw):
         steps = [Step(float(place), place + 1.0, action) for place, action in enumerate(actions)]
         videos.append(Video(f"v{index}", split, task, tuple(steps), used))
-    return Annotations(taxonomy=TAXONOMY, videos=tuple(videos))
+    return Annotations(taxonomy=taxonomy_of(3, 3), videos=tuple(videos))
 
 
 @settings(deadline=None, max_examples=100)
@@ -118,7 +113,7 @@ def test_splits_are_disjoint_stratified_and_stable(raw):
 
 @pytest.mark.parametrize(
     ("members", "held"),
-    [(1, 0), (2, 1), (4, 1), (5, 1), (6, 1), (14, 1), (16, 2), (24, 2), (96, 10)],
+    [(1, 0), (2, 1), (5, 1), (14, 1), (16, 2), (96, 10)],
 )
 def test_size_of_the_hold_out(members, held):
     parts = split_videos(build([("train", 1, [0, 1, 2], True)] * members).videos)
@@ -144,10 +139,8 @@ def test_it_is_said_where_one_video_decides(split, make_source, tmp_path, caplog
         train, val = fitting_windows(dataset, horizon=2)
     assert (len(train), len(val)) == (6, 2)
     name = dataset.videos[val.video[0]].video_id
-    assert caplog.messages == [
-        f"epochs and weights are chosen on the 2 windows of one video, '{name}', after training on "
-        "3 videos; mark more videos as 'val' or annotate more"
-    ]
+    (message,) = caplog.messages
+    assert f"are chosen on the 2 windows of one video, '{name}'" in message
 
 
 def test_a_single_video_is_not_enough(make_source, tmp_path):
@@ -176,19 +169,10 @@ def test_hold_out_does_not_depend_on_test_videos_or_steps():
     assert [raw[index][1] for index in first["val"]] == [0, 0, 1, 1, 2, 2]
 
 
-def test_rows_of_tiny_windows(tiny_dataset):
-    windows = cut_windows(tiny_dataset, horizon=4, split="test")
-    assert windows.actions.tolist() == [[3, 4, 4, 5], [4, 4, 5, 2], [4, 5, 2, 3], [2, 1, 0, 1]]
-    assert windows.video.tolist() == [4, 4, 4, 5]
-    assert windows.start.tolist() == [0, 1, 2, 0]
-    np.testing.assert_array_equal(windows.initial, tiny_dataset.start[[13, 14, 15, 19]])
-    np.testing.assert_array_equal(windows.goal, tiny_dataset.end[[16, 17, 18, 22]])
-    assert windows.dataset == "tiny"
-    np.testing.assert_array_equal(windows.action_text, tiny_dataset.action_text)
-
-
 def test_subset_and_sample(tiny_dataset):
     windows = cut_windows(tiny_dataset, horizon=2, split="test")
+    assert windows.dataset == "tiny"
+    np.testing.assert_array_equal(windows.action_text, tiny_dataset.action_text)
     part = windows.subset([3, 0])
     np.testing.assert_array_equal(part.goal, windows.goal[[3, 0]])
     np.testing.assert_array_equal(part.actions, windows.actions[[3, 0]])
@@ -277,12 +261,8 @@ def test_nothing_is_fitted_or_chosen_on_test_windows_unless_asked_for(raw, own, 
     for index, (split, _, actions, used) in enumerate(raw):
         everything[split] += [(index, first) for first in range(len(actions) - horizon + 1) if used]
     parts = split_videos(dataset.videos)
-    assume(
-        all(
-            count_windows([dataset.videos[index] for index in parts[split]], horizon)
-            for split in SPLITS
-        )
-    )
+    for split in SPLITS:
+        assume(count_windows([dataset.videos[index] for index in parts[split]], horizon))
     train, val = fitting_windows(dataset, horizon=horizon)
     assert sorted(places(train) + places(val)) == sorted(everything["train"] + everything["val"])
     assert not set(train.video) & set(val.video)
@@ -293,14 +273,6 @@ def test_nothing_is_fitted_or_chosen_on_test_windows_unless_asked_for(raw, own, 
     assert places(train) == everything["train"]
     assert places(test) == everything["test"]
     assert test.split == "test"
-
-
-def test_an_own_validation_split_is_not_trained_on(make_source, tiny_videos, tmp_path):
-    tiny_videos[-1]["split"] = "val"
-    dataset = prepare_custom(make_source("own-source", videos=tiny_videos), tmp_path / "own")
-    for selection in ("held-out", "published"):
-        train, _ = fitting_windows(dataset, horizon=3, selection=selection)
-        assert set(train.video) == {0, 1, 2, 7, 8}
 
 
 @given(

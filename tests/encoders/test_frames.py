@@ -91,15 +91,6 @@ def test_times_of_a_second():
     assert Sampling(frames=4, rate=4).times(7) == [7.125, 7.375, 7.625, 7.875]
     assert Sampling(frames=4, rate=2).times(0) == [-0.25, 0.25, 0.75, 1.25]
     assert Sampling(frames=1, rate=9).times(3) == [3.5]
-    assert Sampling() == Sampling(frames=32, rate=32, size=224)
-
-
-@given(st.integers(1, 60), st.floats(0.2, 100), st.integers(0, 10_000))
-def test_times_are_centred_and_evenly_spaced(half, rate, second):
-    times = Sampling(frames=2 * half, rate=rate).times(second)
-    assert len(times) == 2 * half
-    np.testing.assert_allclose(np.mean(times), second + 0.5, atol=1e-6)
-    np.testing.assert_allclose(np.diff(times), 1 / rate, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -295,20 +286,19 @@ def shares(clip):
     return [float((picture.argmax(dim=0) == channel).float().mean()) for channel in range(3)]
 
 
-def test_the_long_side_is_cut_about_the_middle(tmp_path):
-    path = write_video(tmp_path / "clip.mp4", steady(1), picture=bands(96, 32), width=96)
-    assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx([0, 1, 0], abs=0.07)
-    path = write_video(tmp_path / "tall.mp4", steady(1), picture=bands(48, 96), width=48, height=96)
-    assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx([1 / 3] * 3, abs=0.07)
-
-
-def test_pixels_that_are_not_square(tmp_path):
-    """64 × 64 pixels, each thrice as wide as high: the middle third of a picture of 3 to 1."""
-    sizes = {"picture": bands(64, 64), "width": 64, "height": 64, "aspect": 3}
-    path = write_video(tmp_path / "clip.mp4", steady(1), **sizes)
-    info = probe(path)
-    assert info.aspect == 3
-    assert shares(next(clips(info, [0], SMALL))) == pytest.approx([0, 1, 0], abs=0.07)
+@pytest.mark.parametrize(
+    ("width", "height", "aspect", "expected"),
+    [
+        (96, 32, None, [0, 1, 0]),
+        (48, 96, None, [1 / 3] * 3),
+        (64, 64, 3, [0, 1, 0]),  # pixels that are thrice as wide as high
+    ],
+)
+def test_the_long_side_is_cut_about_the_middle(tmp_path, width, height, aspect, expected):
+    sizes = {"picture": bands(width, height), "width": width, "height": height, "aspect": aspect}
+    info = probe(write_video(tmp_path / "clip.mp4", steady(1), **sizes))
+    assert info.aspect == (aspect or 1)
+    assert shares(next(clips(info, [0], SMALL))) == pytest.approx(expected, abs=0.07)
 
 
 def test_whole_pictures(tmp_path):
@@ -348,12 +338,8 @@ def test_truncated_files(name, options, tmp_path):
     path.write_bytes(content[: len(content) // 2])
     found = re.search(r"is truncated: it ends at second (.*), but announces 10.0", refused(path))
     assert 3 < float(found[1]) < 7
-
-
-def test_truncated_before_its_index(tmp_path):
-    path = write_video(tmp_path / "clip.mp4", steady(10))
-    path.write_bytes(path.read_bytes()[:5000])
-    assert "cannot be opened as a video; it is truncated, damaged or" in refused(path)
+    path.write_bytes(content[:20])  # before its index
+    assert "cannot be opened as a video" in refused(path)
 
 
 def test_a_short_picture_beside_longer_sound_is_no_fault(tmp_path):
@@ -393,9 +379,8 @@ def test_files_of_other_kinds(tmp_path):
     assert "no such file" in refused(tmp_path / "nowhere.mp4")
     assert "it is a folder" in refused(tmp_path)
     path = tmp_path / "file.mp4"
-    for content in (b"", b"hello " * 100, bytes(5000)):
-        path.write_bytes(content)
-        assert "cannot be opened as a video" in refused(path)
+    path.write_bytes(b"hello " * 100)
+    assert "cannot be opened as a video" in refused(path)
 
 
 def test_timestamps_that_jump(tmp_path):

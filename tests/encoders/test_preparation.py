@@ -40,7 +40,7 @@ def slow_preparation(image, resize, crop, mean, std):
     )
 
 
-@pytest.mark.parametrize("size", [(40, 57), (200, 45), (12, 17), (31, 32)])
+@pytest.mark.parametrize("size", [(40, 57), (200, 45), (12, 17)])
 def test_preparation_against_a_slow_reference(size):
     image = torch.rand(3, *size, generator=torch.Generator().manual_seed(5))
     how = Preparation(
@@ -54,7 +54,6 @@ def test_preparation_against_a_slow_reference(size):
 @pytest.mark.parametrize(
     ("resize", "crop", "size"),
     [
-        (None, None, (40, 57)),
         ((20, 30), None, (20, 30)),
         (None, (20, 30), (20, 30)),
         (20, None, (20, 28)),
@@ -78,11 +77,7 @@ def test_preparation_without_some_of_its_parts(resize, crop, size):
     ("value", "resize", "crop"),
     [
         ({"size": 32, "crop_size": 28}, 32, (28, 28)),
-        (
-            {"size": {"height": 20, "width": 30}, "do_center_crop": False, "crop_size": 28},
-            (20, 30),
-            None,
-        ),
+        ({"size": {"height": 20, "width": 30}, "do_center_crop": False}, (20, 30), None),
         ({"size": 32, "do_resize": False}, None, None),
     ],
 )
@@ -103,13 +98,8 @@ def test_forms_of_the_configuration(tmp_path, value, resize, crop):
 @pytest.mark.parametrize(
     "change",
     [
-        {"size": None},
-        {"size": {"longest_edge": 3}},
-        {"resample": 1},
-        {"image_mean": [0.5]},
-        {"image_std": [1, 0, 1]},
-        {"image_std": None},
-        {"do_center_crop": True, "crop_size": None},
+        *({"size": {"longest_edge": 3}}, {"resample": 1}, {"image_mean": [0.5]}),
+        *({"image_std": [1, 0, 1]}, {"do_center_crop": True, "crop_size": None}),
     ],
 )
 def test_unusable_configurations(tmp_path, change):

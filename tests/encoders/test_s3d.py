@@ -190,25 +190,6 @@ def test_clips_do_not_see_each_other(network):
             )
 
 
-def test_evaluation_is_repeatable_and_changes_nothing(network, state):
-    batch = clips(2, 3, 16, 32, 32)
-    with torch.inference_mode():
-        assert torch.equal(network(batch), network(batch))
-    assert torch.equal(network.conv1.bn1.running_mean, state["conv1.bn1.running_mean"])
-    assert network.conv1.bn1.num_batches_tracked == 7
-
-
-def test_constant_clips(network):
-    """The order of equal frames cannot matter; brightness and motion do."""
-    with torch.inference_mode():
-        still = clips(1, 3, 1, 32, 32).expand(1, 3, 16, 32, 32)
-        torch.testing.assert_close(network(still), network(still.flip(2)), rtol=0, atol=0)
-        grey = torch.full((1, 3, 16, 32, 32), 0.5)
-        assert (network(grey) - network(grey * 0.5)).abs().max() > 1e-3
-        moving = clips(1, 3, 16, 32, 32)
-        assert (network(moving) - network(moving.flip(2))).abs().max() > 1e-3
-
-
 def test_encoder(network, released):
     encoder = S3DEncoder(released, sampling=Sampling(frames=16, rate=16, size=32))
     assert encoder.describe() == {"model": "s3d", "weights": sha256(released)}
@@ -245,16 +226,10 @@ def refused(path):
 
 def test_checkpoints_of_other_names_or_shapes(state, tmp_path):
     path = tmp_path / "other.pth"
-    changed = dict(state)
-    for name in ("conv1.bn1.bias", "gating.fc.bias", "mixed_5c.gating_b3.fc.bias", "fc.bias"):
-        del changed[name]
-    changed["head.weight"] = torch.zeros(1)
-    changed["fc.weight"] = torch.zeros(512, 1000)
-    changed["conv_2b.bn1.weight"] = "ones"
-    torch.save(changed, path)
-    assert "7 tensors differ, first conv1.bn1.bias (nothing instead of" in (refused(path))
+    lacking = {name: value for name, value in state.items() if name != "conv1.bn1.bias"}
+    torch.save(lacking | {"conv_2b.bn1.weight": "ones", "more": torch.zeros(1)}, path)
+    assert "3 tensors differ, first conv1.bn1.bias (nothing instead of" in refused(path)
     for change, found in (
-        ({"head.weight": torch.zeros(1)}, "head.weight ([1] instead of nothing)"),
         ({"fc.weight": torch.zeros(512, 1000)}, "fc.weight ([512, 1000] instead of [512, 1024])"),
         ({"conv_2b.bn1.weight": "ones"}, "conv_2b.bn1.weight (str instead of [64])"),
         ({3: "three"}, "3 (str instead of nothing)"),
@@ -269,9 +244,6 @@ def test_files_of_other_kinds(tmp_path, released):
     path = tmp_path / "file.pth"
     path.write_bytes(released.read_bytes()[:100_000])
     assert "cannot be read as a PyTorch checkpoint" in refused(path)
-    for content in (b"", b"hello, this is text"):
-        path.write_bytes(content)
-        refused(path)
     torch.save([torch.zeros(2)], path)
     assert "cannot be read as a PyTorch checkpoint" in refused(path)
 

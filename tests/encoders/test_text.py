@@ -91,41 +91,19 @@ class Counting:
         ).reshape(-1, 2)
 
 
-# one text at a time, nothing padded, positions and pooling written out
-
-
-def slow_clip(folder, text, layer):
+def slow(folder, text, layer):
+    """One text at a time, nothing padded, positions and pooling written out."""
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.CLIPModel.from_pretrained(folder).eval()
-    ids = tokenizer(text)["input_ids"]
+    ids = transformers.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    model = transformers.AutoModel.from_pretrained(folder).eval()
     with torch.no_grad():
+        if layer == "mean":
+            states = model.encoder(input_ids=torch.tensor([ids])).last_hidden_state[0]
+            return sum(states) / len(states)
         states = model.text_model(input_ids=torch.tensor([ids])).last_hidden_state[0]
         row = states[ids.index(53)]
-        return (model.text_projection.weight @ row if layer == "projected" else row).numpy()
-
-
-def slow_t5(folder, text):
-    import transformers
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
-    with torch.no_grad():
-        states = model.encoder(
-            input_ids=torch.tensor([tokenizer(text)["input_ids"]])
-        ).last_hidden_state[0]
-    return sum(states) / len(states)
-
-
-@pytest.mark.parametrize("layer", ["pooled", "projected"])
-def test_clip_against_a_slow_reference(models, layer):
-    got = PretrainedText(models / "clip", layer=layer, batch_size=4).encode(TEXTS)
-    assert got.shape == (6, 16 if layer == "pooled" else 8)
-    assert got.dtype == np.float32
-    for row, text in zip(got, TEXTS, strict=True):
-        np.testing.assert_allclose(row, slow_clip(models / "clip", text, layer), atol=1e-5)
-    assert np.abs(got[0] - got[1]).max() > 0.05  # the tiny model does tell texts apart
+        return model.text_projection.weight @ row if layer == "projected" else row
 
 
 @pytest.mark.parametrize("layer", ["pooled", "projected"])
@@ -142,28 +120,17 @@ def test_clip_with_the_end_token_that_old_configurations_state(models, copied, l
     )
 
 
-def test_t5_against_a_slow_reference(models):
-    got = PretrainedText(models / "t5").encode(TEXTS)
-    assert got.shape == (6, 16)
-    for row, text in zip(got, TEXTS, strict=True):
-        np.testing.assert_allclose(row, slow_t5(models / "t5", text), atol=1e-5)
-    assert np.abs(got[0] - got[1]).max() > 0.01
-
-
 @pytest.mark.parametrize(
     ("kind", "layer"), [(kind, layer) for kind, layers in LAYERS.items() for layer in layers]
 )
-def test_every_kind_and_layer_keeps_the_contract(models, kind, layer):
-    """New kinds and layers in the tables are tested without a new test."""
-    assert kind in TEXT_MODELS
+def test_every_kind_and_layer_against_a_slow_reference(models, kind, layer):
     encoder = PretrainedText(models / kind, layer=layer)
     vectors = encoder.encode(TEXTS)
     assert vectors.dtype == np.float32
-    assert vectors.ndim == 2
-    assert np.isfinite(vectors).all()
     assert (encoder.encode(TEXTS) == vectors).all()
     for row, text in zip(vectors, TEXTS, strict=True):
-        np.testing.assert_allclose(encoder.encode([text])[0], row, atol=1e-5)
+        np.testing.assert_allclose(row, slow(models / kind, text, layer), atol=1e-5)
+    assert np.abs(vectors[0] - vectors[1]).max() > 0.01  # the tiny model does tell texts apart
     small = PretrainedText(models / kind, layer=layer, batch_size=2)
     np.testing.assert_allclose(small.encode(TEXTS), vectors, atol=1e-5)
     assert encoder.encode([]).shape == (0, vectors.shape[1])
@@ -186,7 +153,6 @@ def test_prompt_normalisation_and_description(models):
         atol=1e-6,
     )
     description = bare.describe()
-    assert json.loads(json.dumps(description)) == description
     means = {"layer": "mean", "layer_means": LAYERS["t5"]["mean"]}
     settings = {"prompt": "{action}", "normalisation": "none"}
     assert description == {"model": "t5", "revision": description["revision"], **means, **settings}
@@ -203,8 +169,6 @@ def test_revision_of_a_folder_is_its_content(models, tmp_path):
     first = revision()
     assert first == PretrainedText(models / "t5").describe()["revision"]
     assert first.startswith("sha256:")
-    (tmp_path / "t5" / "README.md").write_text("no matter")
-    assert revision() == first
     path = tmp_path / "t5" / "model.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -300,7 +264,7 @@ def test_wrong_arguments(models, model, options, message):
 
 
 def test_folders_without_a_known_model(copied, tmp_path):
-    with pytest.raises(ConfigError, match=r"config\.json: no such file. Give the folder of a"):
+    with pytest.raises(ConfigError, match=r"config\.json: no such file"):
         PretrainedText(tmp_path)
     folder = copied("t5")
     for text, kind in (('{"model_type": "bert"}', "bert"), ("[]", "")):
@@ -309,36 +273,26 @@ def test_folders_without_a_known_model(copied, tmp_path):
             PretrainedText(folder)
 
 
-def test_folder_without_a_tokenizer(copied):
-    folder = copied("clip")
-    for path in folder.glob("*token*"):
-        path.unlink()
-    with pytest.raises(ConfigError, match=f"^{folder}: has no tokenizer.json or "):
-        PretrainedText(folder).encode(["cut"])
-
-
 @pytest.mark.parametrize(
-    ("mine", "message"),
+    ("kind", "other", "message"),
     [
-        ("clip", r"its tokenizer \(54 tokens\) does not belong to its model \(32 tokens"),
-        ("t5", "ends texts with token 1, but its model reads its vector at 53"),
+        ("t5", "clip", r"its tokenizer \(54 tokens\) does not belong to its model \(32 tokens"),
+        ("clip", "t5", "ends texts with token 1, but its model reads its vector at 53"),
+        ("clip", "none", "has no tokenizer.json or "),
+        ("t5", "endless", "its tokenizer adds no end token"),
     ],
 )
-def test_tokenizer_of_another_model(copied, models, mine, message):
-    folder = copied("t5" if mine == "clip" else "clip")
-    for path in folder.glob("*token*"):
-        path.unlink()
-    for path in (models / mine).glob("*token*"):
-        shutil.copy(path, folder)
+def test_tokenizers_that_do_not_fit(copied, models, kind, other, message):
+    folder = copied(kind)
+    if other == "endless":
+        value = json.loads((folder / "tokenizer.json").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps({**value, "post_processor": None}))
+    else:
+        for path in folder.glob("*token*"):
+            path.unlink()
+        for path in (models / other).glob("*token*"):
+            shutil.copy(path, folder)
     with pytest.raises(ConfigError, match=message):
-        PretrainedText(folder).encode(["cut"])
-
-
-def test_tokenizer_without_an_end(copied):
-    folder = copied("t5")
-    value = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps({**value, "post_processor": None}))
-    with pytest.raises(ConfigError, match="its tokenizer adds no end token"):
         PretrainedText(folder).encode(["cut"])
 
 
@@ -350,17 +304,13 @@ def test_weights_that_are_missing_or_broken(copied):
     tensors = load_file(path)
     vision = {name: tensor for name, tensor in tensors.items() if "vision" in name}
     other = {**tensors, "text_model.final_layer_norm.weight": torch.ones(3)}
-    for kept, message in (
-        (vision, r"lacks \d+ tensors of CLIPTextModel, the first is "),
-        (other, "no CLIPTextModel could be loaded"),
-        (None, "no CLIPTextModel could be loaded"),
-    ):
-        if kept is None:
-            path.write_bytes(b"broken")
-        else:
-            save_file(kept, path, metadata={"format": "pt"})
+    for kept, message in ((vision, r"lacks \d+ tensors"), (other, "could be loaded")):
+        save_file(kept, path, metadata={"format": "pt"})
         with pytest.raises(ConfigError, match=message):
             PretrainedText(folder).encode(["cut"])
+    path.write_bytes(b"broken")
+    with pytest.raises(ConfigError, match="could be loaded"):
+        PretrainedText(folder).encode(["cut"])
 
 
 class Harmful:
@@ -509,11 +459,8 @@ def test_embeddings_from_files(tmp_path, kind):
     ("rows", "message"),
     [
         (np.ones((2, 4)), r"has shape \[2, 4\], but the data set has 3 actions"),
-        (np.ones((3, 1, 4)), r"has shape \[3, 1, 4\], but the data set has 3 actions"),
-        (np.ones((3, 0)), r"has shape \[3, 0\]"),
         (np.ones((3, 2), np.int64), "holds values of type int64; expected floating-point numbers"),
         (np.array([[1, 2], [3, np.nan], [1, 2]]), "1 rows hold NaN or infinity, the first is"),
-        (np.full((3, 2), 1e300), "3 rows hold NaN or infinity"),
         (np.array([[{}], [{}], [{}]]), "holds pickled objects, which are never loaded"),
     ],
 )

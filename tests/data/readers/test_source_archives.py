@@ -29,10 +29,8 @@ def archive(path, **members):
     return path
 
 
-@pytest.mark.parametrize(
-    "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", ">f4"])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("dtype", ["float16", "float64", ">f4"])
 def test_published_archive(tmp_path, write_archive, features_of, compression, dtype):
     whole = features_of("a", 40).astype(dtype)
     path = write_archive(tmp_path / "a.npy", whole, compression=compression)
@@ -82,12 +80,15 @@ def test_damage(tmp_path, write_archive, features_of):
     whole = features_of("a", 40)
     path = write_archive(tmp_path / "a.npy", whole)
     data = path.read_bytes()
-    for size in (0, 3, 10, len(data) // 2, len(data) - 1):
+    for size in (0, 3, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
         assert refused(path)[0] == "unreadable"
     place = data.index(whole.tobytes()) + 17
     path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
     assert "Bad CRC-32" in refused(path, [0])[1]
+    two = archive(tmp_path / "two.npy", one=npy(whole), two=npy(whole))
+    assert "array 'frames_features.npy', found 'one.npy', 'two.npy'" in refused(two)[1]
+    assert refused(tmp_path / "none.npy")[1].endswith("no such file.")
     np.save(tmp_path / "b.npy", whole)
     (tmp_path / "b.npy").write_bytes((tmp_path / "b.npy").read_bytes()[:-1])
     assert refused(tmp_path / "b.npy")[0] == "unreadable"
@@ -100,11 +101,9 @@ def test_damage(tmp_path, write_archive, features_of):
     "array",
     [
         np.zeros(5, np.float32),
-        np.zeros((5, 2, 2), np.float32),
         np.zeros((5, 2), np.int64),
         np.zeros((0, 2), np.float32),
         np.zeros((5, 0), np.float32),
-        np.zeros((5, 2), complex),
     ],
 )
 def test_wrong_shape_or_kind(tmp_path, array):
@@ -124,18 +123,6 @@ def test_nan_is_named_with_its_second_and_only_where_it_is_needed(tmp_path, feat
     assert f"{tmp_path / 'a.npy'}: second 17 (row 17, counted from 0) holds NaN" in message
 
 
-def test_archives_without_the_member(tmp_path, features_of):
-    path = archive(tmp_path / "a.npy", one=npy(features_of("a", 4)), two=npy(features_of("b", 4)))
-    reason, message = refused(path)
-    assert reason == "unreadable"
-    assert "expected one array 'frames_features.npy', found 'one.npy', 'two.npy'" in message
-
-
-def test_missing_file(tmp_path):
-    path = tmp_path / "none.npy"
-    assert refused(path) == ("unreadable", f"{path}: no such file.")
-
-
 @pytest.fixture
 def folder(tmp_path):
     for name in (
@@ -152,15 +139,12 @@ def folder(tmp_path):
     ("names", "expected"),
     [
         (("abc",), "23521_abc.npy"),
-        (("23521_abc",), "23521_abc.npy"),
         (("/their/disk/23521_abc.npy", "zzz"), "23521_abc.npy"),
-        (("plain",), "plain.npz"),
         (("C:\\data\\plain.npy",), "plain.npz"),
         (("y_z",), "deep/x_y_z.npy"),
         (("nothing", "z"), "deep/x_y_z.npy"),
         (("1_7",), "1_7_360p.mp4.npz"),
         (("1_70_360p",), "1_70_360p.npz"),
-        (("", "abc"), "23521_abc.npy"),
     ],
 )
 def test_files_are_found_by_name(folder, names, expected):

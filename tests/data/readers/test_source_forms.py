@@ -8,7 +8,7 @@ import pytest
 from cefito.data.annotations import Step, Video
 from cefito.data.readers import read_benchmark, read_captaincook4d
 from cefito.data.readers.folder import FileFolder
-from cefito.data.readers.source import UNPUBLISHED, draw_split
+from cefito.data.readers.source import UNPUBLISHED
 from cefito.errors import ConfigError, DataError
 
 # --- CrossTask's release
@@ -55,14 +55,9 @@ def test_release(release):
         assert taxonomy.names([3, 4]) == ["cut shelve", "pour water"]
         assert taxonomy.to_shared == (0, 1, 2, 3, 0)
         assert found.annotations.videos == (
-            Video(
-                video_id="a",
-                split="train",
-                task=0,
-                steps=(Step(1.5, 3.25, 0), Step(4, 5.5, 2), Step(5, 6, 1)),
-            ),
-            Video(video_id="b_-d", split="test", task=0, steps=(Step(1, 2, 1),)),
-            Video(video_id="e", split="test", task=1, steps=(Step(0, 1, 4), Step(3, 4, 3))),
+            Video("a", "train", 0, (Step(1.5, 3.25, 0), Step(4, 5.5, 2), Step(5, 6, 1))),
+            Video("b_-d", "test", 0, (Step(1, 2, 1),)),
+            Video("e", "test", 1, (Step(0, 1, 4), Step(3, 4, 3))),
         )
         assert found.names["b_-d"] == ("23521_b_-d", "b_-d")
         assert found.notes == (UNPUBLISHED,)
@@ -72,10 +67,7 @@ def test_release_without_a_split(release):
     (release / "videos_val.csv").unlink()
     found = read_benchmark("crosstask", release)
     assert [video.split for video in found.annotations.videos].count("test") == 1
-    assert found.notes == (
-        "videos_val.csv is missing: 30 % of the videos of each task were drawn for test.",
-        UNPUBLISHED,
-    )
+    assert found.notes[0].startswith("videos_val.csv is missing: 30 % of the videos of each task")
 
 
 def test_release_with_a_video_of_two_tasks(release):
@@ -93,16 +85,7 @@ def test_release_with_a_video_of_two_tasks(release):
     ("name", "text", "match"),
     [
         ("tasks_primary.txt", TASKS.replace("\n3\n", "\n4\n"), "line 1: not a task"),
-        (
-            "tasks_primary.txt",
-            TASKS.replace("https://www.example.org/2\n", ""),
-            "line 7: not a task, or a repeated one. Expected blocks",
-        ),
-        (
-            "tasks_primary.txt",
-            TASKS.replace("59684", "23521"),
-            "line 7: not a task, or a repeated one",
-        ),
+        ("tasks_primary.txt", TASKS.replace("59684", "23521"), "line 7: not a task, or a repea"),
         ("tasks_primary.txt", "\n", "holds no tasks"),
         ("annotations/59684_e.csv", "3,1,2\n", r"59684_e.csv, line 1: expected step,start,end"),
         ("annotations/59684_e.csv", "1,2\n", "line 1: expected step,start,end"),
@@ -120,26 +103,14 @@ def test_release_that_is_malformed(release, wrong, name, text, match):
 
 @pytest.fixture
 def database():
-    return {
-        "database": {
-            "aa": {
-                "class": "Tea",
-                "recipe_type": 1,
-                "subset": "training",
-                "duration": 30.5,
-                "annotation": [
-                    {"id": "3", "segment": [1.0, 4.0], "label": "boil "},
-                    {"id": "1", "segment": [5.0, 6.5], "label": "pour"},
-                ],
-            },
-            "bb": {
-                "class": "Rug",
-                "recipe_type": 2,
-                "subset": "testing",
-                "annotation": [{"id": "5", "segment": [0.0, 2.0], "label": "beat"}],
-            },
-        }
-    }
+    steps = [
+        {"id": "3", "segment": [1.0, 4.0], "label": "boil "},
+        {"id": "1", "segment": [5.0, 6.5], "label": "pour"},
+        {"id": "5", "segment": [0.0, 2.0], "label": "beat"},
+    ]
+    tea = {"class": "Tea", "recipe_type": 1, "subset": "training", "annotation": steps[:2]}
+    rug = {"class": "Rug", "recipe_type": 2, "subset": "testing", "annotation": steps[2:]}
+    return {"database": {"aa": tea, "bb": rug}}
 
 
 @pytest.fixture
@@ -162,23 +133,21 @@ def test_coin(coin):
         ("Rug", (4,)),
     ]
     assert found.annotations.videos == (
-        Video(video_id="aa", split="train", task=1, steps=(Step(1, 4, 2), Step(5, 6.5, 0))),
-        Video(video_id="bb", split="test", task=2, steps=(Step(0, 2, 4),)),
+        Video("aa", "train", 1, (Step(1, 4, 2), Step(5, 6.5, 0))),
+        Video("bb", "test", 2, (Step(0, 2, 4),)),
     )
     assert read_benchmark("coin", coin().parent).annotations == found.annotations
 
 
 def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
+    names = ["Pour.", "sip", "boil", "cook", "beat"]
+    tasks = [("None", [3]), ("Tea", [0, 1, 2]), ("Rug", [4])]
     taxonomy = {
         "dataset": "coin",
-        "actions": [
-            {"id": number, "name": name}
-            for number, name in enumerate(["Pour.", "sip", "boil", "cook", "beat"])
-        ],
+        "actions": [{"id": number, "name": name} for number, name in enumerate(names)],
         "tasks": [
-            {"id": 0, "name": "None", "actions": [3]},
-            {"id": 1, "name": "Tea", "actions": [0, 1, 2]},
-            {"id": 2, "name": "Rug", "actions": [4]},
+            {"id": number, "name": name, "actions": actions}
+            for number, (name, actions) in enumerate(tasks)
         ],
     }
     (tmp_path / "taxonomy.json").write_text(json.dumps(taxonomy))
@@ -193,14 +162,10 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
     [
         (lambda v: v["aa"].pop("class"), "video 'aa': not a video of COIN"),
         (lambda v: v["aa"].__setitem__("subset", "tuning"), "video 'aa': not a video of COIN"),
-        (
-            lambda v: v["aa"]["annotation"][1].__setitem__("segment", [5]),
-            r"video 'aa', step 1 \(counted from 0\): the step runs from",
-        ),
-        (
-            lambda v: v["aa"]["annotation"][1].__setitem__("segment", [5, 4]),
-            "the step runs from 5 to 4",
-        ),
+        (lambda v: v["aa"]["annotation"][1].update(segment=[5]), r"'aa', step 1 \(counted from 0"),
+        (lambda v: v["aa"]["annotation"][1].update(segment=[5, 4]), "the step runs from 5 to 4"),
+        (lambda v: v["aa"]["annotation"][0].update(segment=[-1, 4]), "the step runs from -1"),
+        (lambda v: v["aa"]["annotation"].append(v["aa"]["annotation"][0]), "are identical"),
         (lambda v: v["aa"]["annotation"][1].__setitem__("id", "x"), "not a video of COIN"),
         (lambda v: v["bb"]["annotation"][0].__setitem__("id", "3"), "is 'beat' here"),
         (lambda v: v["bb"].__setitem__("recipe_type", 1), "recipe_type 1 is 'Rug'"),
@@ -226,23 +191,9 @@ def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     empty.mkdir()
     wrong("niv", empty, "the annotations have no known form. Known forms")
     (empty / "a_train.json").write_text("[]")
-    wrong("niv", empty, "the annotations have no known form")
     wrong("niv", empty / "a_train.json", "the annotations have no known form")
     with pytest.raises(ConfigError, match="benchmark 'ytb': expected one of crosstask, coin"):
         read_benchmark("ytb", empty)
-
-
-def test_drawn_split_is_by_task_and_fixed():
-    videos = [
-        Video(video_id=str(number), split="train", task=task, steps=())
-        for number, task in enumerate([0] * 20 + [1] * 2 + [2])
-    ]
-    drawn = draw_split(videos)
-    assert drawn == draw_split(videos)
-    counts = [
-        sum(video.split == "test" for video in drawn if video.task == task) for task in range(3)
-    ]
-    assert counts == [6, 1, 0]
 
 
 # --- CaptainCook4D
@@ -280,20 +231,21 @@ def test_captaincook4d(cook):
     assert names == ["step 4", "step 8", "step 9", "step 2"]
     assert [task.actions for task in found.annotations.taxonomy.tasks] == [(0, 1, 2), (3,)]
     assert found.annotations.videos == (
-        Video(video_id="1_7", split="train", task=0, steps=(Step(1.25, 3.0, 0), Step(7.0, 9.5, 2))),
-        Video(video_id="2_1", split="test", task=1, steps=(Step(0, 5, 3),)),
+        Video("1_7", "train", 0, (Step(1.25, 3.0, 0), Step(7.0, 9.5, 2))),
+        Video("2_1", "test", 1, (Step(0, 5, 3),)),
     )
-    assert found.notes == (
-        "1 steps have negative times: not performed, so left out.",
-        "1 recordings are in no split and are left out.",
-    )
+    for note, part in zip(found.notes, ("not performed", "in no split"), strict=True):
+        assert note.startswith("1 ")
+        assert part in note
 
 
 @pytest.mark.parametrize(
     ("edit", "match"),
     [
         (lambda v, _: v["1_7"].pop("steps"), "recording '1_7': not a recording"),
-        (lambda v, _: v["1_7"]["steps"][0].__setitem__("end_time", 2), r"recording '1_7', step 0"),
+        (lambda v, _: v["1_7"]["steps"][0].update(end_time=2), r"recording '1_7', step 0"),
+        (lambda v, _: v["1_7"]["steps"][2].update(end_time=2), r"the step runs from -1.0 to 2"),
+        (lambda v, _: v["1_7"]["steps"].append(v["1_7"]["steps"][0]), "are identical"),
         (lambda _, s: s["test"].append("1_7"), "'1_7' is in train and in test"),
         (lambda _, s: s.__setitem__("test", "2_1"), "not a split of recordings"),
         (lambda _, s: s.clear(), "names no recording of"),
