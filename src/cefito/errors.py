@@ -12,6 +12,7 @@ exits with 2.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,8 +23,11 @@ __all__ = [
     "RunError",
     "SamplingError",
     "explained",
+    "is_out_of_memory",
     "reason",
 ]
+
+_OF_MEMORY = ("out of memory", "allocate memory", "storage size", "bad_alloc")
 
 
 class CefitoError(Exception):
@@ -67,12 +71,15 @@ def explained(
 ) -> Iterator[None]:
     """Turn exceptions of some kinds into an `error`: "place: complaint (reason). remedy".
 
-    The kinds are by default those of the file system, with ValueError for a NUL in a name.
+    The kinds are by default those of the file system, with ValueError for a NUL in a name. If
+    memory ran out, MemoryError is raised instead.
     """
     kinds = kinds or (OSError, ValueError)
     try:
         yield
     except kinds as problem:
+        if is_out_of_memory(problem):
+            raise MemoryError(f"{place}: {reason(problem)}") from problem
         message = f"{place}: {complaint} ({reason(problem)}). {remedy}"
         raise error(message.rstrip(), setting=setting) from problem
 
@@ -84,3 +91,12 @@ def reason(problem: object) -> str:
     text = " ".join(str(getattr(problem, "strerror", None) or problem).split())
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown[:200].rstrip(".") or type(problem).__name__
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Return whether an error of Python, PyTorch or a library says that memory ran out."""
+    return (
+        isinstance(problem, MemoryError)
+        or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM)
+        or any(words in str(problem).lower() for words in _OF_MEMORY)
+    )

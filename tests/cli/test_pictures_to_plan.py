@@ -94,6 +94,9 @@ def test_two_pictures(model, tmp_path, capsys):
     other = prepare_and_train("other")
     said = call("plan", other, *pictures, "--encoder", model, code=2)
     assert "the run was trained on features of" in said
+    Image.new("1", (3_000_000, 1)).save(tmp_path / "7-3.png")
+    said = call("plan", run, *pictures, "--encoder", model, code=2)
+    assert "7-3.png: a picture of 3,000,000 × 1 pixels is too long" in said
     (tmp_path / "7-3.png").write_bytes(b"no picture")
     said = call("plan", run, *pictures, "--encoder", model, code=2)
     assert "7-3.png: is not a picture of a known format" in said

@@ -398,3 +398,13 @@ def test_without_pyav(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ConfigError, match=r"need PyAV .* Run: pip install 'cefito\[video\]'$"):
         probe(tmp_path / "clip.mp4")
+
+
+@pytest.mark.parametrize(("width", "aspect", "size"), [(20_000, 1, 224), (2000, 50_000, None)])
+def test_long_frames_do_not_become_enormous(tmp_path, width, aspect, size):
+    info = module.VideoInfo(
+        path=tmp_path / "long.mp4", origin=0, duration=1, aspect=aspect, timed=True
+    )
+    frame = av.VideoFrame(width, 2, "gray")
+    with pytest.raises(DataError, match=r"long\.mp4: a frame of .* is too long"):
+        module._picture(frame, size, info)

@@ -172,6 +172,16 @@ def test_unreadable_pictures(tmp_path, monkeypatch):
             load_image(tmp_path / "whole.png")
 
 
+@pytest.mark.parametrize("name", ["clip", "dinov2"])
+@pytest.mark.parametrize("size", [(200_000, 1), (1, 200_000), (3_000_000, 1)])
+def test_long_pictures_do_not_become_enormous(models, tmp_path, name, size):
+    path = tmp_path / "long.png"
+    Image.new("1", size).save(path)
+    width, height = size
+    with pytest.raises(DataError, match=rf"long\.png: a picture of {width:,} × {height:,} pixels"):
+        encode_pictures([path], PretrainedImages(models / name))
+
+
 @pytest.mark.parametrize("form", ["png", "jpeg", "webp", "tiff"])
 def test_damaged_bytes_never_show_a_traceback(tmp_path, form):
     exif = Image.Exif()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from cefito.cli import main
 from cefito.data import Annotations
 from cefito.data.prepared import write_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
@@ -394,6 +395,27 @@ def test_planner_files_edited_by_hand_are_refused(name, change, folder):
     with pytest.raises(RunError, match=r"/copy: .*Train it again") as caught:
         open_run(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+@pytest.mark.parametrize("where", ["build", "read"])
+def test_too_little_memory_is_not_a_wrong_file(problem, where, folder, monkeypatch, capsys):
+    def fail(*args, **kwargs):
+        raise problem
+
+    if where == "build":
+        monkeypatch.setattr("torch.nn.Module.load_state_dict", fail)
+    else:
+        monkeypatch.setattr("safetensors.safe_open", fail)
+    assert main(["evaluate", str(folder), "--device", "cpu"]) == 1
+    assert "error: not enough memory" in capsys.readouterr().err
 
 
 def test_no_run_at_all(tmp_path):

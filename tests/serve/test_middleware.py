@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import os
 import time
 
 import anyio
@@ -70,9 +71,50 @@ def test_host_names(serving):
         assert response.json()["type"] == "urn:cefito:host"
 
 
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_pages_of_other_sites_cannot_ask(client, site):
-    headers = {"sec-fetch-site": site}
+@pytest.mark.parametrize("settings", [{"hosts": ("localhost", "::1")}, {"token": TOKEN}, {}])
+@pytest.mark.parametrize(
+    "host", ["localhost:80@evil.com", "[::1]evil.com", "a b", "localhost/", "//x", "\xe9", "x:y"]
+)
+def test_malformed_hosts(serving, settings, host):
+    headers = {"host": host.encode("latin-1"), "authorization": f"Bearer {TOKEN}"}
+    response = serving(**settings).get("/ready", headers=headers)
+    assert response.status_code == 421
+    assert "\n" not in response.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/docs/", "/v1/model/", "//evil.com/docs/"])
+def test_nothing_redirects_to_a_host_that_the_client_names(client, path):
+    response = client.get(path, headers={"host": "evil.com"}, follow_redirects=False)
+    assert response.status_code == 404
+    assert "location" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        *(("localhost:8000", "http://localhost:8000"), ("LOCALHOST", "http://localhost")),
+        *(("plans.org", "https://plans.org"), ("plans.org:443", "https://plans.org")),
+        ("[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_the_service_s_own_page_can_ask(client, host, origin):
+    for headers in ({}, {"origin": origin}, {"origin": origin, "sec-fetch-site": "same-origin"}):
+        assert (
+            client.post("/v1/plan", json={}, headers={"host": host, **headers}).status_code == 422
+        )
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *({"sec-fetch-site": site} for site in ("cross-site", "same-site", "Cross-Site", "other")),
+        *({"origin": f"http://{name}"} for name in ("evil.com", "testserver:81", "testserver@x")),
+        {"origin": "null"},
+        {"origin": "file://testserver"},
+        {"origin": "http://evil.com", "sec-fetch-site": "none"},
+    ],
+)
+def test_pages_of_other_sites_cannot_ask(client, headers):
     assert client.post("/v1/plan", json={}, headers=headers).status_code == 403
     assert client.get("/v1/model", headers=headers).status_code == 200  # and cannot read it
     assert "access-control-allow-origin" not in client.get("/v1/model", headers=headers).headers
@@ -197,8 +239,14 @@ def test_a_token_of_a_file_or_the_environment(tmp_path, monkeypatch):
     assert TOKEN not in repr(token)
     monkeypatch.setenv(TOKEN_VARIABLE, "another token of length")
     assert read_token(None).get_secret_value() == "another token of length"
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="no such file"):
         read_token(tmp_path / "nothing")
+    (tmp_path / "token").write_bytes(b"\xff" * 20)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_token(tmp_path / "token")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="it is a pipe or device, not a file"):
+        read_token(tmp_path / "pipe")  # without waiting for a writer
 
 
 @pytest.mark.parametrize("text", ["", "short", "a token with an é in it", "x" * 15, "\n\n"])

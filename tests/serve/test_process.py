@@ -202,7 +202,7 @@ def refusal(capsys, *argv):
         (("--workers", "0"), "'workers'"),
         (("--max-gflop", "0"), "'gflop'"),
         (("--deadline", "0"), "deadline_seconds"),
-        (("--token-file", "nothing.txt"), "cannot be read"),
+        (("--token-file", "nothing.txt"), "nothing.txt: no such file"),
         (("--dataset", "nowhere"), "nowhere"),
         (("--encoder", "own"), "does not say what"),
         (("--encoder", "nothing"), "unknown encoder"),

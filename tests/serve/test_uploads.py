@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from io import BytesIO
@@ -12,12 +13,16 @@ import numpy as np
 import pytest
 from fastapi import UploadFile
 
+from cefito.errors import is_out_of_memory
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
+from cefito.serve import uploads
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import UploadForm
 from cefito.serve.uploads import Decoder, EncodingProcess, kept
 from tiny_models import tiny_dinov2
+
+limit_memory = uploads._limit_memory
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
 TEA = "'tea' (horizon 3)"
@@ -26,8 +31,9 @@ UPLOAD = "/v1/plan/upload"
 
 
 @pytest.fixture(autouse=True)
-def _bound_of_pictures(monkeypatch):
-    """Restore Pillow's bound, which a decoder sets for its process."""
+def _bounds_of_the_process(monkeypatch):
+    """Restore Pillow's bound, which a decoder sets for its process, and set none of memory."""
+    monkeypatch.setattr(uploads, "_limit_memory", lambda _: None)
     image = pytest.importorskip("PIL.Image")
     monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", image.MAX_IMAGE_PIXELS)
 
@@ -136,7 +142,7 @@ def picture(seed, size=(40, 32)):
 @pytest.fixture
 def decoder(model):
     recipe = ObservationRecipe(place="RUN", made_with={}, seconds=1, size=8)
-    return Decoder({TEA: recipe}, encoder=str(model), weights=None, pixels=10_000)
+    return Decoder({TEA: recipe}, encoder=str(model), weights=None, pixels=10_000, memory=1 << 30)
 
 
 def decoded(decoder, **files):
@@ -166,6 +172,50 @@ def test_two_pictures_become_observations(decoder):
 def test_files_that_cannot_be_decoded(decoder, files, words):
     pytest.importorskip("av")
     assert words in decoded(decoder, **files)
+
+
+@pytest.mark.parametrize("size", [(200_000, 1), (1, 200_000)])
+def test_a_long_picture_is_refused(decoder, size):
+    decoder.pixels = 10**6
+    said = decoded(decoder, initial=picture(0, size), goal=picture(1))
+    assert f"{size[0]:,} × {size[1]:,} pixels is too long" in said
+
+
+@pytest.mark.parametrize(
+    "problem", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: …")]
+)
+def test_an_upload_that_does_not_fit_into_memory(decoder, monkeypatch, problem):
+    def fail(*given):
+        raise problem
+
+    monkeypatch.setattr("cefito.encoders.images.load_image", fail)
+    said = decoded(decoder, initial=picture(0), goal=picture(1))
+    assert said == "the upload takes too much memory to encode. Send a smaller one."
+
+
+def takes(mib):
+    """The function of a process that may take 256 MiB more."""
+    import torch
+
+    if mib is None:
+        limit_memory(256 << 20)
+        return ""
+    try:
+        return torch.ones(mib, 1 << 18).shape
+    except RuntimeError as problem:
+        return str(is_out_of_memory(problem))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the address space")
+def test_the_memory_of_the_encoding_process_is_bounded():
+    process = EncodingProcess(takes, threads=1, seconds=60)
+    try:
+        assert process(100, {}) == (100, 1 << 18)
+        with pytest.raises(ProblemError, match="True"):
+            process(400, {})
+        assert process(100, {}) == (100, 1 << 18)
+    finally:
+        process.close()
 
 
 # the route

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, is_out_of_memory
 from cefito.progress import Advance, bar, silent
 
 if TYPE_CHECKING:
@@ -187,11 +187,8 @@ def ending_signals() -> Iterator[None]:
 
 def explain(problem: Exception) -> tuple[str, int]:
     """Return an error in words, and the exit code: 2 if the user can act on it, else 1."""
-    detail, words = one_line(str(problem)), str(problem).lower()
-    if isinstance(problem, MemoryError) or (
-        isinstance(problem, RuntimeError)  # PyTorch's
-        and any(part in words for part in ("out of memory", "allocate memory", "storage size"))
-    ):
+    detail = one_line(str(problem))
+    if is_out_of_memory(problem):
         return (
             f"not enough memory{f' ({detail})' if detail else ''}. Use smaller settings or less "
             "data, or a machine with more memory."

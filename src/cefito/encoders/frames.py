@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from cefito.arrays import check_regular
+from cefito.encoders.preparation import check_pixels
 from cefito.errors import ConfigError, DataError, explained
 
 if TYPE_CHECKING:
@@ -295,6 +296,7 @@ def _picture(frame: VideoFrame, size: int | None, video: VideoInfo) -> Tensor:
     if size is not None:
         scale = size / min(shown_width, height)
         width, height = max(size, round(shown_width * scale)), max(size, round(height * scale))
+    check_pixels(f"{video.path}: a frame", (frame.height, frame.width), (height, width))
     with _faults(video.path, lambda: "has pictures that cannot be converted to RGB"):
         rgb = frame.reformat(
             width=width, height=height, format="rgb24", interpolation="BILINEAR"

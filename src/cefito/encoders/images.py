@@ -178,7 +178,14 @@ def load_image(path: Path | str) -> Tensor:
 
 def encode_pictures(paths: Sequence[Path | str], encoder: ImageEncoder) -> NDArray[np.float32]:
     """Return the vectors [N, D] of picture files, which may differ in size."""
-    return np.concatenate([encoder.encode(load_image(path).unsqueeze(0)) for path in paths])
+    rows = []
+    for path in paths:
+        picture = load_image(path).unsqueeze(0)
+        try:
+            rows.append(encoder.encode(picture))
+        except DataError as problem:
+            raise DataError(f"{path}: {problem}") from problem
+    return np.concatenate(rows)
 
 
 def observations_from_images(

@@ -5,18 +5,23 @@ Results differ from Pillow's own resizing by its rounding to whole grey levels.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cefito.encoders.pretrained import COPY_AGAIN, PREPARATION_FILES
-from cefito.errors import ConfigError, explained
+from cefito.errors import ConfigError, DataError, explained
 from cefito.files import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Preparation"]
+__all__ = ["MAX_PIXELS", "Preparation", "check_pixels"]
+
+MAX_PIXELS = 40_000_000
+"""Largest picture that is made by resizing: more than a frame of an 8K video."""
 
 _RESAMPLING = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
@@ -66,6 +71,7 @@ class Preparation:
         size = self.resize
         if isinstance(size, int):
             size = _shorter_to(size, *images.shape[-2:])
+            check_pixels("a picture", images.shape[-2:], size)
         if size is not None and size != tuple(images.shape[-2:]):
             # clamped, because bicubic interpolation overshoots
             images = torch.nn.functional.interpolate(
@@ -78,6 +84,16 @@ class Preparation:
             for values in (self.mean, self.std)
         )
         return (images - mean) / std
+
+
+def check_pixels(place: str, before: Sequence[int], after: Sequence[int]) -> None:
+    """Check that a picture (height, width) does not become enormous by resizing (DataError)."""
+    if math.prod(after) > MAX_PIXELS:
+        raise DataError(
+            f"{place} of {before[1]:,} × {before[0]:,} pixels is too long: it would be resized to "
+            f"{after[1]:,} × {after[0]:,}; at most {MAX_PIXELS / 1e6:g} megapixels are encoded. "
+            "Cut it."
+        )
 
 
 def _sides(size: Any) -> tuple[int, int]:

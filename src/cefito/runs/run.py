@@ -19,7 +19,7 @@ import torch
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
 from cefito.notebook import Folded, card
 from cefito.planners.base import Planner
@@ -195,6 +195,8 @@ def open_run(
     try:
         planner = method.planner.load(folder, settings=settings, context=context)
     except (ConfigError, DataError, *_MALFORMED) as problem:
+        if is_out_of_memory(problem):
+            raise MemoryError(f"{folder}: its planner does not fit: {problem}") from problem
         raise RunError(
             f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
         ) from problem

@@ -73,6 +73,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
+        redirect_slashes=False,  # to the host that the client names
         separate_input_output_schemas=False,
     )
     app.state.service = service

@@ -145,7 +145,8 @@ class RequestMiddleware:
     def _check(self, scope: Scope, headers: Headers, limit: int) -> None:
         """Check host, origin, token and announced size."""
         hosts, token = self.settings.hosts, self.settings.token
-        host = _HOST.fullmatch(headers.get("host", ""))
+        given = headers.get("host", "")
+        host = _HOST.fullmatch(given)
         name = (host[1] or host[2]).lower() if host else ""
         if hosts is not None and name not in hosts:
             raise ProblemError(
@@ -153,10 +154,11 @@ class RequestMiddleware:
                 f"{', '.join(hosts)}. Use one of these names.",
                 kind="host",
             )
-        site = headers.get("sec-fetch-site")
-        if scope["method"] not in ("GET", "HEAD") and site in ("cross-site", "same-site"):
-            detail = "sent by a page of another site. Send it from your own program."
-            raise ProblemError(detail, status=403, kind="host")
+        if given and not host:
+            detail = f"host {given[:100]!r}: expected a name or address, and perhaps a port."
+            raise ProblemError(detail, kind="host")
+        if scope["method"] not in ("GET", "HEAD"):
+            _check_site(headers, given)
         shown = headers.get("authorization", "")
         if token and scope["path"] not in _OPEN and not _shows(shown, token.get_secret_value()):
             raise ProblemError(
@@ -247,6 +249,23 @@ class _Exchange:
             **self.scope["state"].get("noted", {}),
         }
         access.info(json.dumps(line))
+
+
+def _check_site(headers: Headers, host: str) -> None:
+    """Refuse what a browser sends for a page of another site."""
+    site = headers.get("sec-fetch-site", "none").strip().lower()
+    origin = headers.get("origin", "").strip().lower()
+    scheme, _, asked = origin.partition("://")
+    ports = {"http": ":80", "https": ":443"}
+    port = ports.get(scheme, "")
+    own = asked.removesuffix(port) == host.lower().removesuffix(port) and scheme in ports
+    if site not in ("none", "same-origin") or (origin and not own):
+        raise ProblemError(
+            f"sent by a page of another site{f' ({origin[:100]})' if origin else ''}, not of "
+            f"{host[:100]}. Send it from your own program; a proxy must pass the header Host on.",
+            status=403,
+            kind="host",
+        )
 
 
 def _too_large(limit: int) -> ProblemError:

@@ -58,6 +58,7 @@ class Service:
                 encoder=None if settings.encoder == "own" else settings.encoder,
                 weights=settings.weights,
                 pixels=limits.upload_pixels,
+                memory=limits.upload_memory_bytes,
             )
             self.encoding = EncodingProcess(
                 decoder, threads=limits.threads, seconds=limits.upload_seconds

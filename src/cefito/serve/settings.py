@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
+from cefito.arrays import check_regular
 from cefito.errors import ConfigError, explained
 from cefito.settings import Settings
 
@@ -35,6 +36,7 @@ class Limits(Settings):
     body_mib: float = Field(4, gt=0, le=1024)  # of a request in JSON
     upload_mib: float = Field(64, gt=0, le=65_536)
     upload_megapixels: float = Field(25, gt=0, le=1000)  # of a picture
+    upload_memory_mib: float = Field(4096, gt=0)  # of the process that encodes it
     upload_seconds: float = Field(60, gt=0, le=86_400)  # to decode and encode an upload
     uploads: int = Field(4, ge=1, le=1000)  # that wait to be encoded
     receive_seconds: float = Field(30, gt=0, le=86_400)  # for a client to send its request
@@ -64,6 +66,11 @@ class Limits(Settings):
         """Maximum pixels of an uploaded picture."""
         return int(self.upload_megapixels * 1e6)
 
+    @property
+    def upload_memory_bytes(self) -> int:
+        """Maximum memory to encode an upload."""
+        return int(self.upload_memory_mib * 2**20)
+
 
 class ServiceSettings(Settings):
     """Settings of a service."""
@@ -85,6 +92,7 @@ def read_token(path: Path | None) -> SecretStr | None:
     if path is not None:
         place = str(path)
         remedy = "Give a file that holds the token."
+        check_regular(path, remedy, ConfigError)
         with explained(path, "cannot be read", remedy, error=ConfigError, setting="token_file"):
             text = path.read_text(encoding="utf-8")
     if text is None:

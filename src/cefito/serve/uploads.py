@@ -9,6 +9,7 @@ import multiprocessing
 import pickle
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from cefito.errors import CefitoError, DataError, explained
+from cefito.errors import CefitoError, DataError, explained, is_out_of_memory
 from cefito.executors.base import Done
 from cefito.executors.worker import work
 from cefito.inference.observer import ObservationRecipe, Observer
@@ -47,28 +48,46 @@ class Decoder:
     encoder: str | None  # None for the encoder of each run's features
     weights: Path | None
     pixels: int  # maximum of a picture
+    memory: int  # bytes that an upload may take, beside the encoders
     opened: dict[str, Observer] = field(default_factory=dict)
 
     def __call__(self, upload: Upload | None) -> Queries | str:
-        """Return an upload's observations, or why it has none; None opens all encoders."""
-        if upload is None:
-            for title in self.recipes:
-                self._open(title)
-            return ""
-        title, paths, start, end = upload
+        """Return an upload's observations, or why it has none; None prepares for uploads."""
         try:
-            observer = self._open(title)
-            if start is None or end is None:
-                from PIL import Image
+            if upload is None:
+                self._start()
+                return ""
+            return self._observe(*upload)
+        except Exception as problem:
+            if is_out_of_memory(problem):
+                return "the upload takes too much memory to encode. Send a smaller one."
+            if isinstance(problem, CefitoError):
+                return str(problem)
+            raise
 
-                Image.MAX_IMAGE_PIXELS = self.pixels  # `load_image` refuses larger ones
-                return observer.of_pictures(paths["initial"], paths["goal"])
-            self._check_video(paths["video"])
-            return observer.of_video(paths["video"], start, end)
-        except CefitoError as problem:
-            return str(problem)
-        except MemoryError:
-            return "the upload takes more memory to decode than there is. Send a smaller one."
+    def _start(self) -> None:
+        """Load all encoders and their weights, then limit the memory of what comes."""
+        import torch
+
+        try:
+            for title in self.recipes:
+                encoder = self._open(title).encoder
+                side = encoder.sampling.size or 64
+                encoder.encode(torch.zeros(1, 3, encoder.sampling.frames, side, side))
+        finally:
+            _limit_memory(self.memory)
+
+    def _observe(
+        self, title: str, paths: Mapping[str, Path], start: float | None, end: float | None
+    ) -> Queries:
+        observer = self._open(title)
+        if start is None or end is None:
+            from PIL import Image
+
+            Image.MAX_IMAGE_PIXELS = self.pixels  # `load_image` refuses larger ones
+            return observer.of_pictures(paths["initial"], paths["goal"])
+        self._check_video(paths["video"])
+        return observer.of_video(paths["video"], start, end)
 
     def _open(self, title: str) -> Observer:
         if title not in self.opened:
@@ -88,6 +107,17 @@ class Decoder:
         if sizes and max(sizes) > self.pixels:
             found = f"{max(sizes) / 1e6:.1f} megapixels, more than {self.pixels / 1e6:g}"
             raise DataError(f"{video}: has pictures of {found}. Scale it down.")
+
+
+def _limit_memory(more: int) -> None:
+    """Let this process's address space grow by so many bytes (Linux)."""
+    if sys.platform == "linux":
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        most = pages * resource.getpagesize() + more
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
 
 
 class EncodingProcess:
