@@ -99,7 +99,7 @@ def read_token(path: Path | None) -> SecretStr | None:
         return None
     token = text.strip()
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
-        expected = f"expected {_SHORTEST_TOKEN} ASCII characters, as openssl rand -hex 32 prints"
+        expected = f"expected at least {_SHORTEST_TOKEN} ASCII characters (openssl rand -hex 32)"
         found = f"holds a token of {len(token)} characters; {expected}"
         raise ConfigError(f"{place}: {found}.", setting="token_file" if path else "")
     return SecretStr(token)
