@@ -15,8 +15,14 @@ from cefito.batch.sources import EXPECTED, Row, open_table
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
-from cefito.inference.named_constraints import Name, NamedConstraints
-from cefito.inference.query import Precision, check_width, query_from_features, query_from_files
+from cefito.inference.query import (
+    Name,
+    NamedConstraints,
+    Precision,
+    check_width,
+    query_from_features,
+    query_from_files,
+)
 from cefito.planners.base import Queries
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints

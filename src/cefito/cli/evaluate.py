@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import Flag
+from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.cli.scores import (
     interval_cells,
     metric_cells,
@@ -16,7 +17,6 @@ from cefito.cli.scores import (
     resampled,
     task_table,
 )
-from cefito.cli.search_options import AS_TRAINED, SearchOptions, option_of
 from cefito.errors import ConfigError
 from cefito.files import check_target
 

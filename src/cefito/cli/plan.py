@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
 from cefito.cli.options import Flag
-from cefito.cli.plan_options import DEFAULTS, NOT_OBSERVED, ObserveOptions, PlanOptions, find_query
-from cefito.cli.search_options import AS_TRAINED, SearchOptions
+from cefito.cli.plan_options import (
+    AS_TRAINED,
+    DEFAULTS,
+    NOT_OBSERVED,
+    ObserveOptions,
+    PlanOptions,
+    SearchOptions,
+    find_query,
+)
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:

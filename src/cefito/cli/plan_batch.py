@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
-from cefito.cli.plan_options import DEFAULTS, PlanOptions
-from cefito.cli.search_options import AS_TRAINED, SearchOptions
+from cefito.cli.plan_options import AS_TRAINED, DEFAULTS, PlanOptions, SearchOptions
 
 __all__ = ["plan_batch"]
 

@@ -1,11 +1,13 @@
-"""Options of `plan` and `plan-batch`, and of `plan` alone to choose its observations."""
+"""Options of commands that plan: constraints, search, and how `plan` gets its observations."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, get_origin
 
 from cyclopts import Parameter
 
@@ -13,6 +15,7 @@ from cefito.cli.console import passing_progress
 from cefito.cli.options import Flag, Several, options_class
 from cefito.errors import ConfigError
 from cefito.search.constraints import Constraints, declared
+from cefito.search.settings import SearchConfig, search_settings
 
 if TYPE_CHECKING:
     import torch
@@ -20,19 +23,75 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cefito.batch.query_rows import QuerySettings
-    from cefito.cli.search_options import SearchOptions
     from cefito.inference.observer import Observer
     from cefito.planners.base import Queries
     from cefito.runs.run import Run
 
 __all__ = [
+    "AS_TRAINED",
     "DEFAULTS",
     "NOT_OBSERVED",
     "ConstraintOptions",
     "ObserveOptions",
     "PlanOptions",
+    "SearchOptions",
     "find_query",
+    "option_of",
 ]
+
+_NAMES = {"method": "--search", "budget_gflop": "--budget"}
+"""Options with another name than their setting."""
+
+_OF_TRAINING = ("actions", "fitting_windows")
+"""Settings that are decided when a run is trained."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search; by default as the run was trained. Fields: the settings of `SearchConfig`."""
+
+    def changes(self) -> dict[str, Any]:
+        """Return the given settings."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def applied(self, run: Run) -> Run:
+        """Return the run with the given settings."""
+        changes = self.changes()
+        if not changes:
+            return run
+        if run.trained_search is None:
+            return run.with_search(SearchConfig())  # which refuses, and names the methods that can
+        return run.with_search(search_settings(run.trained_search, **changes))
+
+
+def option_of(setting: str) -> str:
+    """Return the option of a setting of the search."""
+    return _NAMES.get(setting, "--" + setting.replace("_", "-"))
+
+
+def _descriptions() -> dict[str, str]:
+    """Return the description of each setting from the docstrings."""
+    docs = [inspect.cleandoc(kind.__doc__ or "") for kind in SearchConfig.__mro__]
+    attributes = "\n".join(doc.partition("Attributes:\n")[2] for doc in docs)
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", attributes, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def _search_options() -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, type and default of each option."""
+    descriptions = _descriptions()
+    for name, setting in SearchConfig.model_fields.items():
+        parameter = Parameter(name=option_of(name), help=descriptions.get(name, ""))
+        if name not in _OF_TRAINING:
+            yield name, Annotated[Optional[setting.annotation], parameter], None  # noqa: UP045
+
+
+if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
+    SearchOptions = options_class(SearchOptions, _search_options())
+
+AS_TRAINED = SearchOptions()
+"""Nothing changed."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +99,7 @@ class ConstraintOptions:
     """Constraints on every plan, as text. Fields: the constraints of `Constraints`."""
 
 
-def _options() -> Iterator[tuple[str, Any, Any]]:
+def _constraint_options() -> Iterator[tuple[str, Any, Any]]:
     """Yield name, type and default of each option."""
     for name, (kind, how) in declared().items():
         parameter = Parameter(name="--" + how.option.replace("_", "-"), negative="", help=how.help)
@@ -49,7 +108,7 @@ def _options() -> Iterator[tuple[str, Any, Any]]:
 
 
 if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    ConstraintOptions = options_class(ConstraintOptions, _options())
+    ConstraintOptions = options_class(ConstraintOptions, _constraint_options())
 
 UNCONSTRAINED = ConstraintOptions()
 
@@ -90,7 +149,7 @@ class PlanOptions:
         """Return the settings of all queries; refuse tasks and actions that the run lacks."""
         from cefito.batch.query_rows import QuerySettings
         from cefito.data.vocabulary import find_task
-        from cefito.inference.named_constraints import parse_constraints
+        from cefito.inference.query import parse_constraints
         from cefito.settings import validated
 
         task = None if self.task is None else find_task(run.taxonomy, self.task)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Taxonomy
 from cefito.data.vocabulary import find_task, in_words
 from cefito.errors import ConfigError
-from cefito.inference.named_constraints import NamedConstraints
-from cefito.inference.query import check_width
+from cefito.inference.query import NamedConstraints, check_width
 from cefito.planners.base import (
     UNCONSTRAINED,
     Planner,

@@ -9,8 +9,7 @@ import pytest
 
 from browsing import chromium, faults
 from cefito.inference.answer import answer
-from cefito.inference.named_constraints import NamedConstraints
-from cefito.inference.query import query_from_video
+from cefito.inference.query import NamedConstraints, query_from_video
 from cefito.report.mistakes import missing_steps, step_kinds
 
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}

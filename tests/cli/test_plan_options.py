@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
-from cefito.cli.search_options import SearchOptions
+from cefito.cli.plan_options import SearchOptions
 from cefito.errors import ConfigError
 from cefito.field.fields import IncrementalField
 from cefito.runs.run import Run, open_run
