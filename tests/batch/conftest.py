@@ -10,22 +10,11 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
+from tiny_runs import TINY_RUN
 
 STEPS = ("boil", "pour", "stir", "drink")
 EACH, WIDTH = 4, 5  # seconds of a step, numbers a second
-TINY = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
-    "training.optimiser.epochs": 1,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 10,
-    "chain.hidden": 16,
-    "chain.members": 1,
-    "chain_training.optimiser.epochs": 1,
-    "search.fitting_windows": 10,
-}
+TINY = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 10}
 
 
 @pytest.fixture(scope="session")

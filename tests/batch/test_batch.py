@@ -53,18 +53,10 @@ def test_rows_do_not_depend_on_the_executor(name, trained, tmp_path, request):
     if name == "ray":
         request.getfixturevalue("ray_cluster")
     world, files = Path(trained.info.dataset.path), {}
-    for shard, workers in ((512, 1), (PIECE, 2)):
+    for shard, executor, workers in ((512, "serial", 1), (PIECE, name, 2)):
         out = tmp_path / f"{shard}.jsonl"
-        done = plan_batch(
-            trained,
-            world,
-            out,
-            split="train",
-            shard=shard,
-            executor=name if shard == PIECE else "serial",
-            workers=workers,
-        )
-        assert done.problems == ()
+        how = {"split": "train", "shard": shard, "executor": executor, "workers": workers}
+        assert plan_batch(trained, world, out, **how).problems == ()
         files[shard] = out.read_bytes()
     assert files[512] == files[PIECE]
     windows = cut_windows(trained.dataset(), horizon=3, split="train")
@@ -77,12 +69,8 @@ def test_rows_do_not_depend_on_the_executor(name, trained, tmp_path, request):
         assert [row["rank"] for row in ours] == list(range(1, len(theirs.plans) + 1))
         assert [row["actions"] for row in ours] == [plan.actions for plan in theirs.plans]
         for key in ("energy", "score", "probability"):
-            np.testing.assert_allclose(
-                [row[key] for row in ours],
-                [getattr(plan, key) for plan in theirs.plans],
-                rtol=1e-4,
-                atol=1e-6,
-            )
+            found, expected = ([row[key] for row in ours], [getattr(p, key) for p in theirs.plans])
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
         video = trained.dataset().videos[windows.video[number]].video_id
         assert ours[0]["query"] == f"{video}:{windows.start[number]}"
     assert [row["line"] for row in rows] == sorted(row["line"] for row in rows)
@@ -199,7 +187,6 @@ def test_features_that_change_are_read_again(nearest, own, listed, tmp_path, int
     ("change", "message"),
     [
         ({"settings": QuerySettings(top_k=4)}, "is of a batch with settings.top_k 5, not 4."),
-        ({"settings": QuerySettings(task=0)}, "is of a batch with settings.task null, not 0."),
         ({"shard": 2 * PIECE}, "is of a batch with shard 64, not 128."),
         ({"threads": 2}, "is of a batch with threads 1, not 2."),
         ({"queries": "more.jsonl"}, "is of a batch with queries.queries 66, not 67."),

@@ -20,19 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-SETTINGS = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
-    "training.optimiser.epochs": 1,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 10,
-    "chain.hidden": 16,
-    "chain.members": 1,
-    "chain_training.optimiser.epochs": 1,
-    "search.fitting_windows": 10,
-}
+ONCE = ("training.optimiser.epochs", "chain_training.optimiser.epochs", "chain.members")
+SETTINGS = {**dict.fromkeys(ONCE, 1), "field.width": 16, "search.fitting_windows": 10}
 CALL = [sys.executable, "-c", "import sys; from cefito.cli import main; sys.exit(main())"]
 
 

@@ -41,8 +41,7 @@ def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(
     assert dataset.name == calibration.dataset == "tiny-simulated"
     assert dataset.start.shape == dataset.end.shape == (35, 1536)
     assert dataset.start.dtype == np.float16
-    assert dataset.action_text is not None
-    assert dataset.action_text.shape == (8, 3)
+    assert np.shape(dataset.action_text) == (8, 3)
     assert dataset.provenance["observations"] == "simulated"
     assert dataset.provenance["knobs"] == asdict(LIKE["s3d"])
     assert dataset.provenance["seed"] == 5
@@ -78,20 +77,11 @@ def test_shared_actions_change_the_vocabulary_and_not_the_observations(
     one, two = (open_dataset(tmp_path / name, verify=True) for name in ("full", "shared"))
     assert one.hashes["features.safetensors"] == two.hashes["features.safetensors"]
     assert [len(dataset.taxonomy.actions) for dataset in (one, two)] == [8, 3]
-    assert one.action_text is not None
-    assert two.action_text is not None
-    assert [dataset.action_text.shape for dataset in (one, two)] == [(8, 4), (3, 4)]
+    assert [np.shape(dataset.action_text) for dataset in (one, two)] == [(8, 4), (3, 4)]
     assert two.videos[2].steps[0].action == 2
 
 
-def test_action_text_is_optional(make_source: MakeSource, tmp_path: Path) -> None:
-    simulate(make_source(features=None), tmp_path / "out")
-    assert open_dataset(tmp_path / "out", verify=True).action_text is None
-
-
-@pytest.mark.parametrize(
-    "text", [np.ones((7, 3)), np.ones(8), np.full((8, 2), np.nan), np.ones((8, 2), dtype=int)]
-)
+@pytest.mark.parametrize("text", [np.ones((7, 3)), np.full((8, 2), np.nan)])
 def test_unfit_action_text_is_named(make_source: MakeSource, tmp_path: Path, text: Any) -> None:
     folder = make_source(features=None, text=text)
     with pytest.raises(DataError, match=r"source/action_text_features\.npy: "):
@@ -106,7 +96,9 @@ def test_calibration_without_windows_has_no_figures(
     calibration = simulate(make_source(features=None, videos=short), tmp_path / "out")
     assert calibration.test is None
     assert calibration.train is None
-    assert open_dataset(tmp_path / "out", verify=True).provenance["calibration"]["test"] is None
+    dataset = open_dataset(tmp_path / "out", verify=True)
+    assert dataset.provenance["calibration"]["test"] is None
+    assert dataset.action_text is None
     assert all(row["simulated test"] is None for row in calibration.rows())
 
 
@@ -138,12 +130,10 @@ GOOD = {"video_id": "e", "start": 0, "horizon": 4, "task": 1, "first_3": 1, "las
 @pytest.mark.parametrize(
     "bad",
     [
-        "{",
         "[]",
         {**GOOD, "video_id": "unknown"},
         {**GOOD, "start": 3},
         {**GOOD, "start": -1},
-        {**GOOD, "first_3": "x"},
         {key: value for key, value in GOOD.items() if key != "task"},
     ],
 )
@@ -191,8 +181,6 @@ def test_crosstask_is_as_hard_as_real_features(shared_data: Path, tmp_path: Path
     calibration = simulate(shared_data / "crosstask", tmp_path / "out")
     assert calibration.reference_test == Figures(task=94.0, first=72.9, last=63.3, both=50.0)
     test, train = calibration.test, calibration.train
-    assert test is not None
-    assert train is not None
     assert test.task == pytest.approx(94.0, abs=1.5)
     assert test.first == pytest.approx(73.0, abs=2)
     assert test.last == pytest.approx(63.0, abs=2)
