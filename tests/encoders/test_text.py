@@ -75,6 +75,15 @@ def copied(models, tmp_path):
     return copy
 
 
+def encoded(folder, texts=TEXTS, **options):
+    return PretrainedText(folder, **options).encode(texts)
+
+
+def refused(folder, message):
+    with pytest.raises(ConfigError, match=message):
+        encoded(folder, ["cut"])
+
+
 class Counting:
     """Stands for an encoder: a vector is the length and the first letter, times a factor."""
 
@@ -113,11 +122,8 @@ def test_clip_with_the_end_token_that_old_configurations_state(models, copied, l
     config = json.loads((folder / "config.json").read_text())
     config["text_config"]["eos_token_id"] = 2
     (folder / "config.json").write_text(json.dumps(config))
-    np.testing.assert_allclose(
-        PretrainedText(folder, layer=layer).encode(TEXTS),
-        PretrainedText(models / "clip", layer=layer).encode(TEXTS),
-        atol=1e-6,
-    )
+    expected = encoded(models / "clip", layer=layer)
+    np.testing.assert_allclose(encoded(folder, layer=layer), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -131,27 +137,20 @@ def test_every_kind_and_layer_against_a_slow_reference(models, kind, layer):
     for row, text in zip(vectors, TEXTS, strict=True):
         np.testing.assert_allclose(row, slow(models / kind, text, layer), atol=1e-5)
     assert np.abs(vectors[0] - vectors[1]).max() > 0.01  # the tiny model does tell texts apart
-    small = PretrainedText(models / kind, layer=layer, batch_size=2)
-    np.testing.assert_allclose(small.encode(TEXTS), vectors, atol=1e-5)
+    small = encoded(models / kind, layer=layer, batch_size=2)
+    np.testing.assert_allclose(small, vectors, atol=1e-5)
     assert encoder.encode([]).shape == (0, vectors.shape[1])
     description = encoder.describe()
     assert json.loads(json.dumps(description)) == description
     assert description["layer"] == layer
-    others = [other for other in LAYERS[kind] if other != layer]
-    assert all(
-        PretrainedText(models / kind, layer=other).describe() != description for other in others
-    )
 
 
 def test_prompt_normalisation_and_description(models):
     bare = PretrainedText(models / "t5")
     asked = PretrainedText(models / "t5", prompt="task to {action}", normalise=True)
     expected = bare.encode(["task to cut", "task to jack up"])
-    np.testing.assert_allclose(
-        asked.encode(["cut", "jack up"]),
-        expected / np.linalg.norm(expected, axis=1, keepdims=True),
-        atol=1e-6,
-    )
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(asked.encode(["cut", "jack up"]), expected, atol=1e-6)
     description = bare.describe()
     means = {"layer": "mean", "layer_means": LAYERS["t5"]["mean"]}
     settings = {"prompt": "{action}", "normalisation": "none"}
@@ -161,19 +160,14 @@ def test_prompt_normalisation_and_description(models):
     assert PretrainedText(models / "clip").describe()["layer"] == "pooled"
 
 
-def test_revision_of_a_folder_is_its_content(models, tmp_path):
-    def revision():
-        return PretrainedText(tmp_path / "t5").describe()["revision"]
-
-    shutil.copytree(models / "t5", tmp_path / "t5")
-    first = revision()
-    assert first == PretrainedText(models / "t5").describe()["revision"]
+def test_revision_of_a_folder_is_its_content(models, copied):
+    folder = copied("t5")
+    first = PretrainedText(models / "t5").describe()["revision"]
     assert first.startswith("sha256:")
-    path = tmp_path / "t5" / "model.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    assert revision() != first
+    assert PretrainedText(folder).describe()["revision"] == first
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert PretrainedText(folder).describe()["revision"] != first
 
 
 def test_loading_writes_nothing_and_leaves_settings(models, capfd):
@@ -202,18 +196,14 @@ def test_a_name_is_fetched_from_the_hub(models, monkeypatch):
     assert calls == [(TEXT_MODELS["clip"], "main", "*.safetensors")]
     assert encoder.describe()["model"] == "openai/clip-vit-base-patch32"
     assert encoder.describe()["revision"] == "clip"  # the snapshot's folder, named by the commit
-    np.testing.assert_array_equal(
-        encoder.encode(TEXTS), PretrainedText(models / "clip").encode(TEXTS)
-    )
+    np.testing.assert_array_equal(encoder.encode(TEXTS), encoded(models / "clip"))
 
 
-def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, tmp_path, monkeypatch):
+def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, copied, monkeypatch):
     import huggingface_hub
-
-    folder = tmp_path / "commit"
-    shutil.copytree(models / "t5", folder)
     from safetensors.torch import load_file
 
+    folder = copied("t5")
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
 
@@ -223,9 +213,7 @@ def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, tmp_pa
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    np.testing.assert_allclose(
-        PretrainedText("t5").encode(TEXTS), PretrainedText(models / "t5").encode(TEXTS), atol=1e-6
-    )
+    np.testing.assert_allclose(encoded("t5"), encoded(models / "t5"), atol=1e-6)
 
 
 def test_an_unreachable_hub(tmp_path, monkeypatch):
@@ -292,8 +280,7 @@ def test_tokenizers_that_do_not_fit(copied, models, kind, other, message):
             path.unlink()
         for path in (models / other).glob("*token*"):
             shutil.copy(path, folder)
-    with pytest.raises(ConfigError, match=message):
-        PretrainedText(folder).encode(["cut"])
+    refused(folder, message)
 
 
 def test_weights_that_are_missing_or_broken(copied):
@@ -306,11 +293,9 @@ def test_weights_that_are_missing_or_broken(copied):
     other = {**tensors, "text_model.final_layer_norm.weight": torch.ones(3)}
     for kept, message in ((vision, r"lacks \d+ tensors"), (other, "could be loaded")):
         save_file(kept, path, metadata={"format": "pt"})
-        with pytest.raises(ConfigError, match=message):
-            PretrainedText(folder).encode(["cut"])
+        refused(folder, message)
     path.write_bytes(b"broken")
-    with pytest.raises(ConfigError, match="could be loaded"):
-        PretrainedText(folder).encode(["cut"])
+    refused(folder, "could be loaded")
 
 
 class Harmful:
@@ -329,8 +314,7 @@ def test_pickled_weights_are_refused_without_running_them(copied, tmp_path):
         lambda path: path.write_bytes(pickle.dumps({"shared.weight": Harmful()})),
     ):
         save(folder / "pytorch_model.bin")
-        with pytest.raises(ConfigError, match="no T5EncoderModel could be loaded"):
-            PretrainedText(folder).encode(["cut"])
+        refused(folder, "no T5EncoderModel could be loaded")
     assert not (tmp_path / "ran").exists()
 
 
