@@ -106,9 +106,6 @@ def left(target):
     return sorted(path.name for path in target.iterdir()) if target.exists() else []
 
 
-# What is documented
-
-
 def test_every_place_has_an_address_or_says_where_to_look():
     for name, known in places().items():
         assert known.name == name
@@ -149,9 +146,6 @@ def test_wrong_arguments(tmp_path):
     with pytest.raises(ConfigError, match=r"'http://host/file': is not encrypted") as caught:
         download("s3d", tmp_path, address="http://host/file")
     assert caught.value.setting == "insecure"
-
-
-# Transfers
 
 
 def test_a_whole_file(server, tmp_path):
@@ -282,9 +276,6 @@ def test_a_folder_that_cannot_be_created(server, tmp_path):
     (tmp_path / "file").write_text("x")
     message = refused("s3d", tmp_path / "file" / "folder", address=server.address)
     assert "folder: cannot be created (Not a directory). Choose another folder." in message
-
-
-# Archives
 
 
 def zipped(path, files=FILES):

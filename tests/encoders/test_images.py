@@ -127,9 +127,6 @@ def test_description(models):
     assert PretrainedImages(models / "clip").describe()["layer"] == "projected"
 
 
-# pictures
-
-
 def test_picture_of_a_file(tmp_path):
     picture().save(tmp_path / "a.png")
     image = load_image(tmp_path / "a.png")
@@ -196,9 +193,6 @@ def test_damaged_bytes_never_show_a_traceback(tmp_path, form):
         (tmp_path / "b").write_bytes(broken)
         with suppress(DataError):  # anything else that is raised or warned of fails the test
             assert load_image(tmp_path / "b").ndim == 3
-
-
-# observations
 
 
 @pytest.fixture

@@ -179,9 +179,6 @@ def test_loading_writes_nothing_and_leaves_settings(models, capfd):
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
 
 
-# the hub
-
-
 def test_a_name_is_fetched_from_the_hub(models, monkeypatch):
     import huggingface_hub
 
@@ -337,9 +334,6 @@ def test_text_that_is_too_long(models):
     assert relative.encode([text * 5]).shape == (1, 16)
 
 
-# the cache
-
-
 def test_cache_asks_only_for_new_texts(tmp_path):
     encoder = Counting()
     cached = CachedText(encoder, folder=tmp_path / "deep" / "cache")
@@ -422,9 +416,6 @@ def test_default_cache(monkeypatch, platform, variables, expected):
     monkeypatch.setattr(cache_module.sys, "platform", platform)
     assert default_cache() == Path.home() / expected
     assert CachedText(Counting()).folder == Path.home() / expected
-
-
-# embeddings from a file
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])

@@ -38,47 +38,31 @@ def test_one_vector_a_second(features):
 
 
 @pytest.mark.parametrize("batch", [1, 5, 100])
-def test_batches_change_nothing(clip, features, batch, stub):
-    np.testing.assert_allclose(extract_features(clip, stub, batch=batch), features, atol=1e-6)
+def test_batches_change_nothing(clip, features, batch, stub, log):
+    found = extract_features(clip, stub, batch=batch, progress=log)
+    np.testing.assert_allclose(found, features, atol=1e-6)
+    (work,) = log.works
+    assert (work["description"], work["total"], work["done"]) == ("clip.mp4", 12, 12)
 
 
-def test_progress_counts_seconds(clip, stub, log):
-    extract_features(clip, stub, batch=5, progress=log)
-    extract_features(clip, stub, at=[3, 4], progress=log)
-    assert [(work["description"], work["total"], work["done"]) for work in log.works] == [
-        ("clip.mp4", 12, 12),
-        ("clip.mp4", 4, 4),
-    ]
+def test_empty_batches(clip, stub):
+    with pytest.raises(ConfigError, match="a batch of 0 clips: expected at least 1"):
+        extract_features(clip, stub, batch=0)
 
 
 @pytest.mark.parametrize(
-    ("time", "rows"),
+    ("border", "rows"),
     [
-        (5.0, [4, 5, 6]),
-        (5.6, [5, 6, 7]),
-        (4.5, [3, 4, 5]),
-        (5.5, [5, 6, 7]),  # halves to the even second
-        (0.0, [0, 0, 1]),
-        (1.2, [0, 1, 2]),
-        (10.6, [10, 11, 11]),
-        (12.0, [11, 11, 11]),
+        ("first", {5.6: [5, 6, 7], 4.5: [3, 4, 5], 5.5: [5, 6, 7]}),  # halves to the even second
+        ("first", {10.6: [10, 11, 11], 0.0: [0, 0, 1], 12.0: [11, 11, 11]}),
+        ("last", {1.0: [0, 1, 2], 0.0: [0, 1, 1], 11.0: [10, 11, 11]}),
     ],
 )
-def test_three_vectors_around_a_time(clip, features, time, rows, stub):
-    np.testing.assert_array_equal(extract_features(clip, stub, at=[time]), features[rows][None])
-
-
-@pytest.mark.parametrize(
-    ("time", "rows"), [(0.0, [0, 1, 1]), (1.0, [0, 1, 2]), (11.0, [10, 11, 11])]
-)
-def test_the_last_vector_there_is_is_repeated(clip, features, time, rows, stub):
-    found = extract_features(clip, stub, at=[time], border="last")
-    np.testing.assert_array_equal(found, features[rows][None])
-
-
-def test_several_times_in_any_order(clip, features, stub):
-    found = extract_features(clip, stub, at=[9.9, 2.0, 2.9])
-    np.testing.assert_array_equal(found, features[np.array([[9, 10, 11], [1, 2, 3], [2, 3, 4]])])
+def test_three_vectors_around_each_time(clip, features, border, rows, stub, log):
+    how = {"border": "last"} if border == "last" else {}
+    found = extract_features(clip, stub, at=list(rows), progress=log, **how)
+    np.testing.assert_array_equal(found, features[np.array(list(rows.values()))])
+    assert log.works[0]["done"] == log.works[0]["total"]
 
 
 @pytest.mark.parametrize("time", [-0.1, 13.0, float("nan")])
@@ -93,22 +77,12 @@ def test_observations_in_the_wrong_order(clip, start, stub):
         observations_from_video(clip, start, 5, stub)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch": 0}, "a batch of 0 clips: expected at least 1"),
-        ({"at": [3], "seconds": 2}, "2 seconds around a time: expected an odd number"),
-    ],
-)
-def test_numbers_out_of_range(clip, stub, options, message):
-    with pytest.raises(ConfigError, match=message):
-        extract_features(clip, stub, **options)
-
-
 @pytest.mark.parametrize("seconds", [1, 3, 5])
-def test__numbers_of_seconds_in_an_observation(clip, features, stub, seconds):
+def test_numbers_of_seconds_in_an_observation(clip, features, stub, seconds):
     half = seconds // 2
     found = observations_from_video(clip, 4.2, 8, stub, seconds=seconds)
+    with pytest.raises(ConfigError, match=f"{seconds + 1} seconds around a time: expected an odd"):
+        observations_from_video(clip, 4.2, 8, stub, seconds=seconds + 1)
     for observation, centre in zip(found, (4, 8), strict=True):
         expected = features[centre - half : centre + half + 1].reshape(-1)
         np.testing.assert_array_equal(observation, expected)

@@ -11,8 +11,6 @@ from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.source import UNPUBLISHED
 from cefito.errors import ConfigError, DataError
 
-# --- CrossTask's release
-
 TASKS = """23521
 Make Jello Shots
 https://www.example.org/1
@@ -98,9 +96,6 @@ def test_release_that_is_malformed(release, wrong, name, text, match):
     wrong("crosstask", release, match)
 
 
-# --- COIN
-
-
 @pytest.fixture
 def database():
     steps = [
@@ -178,9 +173,6 @@ def test_coin_that_is_malformed(coin, wrong, database, edit, match):
     wrong("coin", coin(database), match)
 
 
-# --- forms and names
-
-
 def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     wrong("coin", release, "is of crosstask. Use cefito data")
     wrong("niv", coin(), "is of coin. Use cefito")
@@ -194,9 +186,6 @@ def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     wrong("niv", empty / "a_train.json", "the annotations have no known form")
     with pytest.raises(ConfigError, match="benchmark 'ytb': expected one of crosstask, coin"):
         read_benchmark("ytb", empty)
-
-
-# --- CaptainCook4D
 
 
 @pytest.fixture

@@ -144,9 +144,6 @@ def test_equal_names_are_told_and_merged_within_a_task(make_source, tiny_taxonom
     assert merged.notes == ("map.csv: 0 names of tasks and 1 of steps were replaced.",)
 
 
-# --- what stands twice, and negative times
-
-
 def repeated(videos):
     videos[1]["steps"][2] = videos[1]["steps"][0]
 
@@ -200,9 +197,6 @@ def test_window_files_of_repeated_steps(make_source, tiny_videos, write_windows,
     assert any("3 steps of 1 videos are repeated" in note for note in found.notes)
     with pytest.raises(DataError, match=r"of video 'b' are identical, 'action 3' from 0 s"):
         read_benchmark("niv", tmp_path / "windows")
-
-
-# --- one form of Unicode
 
 
 def decomposed(folder):

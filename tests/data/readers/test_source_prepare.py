@@ -49,8 +49,6 @@ def slow_loader(steps, rows):
     return found
 
 
-# --- rows and steps
-
 STEPS = st.lists(
     st.tuples(st.integers(0, 24), st.integers(0, 12), st.integers(0, 3)).map(
         lambda made: Step(start=made[0] / 2, end=(made[0] + made[1]) / 2, action=made[2])
@@ -98,9 +96,6 @@ def test_steps_beyond_the_features(steps, rows):
                 assert rewritten[first : first + horizon] == slow_loader(
                     steps[first : first + horizon], rows
                 )
-
-
-# --- whole data sets
 
 
 def check_against_reference(dataset, videos, arrays, beyond="drop", precision="float16"):
@@ -194,9 +189,6 @@ def test_steps_that_end_by_rounding_behind_the_features(
         assert dataset.start[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
 
 
-# --- what is left out
-
-
 def test_everything_left_out_is_told(store, source, tmp_path, write_archive, features_of):
     _, features, _ = store
     (features / "a.npy").unlink()
@@ -246,9 +238,6 @@ def test_a_file_is_taken_by_the_video_that_has_most_of_its_name(tmp_path, source
     assert told["left_out"][0]["videos"] == ["1", "b"]
     assert told["left_out"][0]["example"].startswith("1_7_360p.npy: belongs to '1_7', and there")
     assert told["notes"][0].startswith("2 videos were matched with files of longer names")
-
-
-# --- settings, going on, determinism
 
 
 @pytest.mark.parametrize(
