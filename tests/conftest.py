@@ -76,6 +76,14 @@ def tiny_taxonomy() -> dict[str, Any]:
 
 
 @pytest.fixture
+def shared_taxonomy(tiny_taxonomy: dict[str, Any]) -> dict[str, Any]:
+    """The tiny taxonomy with a shared vocabulary of 3 actions."""
+    names = enumerate(["liquid", "food", "jack"])
+    shared = [{"id": number, "name": name} for number, name in names]
+    return tiny_taxonomy | {"map_8_to_3": [0, 0, 1, 1, 1, 1, 2, 2], "actions_3": shared}
+
+
+@pytest.fixture
 def tiny_videos() -> list[dict[str, Any]]:
     """Lines of a videos.jsonl: 10 videos, 35 steps, no val split."""
     return [

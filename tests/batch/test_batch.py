@@ -288,11 +288,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
         ("folder.jsonl", {}, "is a folder"),
         ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),
         ("plans.jsonl", {"address": "x"}, "ray"),
-        (
-            "plans.jsonl",
-            {"address": "x", "executor": "serial"},
-            "address x: only for the executor 'ray'",
-        ),
+        ("plans.jsonl", {"address": "x", "executor": "serial"}, "address x: only for the exec"),
         ("plans.jsonl", {"split": "test"}, "is no data set"),
         ("plans.jsonl", {"settings": {"top_k": 0}}, "top_k 0"),
         ("plans.jsonl", {"settings": {"min_probability": 2}}, "expected a number"),

@@ -48,10 +48,8 @@ def test_annotations(make_source, tiny_videos):
     assert not {"fingerprint", "provenance"} & set(value)
 
 
-def test_shared_actions(make_source, tiny_taxonomy, tmp_path):
-    tiny_taxonomy["map_8_to_3"] = [0, 0, 1, 1, 1, 1, 2, 2]
-    tiny_taxonomy["actions_3"] = [{"id": index, "name": f"group {index}"} for index in range(3)]
-    source = make_source(taxonomy=tiny_taxonomy, text=np.ones((8, 5), np.float32))
+def test_shared_actions(make_source, shared_taxonomy, tmp_path):
+    source = make_source(taxonomy=shared_taxonomy, text=np.ones((8, 5), np.float32))
     np.save(source / "action_text_features_3.npy", np.ones((3, 6)))
     value = describe(source, shared_actions=True)
     assert value["actions"] == 3

@@ -71,15 +71,8 @@ def test_missing_files_are_named(tmp_path, make_source):
         read_annotations(folder)
 
 
-def _shared(taxonomy):
-    taxonomy["map_8_to_3"] = [0, 0, 1, 1, 1, 1, 2, 2]
-    names = enumerate(["liquid", "food", "jack"])
-    taxonomy["actions_3"] = [{"id": number, "name": name} for number, name in names]
-
-
-def test_shared_space_maps_tasks_and_steps(tiny_taxonomy):
-    _shared(tiny_taxonomy)
-    taxonomy = Taxonomy.from_dict(tiny_taxonomy)
+def test_shared_space_maps_tasks_and_steps(shared_taxonomy):
+    taxonomy = Taxonomy.from_dict(shared_taxonomy)
     assert Taxonomy.from_dict(taxonomy.to_dict()) == taxonomy
     video = Video(video_id="v", split="train", task=1, steps=(Step(0.0, 1.0, 2), Step(2.0, 3.0, 5)))
     shared = Annotations(taxonomy=taxonomy, videos=(video,)).in_shared_space()
@@ -98,11 +91,10 @@ def test_shared_space_maps_tasks_and_steps(tiny_taxonomy):
         (lambda taxonomy: taxonomy.pop("actions_3"), r"not valid \(names: .*'actions_3'"),
     ],
 )
-def test_bad_shared_space(tiny_taxonomy, change, message):
-    _shared(tiny_taxonomy)
-    change(tiny_taxonomy)
+def test_bad_shared_space(shared_taxonomy, change, message):
+    change(shared_taxonomy)
     with pytest.raises(DataError, match=message):
-        Taxonomy.from_dict(tiny_taxonomy, place="taxonomy.json")
+        Taxonomy.from_dict(shared_taxonomy, place="taxonomy.json")
 
 
 def test_videos_round_trip(tmp_path, tiny_taxonomy):

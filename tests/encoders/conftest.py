@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,22 +11,17 @@ import torch
 from cefito.encoders.frames import Sampling
 
 
-def write(path, seconds, *, rate=10, shift=0, width=48, height=32):
+def write(path, seconds, *, rate=10, shift=0):
     """A disc that runs through a picture which becomes brighter second by second."""
-    av = pytest.importorskip("av")
-    rows, columns = np.mgrid[:height, :width]
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=rate)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.codec_context.gop_size, stream.options = 10, {"crf": "10", "preset": "ultrafast"}
-        for number in range(round(seconds * rate)):
-            pixels = np.full((height, width, 3), 20 + shift + 12 * (number // rate), np.uint8)
-            pixels[(rows - 16) ** 2 + (columns - 12 - number % 24) ** 2 < 25] = (200, 40, 90)
-            frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, rate)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return path
+    drawn = pytest.importorskip("drawn_videos")
+    rows, columns = np.mgrid[:32, :48]
+
+    def picture(number):
+        pixels = np.full((32, 48, 3), 20 + shift + 12 * (number // rate), np.uint8)
+        pixels[(rows - 16) ** 2 + (columns - 12 - number % 24) ** 2 < 25] = (200, 40, 90)
+        return pixels
+
+    return drawn.write_video(path, drawn.steady(seconds, rate), picture=picture)
 
 
 @pytest.fixture(scope="session")

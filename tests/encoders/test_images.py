@@ -114,16 +114,10 @@ def test_description(models):
     description = PretrainedImages(models / "dinov2").describe()
     assert description.pop("revision").startswith("sha256:")
     assert len(description.pop("weights")) == 64
-    assert description == {
-        "model": "dinov2",
-        "layer": "pooled",
-        "layer_means": "class token after the final norm",
-        "resize": 32,
-        "crop": [28, 28],
-        "resampling": "bicubic",
-        "mean": [0.485, 0.456, 0.406],
-        "std": [0.229, 0.224, 0.225],
-    }
+    means = {"layer": "pooled", "layer_means": "class token after the final norm"}
+    size = {"resize": 32, "crop": [28, 28], "resampling": "bicubic"}
+    colours = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    assert description == {"model": "dinov2", **means, **size, **colours}
     assert PretrainedImages(models / "clip").describe()["layer"] == "projected"
 
 
@@ -257,21 +251,21 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
 def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, name):
     """The vector of a second is the vector of its middle picture."""
     size = 150, 96
-    av = pytest.importorskip("av")
+    drawn = pytest.importorskip("drawn_videos")
     from cefito.encoders.extraction import extract_videos
     from cefito.encoders.video import open_encoder
 
-    with av.open(str(tmp_path / "video.mp4"), "w") as container:
-        stream = container.add_stream("libx264", rate=4)
-        stream.height, stream.width, stream.pix_fmt = *size, "yuv444p"
-        stream.options = {"crf": "1"}
-        for second in range(3):
-            shown = picture(*size, seed=second)
-            shown.save(tmp_path / f"{second}.png")
-            for _ in range(4):
-                frame = av.VideoFrame.from_ndarray(np.array(shown), "rgb24")
-                container.mux(stream.encode(frame))
-        container.mux(stream.encode())
+    shown = [picture(*size, seed=second) for second in range(3)]
+    for second, one in enumerate(shown):
+        one.save(tmp_path / f"{second}.png")
+    drawn.write_video(
+        tmp_path / "video.mp4",
+        drawn.steady(3, 4),
+        picture=lambda number: np.array(shown[number // 4]),
+        width=size[1],
+        height=size[0],
+        fine=True,
+    )
     extract_videos(tmp_path / "video.mp4", tmp_path / "features", open_encoder(str(models / name)))
     features = np.load(tmp_path / "features" / "video.npy")
     made_with = json.loads((tmp_path / "features" / "extract.json").read_text())

@@ -53,14 +53,13 @@ def test_empty_batches(clip, stub):
 @pytest.mark.parametrize(
     ("border", "rows"),
     [
-        ("first", {5.6: [5, 6, 7], 4.5: [3, 4, 5], 5.5: [5, 6, 7]}),  # halves to the even second
-        ("first", {10.6: [10, 11, 11], 0.0: [0, 0, 1], 12.0: [11, 11, 11]}),
+        ("nearest", {5.6: [5, 6, 7], 4.5: [3, 4, 5], 5.5: [5, 6, 7]}),  # halves to the even second
+        ("nearest", {10.6: [10, 11, 11], 0.0: [0, 0, 1], 12.0: [11, 11, 11]}),
         ("last", {1.0: [0, 1, 2], 0.0: [0, 1, 1], 11.0: [10, 11, 11]}),
     ],
 )
 def test_three_vectors_around_each_time(clip, features, border, rows, stub, log):
-    how = {"border": "last"} if border == "last" else {}
-    found = extract_features(clip, stub, at=list(rows), progress=log, **how)
+    found = extract_features(clip, stub, at=list(rows), border=border, progress=log)
     np.testing.assert_array_equal(found, features[np.array(list(rows.values()))])
     assert log.works[0]["done"] == log.works[0]["total"]
 
