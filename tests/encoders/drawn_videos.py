@@ -15,27 +15,15 @@ def grey(number):
 
 
 def write_video(
-    path,
-    times,
-    *,
-    picture=None,
-    width=48,
-    height=32,
-    options=None,
-    aspect=None,
-    audio=None,
-    fine=False,
+    path, times, *, picture=None, width=48, height=32, options=None, aspect=None, audio=None, crf=10
 ):
     """A video whose frames begin at `times`: of one grey, or `picture(n)` [height, width, 3]."""
     with av.open(str(path), "w", options=options or {}) as container:
         stream = container.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = (
-            width,
-            height,
-            "yuv444p" if crf < 10 else "yuv420p",
-        )
+        stream.width, stream.height = width, height
+        stream.pix_fmt = "yuv444p" if crf < 10 else "yuv420p"
         stream.codec_context.gop_size, stream.codec_context.time_base = 10, CLOCK
-        stream.options = {"crf": quality, "preset": "ultrafast", "bf": "2"}
+        stream.options = {"crf": str(crf), "preset": "ultrafast", "bf": "2"}
         if aspect:
             stream.codec_context.sample_aspect_ratio = Fraction(aspect)
         sound = container.add_stream("aac", rate=8000, layout="mono") if audio else None

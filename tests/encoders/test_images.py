@@ -264,7 +264,7 @@ def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, na
         picture=lambda number: np.array(shown[number // 4]),
         width=size[1],
         height=size[0],
-        fine=True,
+        crf=1,
     )
     extract_videos(tmp_path / "video.mp4", tmp_path / "features", open_encoder(str(models / name)))
     features = np.load(tmp_path / "features" / "video.npy")
