@@ -21,7 +21,7 @@ from cefito.data import PreparedDataset, cut_windows
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.serve.app import create_app
-from cefito.serve.process import listen
+from cefito.serve.process import listen, make_server
 from cefito.serve.settings import Limits, ServiceSettings
 from tiny_runs import TINY_RUN
 
@@ -83,10 +83,7 @@ def client(serving) -> TestClient:
 
 @contextmanager
 def _listening(settings: ServiceSettings) -> Iterator[str]:
-    import uvicorn
-
-    config = uvicorn.Config(create_app(settings), log_config=None, lifespan="on", access_log=False)
-    server = uvicorn.Server(config)
+    server = make_server(create_app(settings), settings.limits)
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

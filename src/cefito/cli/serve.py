@@ -111,7 +111,7 @@ def serve(
         run_server(
             app,
             listening,
-            drain_seconds=limits.drain_seconds,
+            limits=limits,
             ready=lambda: talk(f"serving {', '.join(names)} on {address}", urgent=True),
         )
     return 0

@@ -185,6 +185,8 @@ class _Exchange:
         self.began = time.monotonic()
         self.status = self.sent = self.received = 0
         self.complete = False
+        names = dict(scope["headers"])
+        self.has_body = b"content-length" in names or b"transfer-encoding" in names
 
     async def receive(self) -> Message:
         """The next part of the body, within the limits of size and time."""
@@ -212,6 +214,8 @@ class _Exchange:
                 headers.setdefault(name, value)
             if self.scope["path"].startswith("/v1/"):
                 headers.setdefault("cache-control", "no-store")
+            if self.has_body and not self.complete:  # the rest of it is not read
+                headers["connection"] = "close"
         self.sent += len(message.get("body", b""))
         await self.inner_send(message)
 
@@ -222,8 +226,6 @@ class _Exchange:
         body = problem.encoded()
         headers = {"content-type": MEDIA_TYPE, "content-length": str(len(body))}
         headers |= problem.headers or {}
-        if not self.complete:  # the rest of the body is not read
-            headers["connection"] = "close"
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         status = problem.status_code
         await self.send({"type": "http.response.start", "status": status, "headers": raw})

@@ -8,21 +8,39 @@ import logging
 import math
 import signal
 import socket
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
 
-__all__ = ["LOOPBACK", "check_extra", "is_loopback", "listen", "logging_to_stderr", "serve"]
+    from cefito.serve.settings import Limits
+
+__all__ = [
+    "LOOPBACK",
+    "check_extra",
+    "is_loopback",
+    "listen",
+    "logging_to_stderr",
+    "make_server",
+    "serve",
+]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Host names of a service that only this machine can reach."""
-_CONNECTIONS = 1000
+_BACKLOG = 256  # connections that wait to be accepted
+_FILES = 4096  # open files, if the system allows
+_LINES = 5  # of one kind in the log, in `_PERIOD` seconds
+_PERIOD = 60.0
 
 
 def check_extra() -> None:
@@ -53,7 +71,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(
             (host, port),
             family=socket.AF_INET6 if ipv6 else socket.AF_INET,
-            backlog=256,
+            backlog=_BACKLOG,
             dualstack_ipv6=ipv6 and socket.has_dualstack_ipv6(),
         )
     except (OSError, UnicodeError) as problem:
@@ -64,15 +82,14 @@ def listen(host: str, port: int) -> socket.socket:
         ) from problem
 
 
-def serve(
-    app: FastAPI, listening: socket.socket, *, drain_seconds: float, ready: Callable[[], None]
-) -> None:
-    """Serve until SIGTERM or SIGINT, then finish the running requests within `drain_seconds`.
-
-    `ready` is called once requests and signals are accepted.
-    """
+def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
+    """The server of an application, with as many connections as there may be open files."""
     import uvicorn
 
+    from cefito.serve.connections import Connection
+
+    free = _free_files()
+    limits = limits.model_copy(update={"connections": max(1, min(limits.connections, free // 2))})
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -81,11 +98,37 @@ def serve(
         proxy_headers=False,
         ws="none",
         lifespan="on",
-        limit_concurrency=_CONNECTIONS,
+        http=cast("Any", partial(Connection, limits=limits)),
+        backlog=max(1, min(_BACKLOG, free // 8)),  # asyncio accepts so many before any is refused
         timeout_keep_alive=15,
-        timeout_graceful_shutdown=math.ceil(drain_seconds),
+        timeout_graceful_shutdown=math.ceil(limits.drain_seconds),
     )
-    server = uvicorn.Server(config)
+    return uvicorn.Server(config)
+
+
+def _free_files() -> int:
+    """Number of files that can still be opened, after the limit is raised as far as needed."""
+    if sys.platform == "win32":
+        return _FILES
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    used = len(list(Path("/dev/fd").iterdir()))
+    return _FILES if soft == resource.RLIM_INFINITY else soft - used
+
+
+def serve(
+    app: FastAPI, listening: socket.socket, *, limits: Limits, ready: Callable[[], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT, then finish the running requests within the time for it.
+
+    `ready` is called once requests and signals are accepted.
+    """
+    server = make_server(app, limits)
     # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
     signals = (signal.SIGINT, signal.SIGTERM)
     kept = {one: signal.signal(one, server.handle_exit) for one in signals}
@@ -97,13 +140,37 @@ def serve(
             signal.signal(one, handler)
 
 
+class _Limited(logging.Filter):
+    """Lets few lines of one kind through, and says later how many there were; all of requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[str, tuple[float, int]] = {}  # by message: first time, number
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log a record."""
+        if record.name == "cefito.serve.access":
+            return True
+        now, key = time.monotonic(), str(record.msg)
+        since, count = self._counts.get(key, (now, 0))
+        if now - since > _PERIOD:
+            record.left_out = max(0, count - _LINES)
+            since, count = now, 0
+        if len(self._counts) > 1000:
+            self._counts.clear()
+        self._counts[key] = since, count + 1
+        return count < _LINES
+
+
 class _JsonLines(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes one JSON object a line to stderr."""
 
     def format(self, record: logging.LogRecord) -> str:
         if record.name == "cefito.serve.access":
             return record.getMessage()
-        entry = {"level": record.levelname.lower(), "message": record.getMessage()}
+        entry: dict[str, Any] = {"level": record.levelname.lower(), "message": record.getMessage()}
+        if left_out := getattr(record, "left_out", 0):
+            entry["left_out"] = left_out  # lines of this kind before
         if record.exc_info:
             entry["traceback"] = logging.Formatter().formatException(record.exc_info)
         return json.dumps(entry)
@@ -113,7 +180,8 @@ class _JsonLines(logging.StreamHandler):  # type: ignore[type-arg]
 def logging_to_stderr(*, access: bool) -> Iterator[None]:
     """Log to stderr in JSON; `access` adds a line for each request."""
     handler, requests = _JsonLines(), logging.getLogger("cefito.serve.access")
-    loggers = [logging.getLogger(name) for name in ("cefito", "uvicorn.error")]
+    handler.addFilter(_Limited())
+    loggers = [logging.getLogger(name) for name in ("cefito", "uvicorn.error", "asyncio")]
     old = [(one, one.level) for one in (*loggers, requests)]
     for one in loggers:
         one.addHandler(handler)

@@ -39,7 +39,10 @@ class Limits(Settings):
     upload_memory_mib: float = Field(4096, gt=0)  # of the process that encodes it
     upload_seconds: float = Field(60, gt=0, le=86_400)  # to decode and encode an upload
     uploads: int = Field(4, ge=1, le=1000)  # that wait to be encoded
-    receive_seconds: float = Field(30, gt=0, le=86_400)  # for a client to send its request
+    # for a client to send the headers of a request, and again its body, and to read the answer
+    receive_seconds: float = Field(30, gt=0, le=86_400)
+    connections: int = Field(1000, ge=1, le=100_000)  # fewer if files are limited
+    client_connections: int = Field(100, ge=1, le=100_000)  # of one client address
     drain_seconds: float = Field(30, ge=0, le=86_400)  # for running requests at shutdown
 
     @model_validator(mode="after")
