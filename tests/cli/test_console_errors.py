@@ -11,6 +11,7 @@ import pytest
 
 from cefito.cli import build_app, console, main
 from cefito.cli.options import real_number, whole_number
+from cefito.data import open_dataset
 from cefito.errors import ConfigError
 
 START = "import sys; from cefito.cli import main; sys.exit(main())"
@@ -81,14 +82,28 @@ def test_consoles_of_few_letters(encoding, shown, monkeypatch):
     assert buffer.getvalue().decode(encoding) == shown
 
 
-@pytest.mark.parametrize("how", ["full", "closed"])
-def test_a_full_or_closed_stdout(how):
-    target = ">/dev/full" if how == "full" else ">&-"
-    call = f"'{sys.executable}' -c '{START}' data download {target}"
-    done = subprocess.run(call, shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert done.returncode in (1, 2)
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize("command", ["--help", "config show small"])
+@pytest.mark.parametrize(("target", "code"), [(">/dev/full", 2), (">&-", 2), ("| true", 141)])
+def test_a_full_or_closed_stdout(target, code, command):
+    call = f"set -o pipefail; '{sys.executable}' -c '{START}' {command} {target}"
+    done = subprocess.run(["bash", "-c", call], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == code
+    assert done.stderr.startswith("error: standard output: " if code == 2 else "")
+    assert done.stderr.count("\n") == (code == 2)
+
+
+@pytest.mark.parametrize("target", ["2>/dev/full", "2>&-"])
+def test_a_full_or_closed_stderr_loses_no_work(target, tmp_path):
+    call = f"'{sys.executable}' -c '{START}' data world '{tmp_path}/world' {target}"
+    assert subprocess.run(call, shell=True, timeout=60).returncode == 0
+    open_dataset(tmp_path / "world")
+
+
+@pytest.mark.parametrize("columns", ["0", "-5", "²", "99999999", "9" * 5000])
+def test_odd_widths_of_consoles(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 400
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -108,35 +109,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         with console.ending_signals():
             kept, chosen = split_volume(kept)
             with at_volume(chosen):
-                return _run(kept)
+                result = build_app()(kept, exit_on_error=False, print_error=False)
+                sys.stdout.flush()
+                return result if isinstance(result, int) and not isinstance(result, bool) else 0
     except KeyboardInterrupt as problem:
         message, code, cause = "interrupted", 130, problem
     except console.Ended as problem:
         message, code = f"ended by {problem.signal.name}", 128 + problem.signal
-    except BrokenPipeError:  # the reader of stdout is gone, as with `| head`
-        console.silence_stdout()
+    except console.ReaderGone:
         return 141
     except Exception as problem:
         (message, code), cause = _explain(problem, kept), problem
     if shows_traceback and cause is not None:
         console.show_traceback(cause)
+    with suppress(OSError, console.ReaderGone):
+        sys.stdout.flush()
     sys.stderr.write(f"error: {console.printable(console.one_line(message))}\n")
     return code
-
-
-def _run(argv: list[str]) -> int:
-    """Call the command and return its exit code."""
-    from cefito.cli import console
-
-    result = build_app()(argv, exit_on_error=False, print_error=False)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as problem:
-        console.silence_stdout()
-        raise OSError(problem.errno, problem.strerror, "standard output") from problem
-    return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
 
 def _explain(problem: Exception, argv: Sequence[str]) -> tuple[str, int]:

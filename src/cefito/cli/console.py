@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -23,7 +24,7 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from cefito.errors import ConfigError, is_out_of_memory
 from cefito.progress import Advance, bar, silent
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "VOLUMES",
     "Ended",
+    "ReaderGone",
     "Volume",
     "at_volume",
     "ending_signals",
@@ -46,7 +48,6 @@ __all__ = [
     "printable",
     "progress",
     "show_traceback",
-    "silence_stdout",
     "split_volume",
     "stoppable",
     "table",
@@ -97,6 +98,7 @@ def split_volume(argv: Sequence[str]) -> tuple[list[str], Volume]:
 
 
 _LONGEST = 2000
+_NARROWEST, _WIDEST = 40, 400  # columns of help and of tables
 # control characters but tab and newline, and those that turn the direction of writing
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NEAREST = {
@@ -124,14 +126,47 @@ class Ended(BaseException):
         self.signal = signal.Signals(number)
 
 
+class ReaderGone(BaseException):
+    """The reader of stdout is gone, as with `| head`."""
+
+
 def printable(text: str) -> str:
     """Return text with all characters that change a terminal as escapes."""
     return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+class _Stream:
+    """A standard stream that hands the errors of its writes to a function."""
+
+    def __init__(self, stream: TextIO, failed: Callable[[OSError], None]) -> None:
+        self._stream, self._failed = stream, failed
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as problem:
+            self._failed(problem)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as problem:
+            self._failed(problem)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def open_streams() -> None:
-    """Make output safe for consoles of few letters, and for a closed stdout or stderr."""
+    """Make output safe for consoles of few letters or of an odd width, and for lost streams.
+
+    A full or closed stderr loses messages only, and a stdout of this kind ends the command.
+    """
     codecs.register_error(_HANDLER, _nearest)
+    if "COLUMNS" in os.environ:  # rich takes it as it is
+        width = shutil.get_terminal_size().columns
+        os.environ["COLUMNS"] = str(min(max(width, _NARROWEST), _WIDEST))
     if sys.stdout is None:  # put a read-only file in its place, so that no other takes its number
         with suppress(OSError):
             handle = os.open(os.devnull, os.O_RDONLY)
@@ -144,6 +179,21 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # not every replacement can do this
             stream.reconfigure(errors=_HANDLER)  # type: ignore[union-attr]
+    if not isinstance(sys.stdout, _Stream):
+        sys.stdout = cast("TextIO", _Stream(sys.stdout, _lose_stdout))
+    if not isinstance(sys.stderr, _Stream):
+        sys.stderr = cast("TextIO", _Stream(sys.stderr, lambda problem: None))  # noqa: ARG005
+
+
+def _lose_stdout(problem: OSError) -> None:
+    """Raise an error of stdout with its name, and discard further output."""
+    with suppress(OSError, ValueError):
+        handle = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(handle, sys.stdout.fileno())
+        os.close(handle)
+    if isinstance(problem, BrokenPipeError):
+        raise ReaderGone from problem
+    raise OSError(problem.errno, problem.strerror, "standard output") from problem
 
 
 def _nearest(problem: UnicodeError) -> tuple[str, int]:
@@ -152,14 +202,6 @@ def _nearest(problem: UnicodeError) -> tuple[str, int]:
     letters = problem.object[problem.start : problem.end]
     shown = "".join(_NEAREST.get(letter, ascii(letter)[1:-1]) for letter in letters)
     return shown, problem.end
-
-
-def silence_stdout() -> None:
-    """Discard further output to stdout, which cannot take it."""
-    with suppress(OSError, ValueError):
-        handle = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(handle, sys.stdout.fileno())
-        os.close(handle)
 
 
 @contextmanager
