@@ -25,8 +25,22 @@ __all__ = [
     "explained",
     "is_out_of_memory",
     "reason",
+    "remedy_for",
 ]
 
+_PERMISSIONS = "Change its permissions or choose another folder."
+_SPACE = "Free some disk space or choose another folder."
+_REMEDIES = {
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EACCES: _PERMISSIONS,
+    errno.EPERM: _PERMISSIONS,
+    errno.EROFS: "Choose another folder.",
+    errno.EISDIR: "Remove it or choose another name.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n).",
+    errno.EFBIG: "Raise the limit of a file's size (ulimit -f).",
+}
 _OF_MEMORY = ("out of memory", "allocate memory", "storage size", "bad_alloc")
 
 
@@ -68,8 +82,11 @@ def explained(
     *kinds: type[Exception],
     error: type[CefitoError] = DataError,
     setting: str = "",
+    writes: bool = False,
 ) -> Iterator[None]:
     """Turn exceptions of some kinds into an `error`: "place: complaint (reason). remedy".
+
+    If the work `writes`, the remedy is followed by the advice of `remedy_for`.
 
     The kinds are by default those of the file system, with ValueError for a NUL in a name. If
     memory ran out, MemoryError is raised instead.
@@ -80,8 +97,9 @@ def explained(
     except kinds as problem:
         if is_out_of_memory(problem):
             raise MemoryError(f"{place}: {reason(problem)}") from problem
-        message = f"{place}: {complaint} ({reason(problem)}). {remedy}"
-        raise error(message.rstrip(), setting=setting) from problem
+        advice = remedy_for(problem) if writes else ""
+        parts = (f"{place}: {complaint} ({reason(problem)}).", remedy, advice)
+        raise error(" ".join(filter(None, parts)), setting=setting) from problem
 
 
 def reason(problem: object) -> str:
@@ -91,6 +109,14 @@ def reason(problem: object) -> str:
     text = " ".join(str(getattr(problem, "strerror", None) or problem).split())
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown[:200].rstrip(".") or type(problem).__name__
+
+
+def remedy_for(problem: BaseException | None, default: str = "Choose another folder.") -> str:
+    """Return the user's next step after an error of the operating system, as a sentence."""
+    if isinstance(problem, CefitoError):
+        problem = problem.__cause__
+    number = problem.errno if isinstance(problem, OSError) else None
+    return _REMEDIES.get(number or 0, default)
 
 
 def is_out_of_memory(problem: BaseException) -> bool:

@@ -51,7 +51,6 @@ _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
 NOT_JSON = ValueError, RecursionError
 """Exceptions of json.loads and of decoding; numbers of thousands of digits are ValueErrors."""
-_ELSEWHERE = "Free some disk space or choose another folder."
 
 
 def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
@@ -71,9 +70,9 @@ def write_atomic(
     path: Path, fill: Callable[[Path], object], error: type[CefitoError] = RunError
 ) -> None:
     """Call `fill` on a temporary path in the same folder, then rename that to `path`."""
-    remedy = f"Its previous content is kept. {_ELSEWHERE}"
+    kept = "Its previous content is kept."
     with (
-        explained(path, "could not be written", remedy, error=error),
+        explained(path, "could not be written", kept, error=error, writes=True),
         temporary_beside(path) as temporary,
     ):
         fill(temporary)
@@ -230,9 +229,9 @@ def new_folder(target: Path) -> Iterator[Path]:
         with explained(target, "cannot be made", "Choose another folder."):
             stack.enter_context(made_folders(target.parent))
             temporary = stack.enter_context(temporary_beside(target, folder=True))
-        remedy = f"Nothing was left there. {_ELSEWHERE}"
+        left = "Nothing was left there."
         kinds = OSError, RunError  # RunError: `write_atomic` failed on a file in `temporary`
-        with explained(target, "could not be written", remedy, *kinds):
+        with explained(target, "could not be written", left, *kinds, writes=True):
             yield temporary
             temporary.replace(target)
 

@@ -171,6 +171,30 @@ def test_writers_keep_the_old_file_on_a_full_disk(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["value.json"]
 
 
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "Free some disk space or choose another folder."),
+        (errno.EACCES, "Change its permissions or choose another folder."),
+        (errno.EISDIR, "Remove it or choose another name."),
+        (errno.EXDEV, "Choose another folder."),
+    ],
+)
+def test_the_advice_follows_from_the_error_of_a_rename(number, advice, tmp_path, monkeypatch):
+    def fails(self, target):
+        raise OSError(number, os.strerror(number), str(self))
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(RunError, match=rf"\.json: could not be written .* is kept\. {advice}$"):
+        write_json(tmp_path / "value.json", 1)
+    with (
+        pytest.raises(DataError, match=rf"new: could not .* Nothing was left there\. {advice}$"),
+        new_folder(tmp_path / "new"),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_bfloat16_is_refused_for_numpy(tmp_path):
     path = tmp_path / "x.safetensors"
     header = json.dumps({"x": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()

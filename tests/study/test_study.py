@@ -344,7 +344,7 @@ def test_a_damaged_trial_is_scored_again(content, out, world, work):
         (problem,) = run_study(ours)
         assert problem.startswith("nearest, T = 2, seed 0: RunError: ")
         assert "nearest.json: could not be written" in problem
-        assert problem.endswith("choose another folder. Repeat the command.")
+        assert problem.endswith("choose another name. Repeat the command.")
         path.rmdir()
     else:
         path.write_bytes(content.encode("latin-1"))

@@ -8,7 +8,6 @@ say how much is shown.
 from __future__ import annotations
 
 import codecs
-import errno
 import json
 import logging
 import os
@@ -26,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from cefito.errors import ConfigError, is_out_of_memory
+from cefito.errors import ConfigError, is_out_of_memory, remedy_for
 from cefito.progress import Advance, bar, silent
 
 if TYPE_CHECKING:
@@ -107,15 +106,6 @@ _NEAREST = {
     **{"²": "(2)", "λ": "lambda", "═": "=", "─": "-", "│": "|"},
 }
 _HANDLER = "cefito.nearest"
-_REMEDIES = {
-    errno.ENAMETOOLONG: "Choose a shorter name.",
-    errno.ENOSPC: "Free some disk space.",
-    errno.EDQUOT: "Free some disk space.",
-    errno.EACCES: "See to its permissions, or choose another place.",
-    errno.EPERM: "See to its permissions, or choose another place.",
-    errno.EROFS: "Choose another place.",
-    errno.EMFILE: "Raise the limit of open files (ulimit -n).",
-}
 
 
 class Ended(BaseException):
@@ -241,11 +231,11 @@ def explain(problem: Exception) -> tuple[str, int]:
         return f"text that cannot be read or written here: {detail}. Use UTF-8.", 2
     if isinstance(problem, OSError):
         reason = problem.strerror or str(problem) or type(problem).__name__
-        remedy = _REMEDIES.get(problem.errno or 0, "")
+        said = f"{reason}. {remedy_for(problem, default='')}"
         if problem.filename in (None, ""):
-            return f"the operating system says: {reason}. {remedy}", 1
+            return f"the operating system says: {said}", 1
         name = problem.filename
-        return f"{os.fsdecode(name) if isinstance(name, bytes) else name}: {reason}. {remedy}", 2
+        return f"{os.fsdecode(name) if isinstance(name, bytes) else name}: {said}", 2
     return (
         f"unexpected {type(problem).__name__}: {detail} – a defect of cefito; "
         "repeat the command with --traceback to see where"

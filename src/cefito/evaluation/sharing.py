@@ -186,8 +186,6 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
     target = Path(target)
     if target.suffix != ".zip":
         raise RunError(f"{target}: expected the name of a zip file, such as run.zip.")
-    if target.exists():
-        raise RunError(f"{target}: exists already. Choose another name or remove it first.")
     if not target.parent.is_dir():
         raise RunError(f"{target.parent}: no such folder. Make it first, or choose another one.")
     opened = open_run(run)

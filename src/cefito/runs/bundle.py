@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 import zipfile
 import zlib
@@ -24,7 +25,10 @@ _REMEDY = "Get a file that cefito export made."
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Write the files of a folder as an archive; equal files give equal bytes."""
+    """Write the files of a folder as an archive; equal files give equal bytes.
+
+    An archive that exists must be the same: then its export is repeated after an interruption.
+    """
 
     def fill(temporary: Path) -> None:
         # stored, not compressed: weights hardly shrink, and compressors differ between systems
@@ -34,6 +38,8 @@ def pack(folder: Path, target: Path) -> None:
                 info.create_system, info.external_attr = 3, 0o644 << 16
                 with path.open("rb") as source, archive.open(info, "w", force_zip64=False) as sink:
                     shutil.copyfileobj(source, sink, _BLOCK)
+        if target.exists() and not filecmp.cmp(temporary, target, shallow=False):
+            raise RunError(f"{target}: exists already. Choose another name or remove it first.")
 
     write_atomic(target, fill)
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError, RunError, explained
 from cefito.files import write_text
 
 __all__ = ["TRACKERS", "MetricsLog", "Tracker", "check_tracker", "open_tracker", "read_metrics"]
@@ -37,14 +37,11 @@ class MetricsLog:
 
     def write(self, values: dict[str, Any]) -> None:
         """Append one epoch; `values` holds "epoch" and flat numbers."""
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(values) + "\n")
-        except OSError as problem:
-            raise RunError(
-                f"{self.path}: could not be written ({problem.strerror}). Free some disk space and "
-                "resume."
-            ) from problem
+        failures = explained(
+            self.path, "could not be written", "", OSError, error=RunError, writes=True
+        )
+        with failures, self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
         if self._tracker is not None:
             shown = {name: value for name, value in values.items() if name != "epoch"}
             self._tracker.log(shown, step=values["epoch"])

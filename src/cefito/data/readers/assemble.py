@@ -78,8 +78,9 @@ def prepare(
     jobs, missing, notes = _jobs(source, FileFolder(features))
     source = replace(source, notes=(*source.notes, *notes))
     work = target.parent / f".{target.name}.work"
-    remedy = "Finished videos are kept. Free some disk space or choose another folder."
-    with explained(target, "could not be written", remedy, OSError), _removed_if_empty(work):
+    kept = "Finished videos are kept."
+    failures = explained(target, "could not be written", kept, OSError, writes=True)
+    with failures, _removed_if_empty(work):
         work.mkdir(parents=True, exist_ok=True)
         outcomes = make_shards(jobs, work, recipe=recipe, workers=workers, progress=progress)
         used, refused, width = _usable(jobs, outcomes)
