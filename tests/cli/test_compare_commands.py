@@ -140,6 +140,7 @@ def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys,
     captured = call(capsys, *command, code=1)
     path = tmp_path / "out" / "T2" / "seed1" / "trials" / "fails.json"
     assert "failed: fails, T = 2, seed 1: ValueError: out of luck. This is a def" in captured.err
+    assert captured.err.endswith("\nerror: 1 of 6 trials failed.\n")
     assert f"Its traceback is in {path}. Repeat" in captured.err
     assert "error: fails, T = 2, seed 1 failed" in captured.err.splitlines()
     assert "Traceback" not in captured.err

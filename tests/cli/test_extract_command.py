@@ -67,9 +67,10 @@ def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, capsys
     value = json.loads(captured.out)
     assert value["written"] == ["tea.mp4", "toast.mkv"]
     assert list(value["failed"]) == ["broken.mp4"]
-    *_, left_out, counts = captured.err.splitlines()
+    *_, left_out, counts, error = captured.err.splitlines()
     assert left_out.startswith(f"left out: {videos / 'broken.mp4'}: cannot be opened as a video")
     assert counts == f"{out}: 2 written, 1 left out"
+    assert error == "error: 1 of 3 videos could not be read."
     assert not (out / "broken.npy").exists()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from batch.conftest import own  # noqa: F401
 from cefito.cli import main
+from cefito.errors import RunError
 
 FOLDER = "features"
 
@@ -56,6 +57,18 @@ def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811
     assert code == 1
     assert "1 of 1 queries could not be planned" in err
     assert (tmp_path / "none.jsonl").read_text() == ""
+
+
+def test_a_shard_that_cannot_be_written(plan, monkeypatch):
+    def full(path, data):
+        raise RunError(f"{path}: could not be written (No space left on device).")
+
+    monkeypatch.setattr("cefito.batch.shards.write_bytes", full)
+    code, _, err = plan("data", "--quiet")
+    assert code == 1
+    failed, error = err.splitlines()
+    assert failed.startswith("failed: queries 1 to 4: plans.jsonl.parts/00000000.shard: could not")
+    assert error == "error: no file of plans was written. Repeat the command to resume."
 
 
 def test_folders_and_parquet(plan, tmp_path):

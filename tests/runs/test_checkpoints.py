@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -441,6 +442,10 @@ def test_files_that_are_no_checkpoints(tmp_path, field_file, refused):
         refused(tmp_path / "bad.pth", f"no tensors under 'ema' (found: {found})")
 
 
+class Subclass(torch.Tensor):
+    """A tensor of a class of its own."""
+
+
 BIAS = "predictor.norm.bias"
 
 
@@ -478,16 +483,37 @@ def altered(change, name=BIAS):
         ),
         (shaped("state_mask_token", 1, 1, D), ["state_mask_token [1, 1, 384] instead of [384]"]),
         (shaped("predictor.state_embed.weight", D), ["not matrices"]),
-        (altered(lambda x: x * np.nan), [f"'{BIAS}' holds values other than finite"]),
-        (altered(lambda x: x.long()), ["values other than finite"]),
-        (altered(lambda x: x[:1].clone().expand(10**9)), [f"'{BIAS}' is not stored in full"]),
-        (altered(lambda x: x.to_sparse()), [f"'{BIAS}' is not stored in full"]),
+        *(
+            (altered(change), [f"'{BIAS}' holds values other than finite"])
+            for change in (
+                lambda x: x * np.nan,
+                lambda x: x.double() * 1e300,
+                *(
+                    partial(torch.Tensor.to, dtype=dtype)
+                    for dtype in (torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn)
+                ),
+                lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+            )
+        ),
+        *(
+            (altered(change), [f"'{BIAS}' is not stored in full"])
+            for change in (
+                lambda x: x[:1].clone().expand(10**9),
+                lambda x: x.to_sparse(),
+                lambda x: x.reshape(2, -1).to_sparse_csr(),
+                lambda x: x.to("meta"),
+                lambda x: torch.nested.nested_tensor([x, x]),
+                lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged),
+            )
+        ),
+        (altered(lambda x: x.as_subclass(Subclass)), ["holds pickled objects", "Subclass"]),
         (  # cosines first
             altered(lambda x: x.roll(D // 2, dims=1), "predictor.pos_embed"),
             ["does not hold sinusoidal positions"],
         ),
     ],
 )
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of odd kinds of tensors
 def test_tensors_of_another_network(tensors, refused, change, words):
     refused(change(tensors[3]), "bad.pth", *words)
 

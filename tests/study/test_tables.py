@@ -346,6 +346,24 @@ Two.
     )
 
 
+def test_names_are_escaped():
+    hostile = "<script>x</script> a\\|b [c](javascript:x) &\nd"
+    table = Table(
+        title=hostile, heads=(hostile,), lines=((Entry(text=hostile),),), notes=(hostile,)
+    )
+    escaped = r"&lt;script&gt;x&lt;/script&gt; a\\\|b [c]\(javascript:x) &amp; d"
+    shown = markdown(table)
+    assert shown.count(escaped) == 4
+    assert "<" not in shown
+    assert "\n{}[x] \\\\\n" in latex(table.model_copy(update={"lines": ((Entry(text="[x]"),),)}))
+
+
+def test_names_are_no_formulas(results):
+    results["rows"][0]["title"] = "=1+1"
+    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert lines[0]["planner"] == "'=1+1"
+
+
 def test_latex():
     table = Table(
         title="50 % of {it}",

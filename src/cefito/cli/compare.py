@@ -164,6 +164,8 @@ def finish(
     for problem in problems:
         talk(f"failed: {problem}", urgent=True)
     talk(f"wrote {RESULTS}, tables.md, tables.tex and tables.csv into {out}")
+    if problems:
+        talk(f"error: {len(problems)} of {len(results.trials)} trials failed.", urgent=True)
     return 1 if problems else 0
 
 

@@ -74,7 +74,10 @@ def extract(
     result = extract_folder(source, out, options)
     if json:
         print_json({"out": str(out), **asdict(result)})
-    return 1 if result.failed else 0
+    if failed := len(result.failed):
+        total = failed + len(result.written) + len(result.kept)
+        talk(f"error: {failed} of {total} videos could not be read.", urgent=True)
+    return 1 if failed else 0
 
 
 def extract_folder(source: Path, out: Path, options: EncoderOptions) -> Extraction:
@@ -89,7 +92,7 @@ def extract_folder(source: Path, out: Path, options: EncoderOptions) -> Extracti
     opened = open_encoder(name, **given)
     result = extract_videos(source, out, opened, batch=batch, progress=progress)
     for problem in result.failed.values():
-        talk(f"left out: {problem}")
+        talk(f"left out: {problem}", urgent=True)
     parts = {"written": result.written, "there already": result.kept, "left out": result.failed}
     talk(f"{out}: " + ", ".join(f"{len(part)} {how}" for how, part in parts.items() if part))
     return result

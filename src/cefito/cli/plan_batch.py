@@ -76,7 +76,7 @@ def plan_batch(
     for problem in done.problems:
         talk(f"failed: {problem}", urgent=True)
     if done.problems:
-        talk("no file of plans was written; repeat the command to resume", urgent=True)
+        talk("error: no file of plans was written. Repeat the command to resume.", urgent=True)
         return 1
     counts, before = done.counts, done.done_before
     if options.json:

@@ -11,7 +11,10 @@ __all__ = ["NONE", "Entry", "Table", "latex", "markdown", "signed"]
 
 NONE = "–"
 """Text of an empty cell."""
-_ESCAPES = str.maketrans(
+_IN_MARKDOWN = str.maketrans(
+    {"\\": "\\\\", "|": "\\|", "&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " "}
+)
+_IN_LATEX = str.maketrans(
     {
         **{sign: "\\" + sign for sign in "&%#_${}"},
         "\\": r"\textbackslash{}",
@@ -54,20 +57,19 @@ def signed(value: float) -> str:
 def markdown(table: Table) -> str:
     """A Markdown table; the best is bold, the second best italic."""
     marks: dict[int, Callable[[str], str]] = {0: str, 1: "**{}**".format, 2: "*{}*".format}
-    rows = [
-        [marks[entry.rank](entry.text.replace("|", "\\|")) for entry in line]
-        for line in table.lines
-    ]
+    rows = [[marks[entry.rank](_in_markdown(entry.text)) for entry in line] for line in table.lines]
     if table.below:
         rows.insert(len(rows) - table.below, ["*published*", *[""] * (len(table.heads) - 1)])
     lines = [
-        f"**{table.title}**",
+        f"**{_in_markdown(table.title)}**",
         "",
-        _piped(table.heads),
+        _piped([*map(_in_markdown, table.heads)]),
         _piped(["---", *["---:"] * (len(table.heads) - 1)]),
         *map(_piped, rows),
     ]
-    return "\n".join([*lines, *(part for note in table.notes for part in ("", note))]) + "\n"
+    for note in table.notes:
+        lines += ["", _in_markdown(note)]
+    return "\n".join(lines) + "\n"
 
 
 def latex(table: Table) -> str:
@@ -78,7 +80,7 @@ def latex(table: Table) -> str:
         2: r"\underline{{{}}}".format,
     }
     body = [
-        " & ".join(marks[entry.rank](_escaped(entry.text)) for entry in line) + r" \\"
+        " & ".join(marks[entry.rank](_in_latex(entry.text)) for entry in line) + r" \\"
         for line in table.lines
     ]
     if table.below:
@@ -86,10 +88,10 @@ def latex(table: Table) -> str:
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_escaped(' '.join([table.title + '.', *table.notes]))}}}",
+        rf"\caption{{{_in_latex(' '.join([table.title + '.', *table.notes]))}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
         r"\toprule",
-        " & ".join(map(_escaped, table.heads)) + r" \\",
+        " & ".join(map(_in_latex, table.heads)) + r" \\",
         r"\midrule",
         *body,
         r"\bottomrule",
@@ -103,6 +105,12 @@ def _piped(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _escaped(text: str) -> str:
-    # a minus sign is longer than a hyphen
-    return re.sub(r"(?<!\w)-(?=\d)", "$-$", text.translate(_ESCAPES))
+def _in_markdown(text: str) -> str:
+    """Escape tags, cells and links; emphasis does no harm."""
+    return text.translate(_IN_MARKDOWN).replace("](", "]\\(")
+
+
+def _in_latex(text: str) -> str:
+    # a minus sign is longer than a hyphen; [ and * at the start of a line belong to its \\
+    text = re.sub(r"(?<!\w)-(?=\d)", "$-$", text.translate(_IN_LATEX))
+    return f"{{}}{text}" if text.startswith(("[", "*")) else text

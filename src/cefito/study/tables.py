@@ -54,6 +54,7 @@ _ENERGY = (
 )
 _OTHERS = ("SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
+_FORMULA = tuple("=+-@\t\r")
 _COSTS = ("seconds_per_query", "token_forwards_per_query")
 
 
@@ -301,7 +302,9 @@ def to_csv(results: Results) -> str:
             trials = results.scored(horizon, row.name)
             if not trials:
                 continue
-            line: list[Any] = [row.name, row.title, results.dataset.name, results.selection]
+            names = (row.name, row.title, results.dataset.name, results.selection)
+            # spreadsheets take a text that begins so as a formula
+            line: list[Any] = [f"'{name}" if name[:1] in _FORMULA else name for name in names]
             line += [horizon, len(trials), trials[0].windows, trials[0].sampled_from]
             line.append(all(trial.exact for trial in trials))
             for name in scores:

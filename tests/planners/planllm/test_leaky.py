@@ -73,6 +73,8 @@ def test_windows_keep_them_in_order(splits):
     assert np.array_equal(back.between[:, 0], windows.between[:, 1])
     joined = joined_windows(windows.subset(range(5, 9)), windows.subset(range(5)))
     assert np.array_equal(joined.between, windows.between[:9])
+    with pytest.raises(DataError, match="the second windows have no observations between"):
+        joined_windows(windows, replace(windows, between=None))
 
 
 def test_queries_have_them_for_an_oracle_alone(splits):

@@ -52,6 +52,7 @@ FIELD, CLASSIFIER = "energy field", "task classifier"
 _OWN = ("mean", "predictor.action_vectors")  # tensors of our field that checkpoints do not hold
 _TOKENS = ("state_mask_token", "action_mask_token")  # without the prefix `predictor.` there
 _POSITIONS = "predictor.pos_embed"
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NAMED = 3  # most offending names in a message
 
 
@@ -301,12 +302,14 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
     for name, tensor in tensors.items():
         if (
             tensor.layout != torch.strided
+            or tensor.is_nested
             or tensor.device.type != "cpu"
             or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
         ):
             raise RunError(f"{path}: tensor '{name}' is not stored in full. Save plain tensors.")
-        plain[name] = tensor.detach().float()
-        if not tensor.is_floating_point() or not bool(plain[name].isfinite().all()):
+        if tensor.dtype in _FLOATS:
+            plain[name] = tensor.detach().float()
+        if name not in plain or not bool(plain[name].isfinite().all()):
             raise RunError(
                 f"{path}: tensor '{name}' holds values other than finite floating-point numbers. "
                 "Get the file again."
