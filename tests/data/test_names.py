@@ -37,9 +37,7 @@ TAXONOMY = made(
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (np.int64(1), 1),
-        (" +1 ", 1),
-        ("id:1", 1),
+        *((np.int64(1), 1), (" +1 ", 1), ("id:1", 1)),
         (unicodedata.normalize("NFD", "Make Käse"), 1),
         ("make  käse!", 1),
         ("name:make lemonade", 0),
@@ -74,17 +72,13 @@ def test_tasks_that_there_are_not(given, message):
     ("given", "task", "expected"),
     [
         ("Cut-Lemon", None, 0),
-        ("pour water", 0, 1),
-        ("pour water", 1, 3),
+        *(("pour water", 0, 1), ("pour water", 1, 3)),
         ("stir", None, 5),  # as it is written
         ("Stir", None, 2),
         ("stir", 0, 2),  # the task's comes first, however it is written
         ("STIR", 1, 5),
         (0, 1, 0),  # an id may be of any task; searches decide
-        ("name:7", None, 7),
-        ("id:7", None, 7),
-        ("name:0", None, 8),
-        ("id:0", None, 0),
+        *(("name:7", None, 7), ("id:7", None, 7), ("name:0", None, 8), ("id:0", None, 0)),
     ],
 )
 def test_actions(given, task, expected):

@@ -258,23 +258,18 @@ def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, na
     shown = [picture(*size, seed=second) for second in range(3)]
     for second, one in enumerate(shown):
         one.save(tmp_path / f"{second}.png")
-    drawn.write_video(
-        tmp_path / "video.mp4",
-        drawn.steady(3, 4),
-        picture=lambda number: np.array(shown[number // 4]),
-        width=size[1],
-        height=size[0],
-        crf=1,
-    )
+    how = {"width": size[1], "height": size[0], "crf": 1}
+    how["picture"] = lambda number: np.array(shown[number // 4])
+    drawn.write_video(tmp_path / "video.mp4", drawn.steady(3, 4), **how)
     extract_videos(tmp_path / "video.mp4", tmp_path / "features", open_encoder(str(models / name)))
     features = np.load(tmp_path / "features" / "video.npy")
     made_with = json.loads((tmp_path / "features" / "extract.json").read_text())
+    how = {"size": features.shape[1], "made_with": made_with}
     found = [
         observations_from_images(
             *(tmp_path / f"{second}.png" for second in seconds),
             PretrainedImages(models / name),
-            size=features.shape[1],
-            made_with=made_with,
+            **how,
         )
         for seconds in ((0, 1), (1, 2))
     ]

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 Maker = Callable[[Path], object]
+fifo: Maker = os.mkfifo  # a pipe without a writer
+folder: Maker = Path.mkdir  # in the place of the file
 
 
 def raw(data: bytes | str) -> Maker:
@@ -71,11 +73,6 @@ def _bomb(path: Path) -> None:
             member.write(bytes(1 << 20))
 
 
-def fifo(path: Path) -> None:
-    """A pipe without a writer."""
-    os.mkfifo(path)
-
-
 def loop(path: Path) -> None:
     """A link to itself."""
     path.symlink_to(path.name)
@@ -84,11 +81,6 @@ def loop(path: Path) -> None:
 def to(target: str) -> Maker:
     """A link to somewhere."""
     return lambda path: path.symlink_to(target)
-
-
-def folder(path: Path) -> None:
-    """A folder in the file's place."""
-    path.mkdir()
 
 
 def sparse(path: Path) -> None:

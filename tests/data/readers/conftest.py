@@ -75,20 +75,13 @@ def features_of() -> Callable[..., np.ndarray]:
     return make
 
 
-def common_form(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    taxonomy = json.loads((folder / "taxonomy.json").read_text())
-    videos = [json.loads(line) for line in (folder / "videos.jsonl").read_text().splitlines()]
-    return taxonomy, videos
-
-
 @pytest.fixture
 def write_windows() -> Callable[..., None]:
     """Write a folder in the common form as window files of the unified protocol."""
 
-    def write(
-        source: Path, target: Path, *, horizons: tuple[int, ...] = (3,), vid: bool = True
-    ) -> None:
-        taxonomy, videos = common_form(source)
+    def write(source, target, *, horizons=(3,), vid=True):
+        tasks = json.loads((source / "taxonomy.json").read_text())["tasks"]
+        videos = [json.loads(line) for line in (source / "videos.jsonl").read_text().splitlines()]
         target.mkdir(parents=True, exist_ok=True)
         for horizon in horizons:
             for split in ("train", "test"):
@@ -100,7 +93,7 @@ def write_windows() -> Callable[..., None]:
                     for first in range(len(steps) - horizon + 1):
                         name = video["video_id"]
                         value = {
-                            "task": taxonomy["tasks"][video["task_id"]]["name"],
+                            "task": tasks[video["task_id"]]["name"],
                             "task_id": video["task_id"],
                             "feature": f"somewhere/else/{name}.npy",
                             "legal_range": steps[first : first + horizon],

@@ -100,10 +100,8 @@ def test_damage(tmp_path, write_archive, features_of):
 @pytest.mark.parametrize(
     "array",
     [
-        np.zeros(5, np.float32),
-        np.zeros((5, 2), np.int64),
-        np.zeros((0, 2), np.float32),
-        np.zeros((5, 0), np.float32),
+        *(np.zeros(5, np.float32), np.zeros((5, 2), np.int64)),
+        *(np.zeros((0, 2), np.float32), np.zeros((5, 0), np.float32)),
     ],
 )
 def test_wrong_shape_or_kind(tmp_path, array):
@@ -141,10 +139,8 @@ def folder(tmp_path):
         (("abc",), "23521_abc.npy"),
         (("/their/disk/23521_abc.npy", "zzz"), "23521_abc.npy"),
         (("C:\\data\\plain.npy",), "plain.npz"),
-        (("y_z",), "deep/x_y_z.npy"),
-        (("nothing", "z"), "deep/x_y_z.npy"),
-        (("1_7",), "1_7_360p.mp4.npz"),
-        (("1_70_360p",), "1_70_360p.npz"),
+        *((("y_z",), "deep/x_y_z.npy"), (("nothing", "z"), "deep/x_y_z.npy")),
+        *((("1_7",), "1_7_360p.mp4.npz"), (("1_70_360p",), "1_70_360p.npz")),
     ],
 )
 def test_files_are_found_by_name(folder, names, expected):

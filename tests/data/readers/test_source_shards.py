@@ -23,6 +23,17 @@ def opened(monkeypatch):
     return names
 
 
+def made(source, folder, work, beyond="drop"):
+    """The shards of all videos with steps."""
+    jobs = [
+        shards.Job(video=video, path=folder / f"{video.video_id}.npy")
+        for video in source.annotations.videos
+        if video.steps
+    ]
+    recipe = shards.Recipe(beyond=beyond, seconds=3, precision="float16")
+    return shards.make_shards(jobs, work, recipe=recipe, workers=1, progress=silent)
+
+
 def test_a_killed_preparation_goes_on(store, source, tmp_path, monkeypatch, opened):
     whole = prepare(source, store[1], tmp_path / "whole")
     monkeypatch.setattr(shards, "SHARD_VIDEOS", 2)
@@ -53,22 +64,15 @@ def test_finished_work_that_no_longer_fits_is_done_again(
 ):
     _, features, _ = store
     monkeypatch.setattr(shards, "SHARD_VIDEOS", 3)
-    videos = [
-        shards.Job(video=video, path=features / f"{video.video_id}.npy")
-        for video in source.annotations.videos
-        if video.steps
-    ]
     work = tmp_path / ".out.work"
     work.mkdir()
 
     def make(beyond="drop"):
         opened.clear()
-        recipe = shards.Recipe(beyond=beyond, seconds=3, precision="float16")
-        found = shards.make_shards(videos, work, recipe=recipe, workers=1, progress=silent)
-        return found, list(opened)
+        return made(source, features, work, beyond), list(opened)
 
     first, names = make()
-    assert names == [job.path.stem for job in videos]
+    assert names == [video.video_id for video in source.annotations.videos if video.steps]
     assert make() == (first, [])
     assert make("rewrite")[1] == names  # other settings
     np.save(features / "c.npy", features_of("c", 12))  # another file
@@ -82,11 +86,6 @@ def test_finished_work_is_of_one_folder_of_features(store, source, tmp_path, ope
     work = tmp_path / "work"
     work.mkdir()
     for folder in (store[1], other):
-        jobs = [
-            shards.Job(video=video, path=folder / f"{video.video_id}.npy")
-            for video in source.annotations.videos[:3]
-        ]
         opened.clear()
-        recipe = shards.Recipe(beyond="drop", seconds=3, precision="float16")
-        shards.make_shards(jobs, work, recipe=recipe, workers=1, progress=silent)
-        assert opened == ["a", "b", "c"]
+        made(source, folder, work)
+        assert opened[:3] == ["a", "b", "c"]

@@ -1,9 +1,6 @@
 """Simulated observations: what each knob does, and that the same seed gives the same bytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +20,7 @@ TAXONOMY = Taxonomy(
 SEQUENCES = [(0, [0, 1, 2]), (1, [3, 4, 5, 4]), (0, [2, 0]), (0, []), (1, [4]), (0, [0, 1, 0, 2])]
 
 
-def annotations(taxonomy: Taxonomy = TAXONOMY) -> Annotations:
+def annotations(taxonomy=TAXONOMY):
     videos = []
     for index, (task, row) in enumerate(SEQUENCES):
         steps = tuple(Step(start=at, end=at + 1, action=action) for at, action in enumerate(row))
@@ -36,12 +33,12 @@ VIDEO = np.array([index for index, (_, row) in enumerate(SEQUENCES) for _ in row
 TASK = np.array([task for task, row in SEQUENCES for _ in row])
 
 
-def look(seed: int = 0, dim: int = 512, **knobs: Any) -> tuple[np.ndarray, np.ndarray]:
+def look(seed=0, dim=512, **knobs):
     start, end = observe(annotations(), replace(SILENT, **knobs), dim=dim, seed=seed)
     return start.astype(np.float32), end.astype(np.float32)
 
 
-def alike(one: np.ndarray, two: np.ndarray) -> bool:
+def alike(one, two):
     """Whether observations are equal but for the last bits of float16.
 
     Products round by the processor, and there by the place of a row in its array.
@@ -49,17 +46,17 @@ def alike(one: np.ndarray, two: np.ndarray) -> bool:
     return np.allclose(one, two, rtol=2**-9, atol=2**-9)
 
 
-def distinct(rows: np.ndarray) -> int:
+def distinct(rows):
     """Number of rows that are not `alike` an earlier one."""
     return sum(not any(alike(row, other) for other in rows[:n]) for n, row in enumerate(rows))
 
 
-def cosine(rows: np.ndarray) -> np.ndarray:
+def cosine(rows):
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return rows @ rows.T
 
 
-def test_same_seed_same_bytes_other_seed_others() -> None:
+def test_same_seed_same_bytes_other_seed_others():
     one, two, other = (
         observe(annotations(), ObservationKnobs(), dim=16, seed=seed) for seed in (3, 3, 4)
     )
@@ -70,7 +67,7 @@ def test_same_seed_same_bytes_other_seed_others() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.8, 1.0])
-def test_shared_names_is_the_cosine_of_equal_names(share: float) -> None:
+def test_shared_names_is_the_cosine_of_equal_names(share):
     knobs = replace(SILENT, shared_names=share, shared_words=0, hidden=8192)
     looks = action_looks(TAXONOMY, knobs, seed=0)
     assert np.linalg.norm(looks, axis=1) == pytest.approx(1)
@@ -79,7 +76,7 @@ def test_shared_names_is_the_cosine_of_equal_names(share: float) -> None:
     np.testing.assert_allclose(cosine(looks), expected, atol=0.07)
 
 
-def test_shared_words_make_names_alike() -> None:
+def test_shared_words_make_names_alike():
     apart, close = (
         action_looks(TAXONOMY, replace(SILENT, shared_words=share, hidden=4096), seed=0)
         for share in (0.0, 0.8)
@@ -88,13 +85,13 @@ def test_shared_words_make_names_alike() -> None:
     assert abs(close[0] @ close[2]) < 0.1
 
 
-def test_looks_do_not_depend_on_other_actions() -> None:
+def test_looks_do_not_depend_on_other_actions():
     alone = Taxonomy(dataset="other", tasks=(Task(0, "tea", (0,)),), actions=(Action(0, "cut"),))
     there = action_looks(TAXONOMY, SILENT, seed=0)[2]
     assert np.array_equal(action_looks(alone, SILENT, seed=0)[0], there)
 
 
-def test_shared_vocabulary_decides_what_looks_alike() -> None:
+def test_shared_vocabulary_decides_what_looks_alike():
     shared = replace(
         TAXONOMY, shared=(Action(0, "x"), Action(1, "y")), to_shared=(0, 1, 1, 1, 1, 0)
     )
@@ -104,14 +101,14 @@ def test_shared_vocabulary_decides_what_looks_alike() -> None:
 
 
 @pytest.mark.parametrize(("knob", "shown"), [("task", TASK), ("step", ACTIONS), ("style", VIDEO)])
-def test_a_knob_alone_shows_one_thing(knob: str, shown: np.ndarray) -> None:
+def test_a_knob_alone_shows_one_thing(knob, shown):
     start, end = look(**{knob: 3})
     assert alike(start, end)
     assert all(distinct(start[shown == value]) == 1 for value in np.unique(shown))
     assert distinct(start) == len(np.unique(shown))
 
 
-def test_progress_alone_shows_what_is_done() -> None:
+def test_progress_alone_shows_what_is_done():
     start, end = look(progress=3)
     first = np.flatnonzero(np.diff(VIDEO, prepend=-1))
     assert distinct(start[first]) == 1  # nothing done yet
@@ -120,7 +117,7 @@ def test_progress_alone_shows_what_is_done() -> None:
     assert not alike(start[0], end[0])
 
 
-def test_memory_keeps_or_drops_older_steps() -> None:
+def test_memory_keeps_or_drops_older_steps():
     last = [2, 13]  # both videos end with action 2 and have done the same set, in different order
     for memory, equal in ((0.0, True), (0.5, False), (1.0, True)):
         _, end = look(progress=3, memory=memory)
@@ -128,7 +125,7 @@ def test_memory_keeps_or_drops_older_steps() -> None:
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_full_confusion_shows_a_neighbour(side: int) -> None:
+def test_full_confusion_shows_a_neighbour(side):
     clear = look(step=3)[side]
     mixed = look(step=3, **{("confusion_start", "confusion_end")[side]: 1.0})
     assert alike(mixed[1 - side], clear)
@@ -138,14 +135,14 @@ def test_full_confusion_shows_a_neighbour(side: int) -> None:
     assert alike(mixed[side][9], clear[9])  # the only step of its video
 
 
-def test_style_persists_within_a_video_and_differs_between_videos() -> None:
+def test_style_persists_within_a_video_and_differs_between_videos():
     start, end = look(style=1, noise=0.5)
     both, video = cosine(np.concatenate([start, end])), np.concatenate([VIDEO, VIDEO])
     same = np.equal.outer(video, video) & ~np.eye(len(video), dtype=bool)
     assert both[same].min() > both[~np.equal.outer(video, video)].max()
 
 
-def test_noise_differs_between_observations_and_grows_with_its_knob() -> None:
+def test_noise_differs_between_observations_and_grows_with_its_knob():
     clear = look(step=3)[0]
     rows = np.concatenate(look(step=3, noise=1))
     assert distinct(rows) == len(rows)
@@ -156,7 +153,7 @@ def test_noise_differs_between_observations_and_grows_with_its_knob() -> None:
     assert scales[0] > scales[1] > scales[2]
 
 
-def test_noise_spread_makes_some_videos_noisier() -> None:
+def test_noise_spread_makes_some_videos_noisier():
     """With noise alone in a linear map, the size of an observation is the noise of its video."""
     sizes = []
     for spread in (0.0, 1.0):
@@ -167,7 +164,7 @@ def test_noise_spread_makes_some_videos_noisier() -> None:
     assert sizes[1] > 0.4
 
 
-def test_nonlinearity_bends_the_map() -> None:
+def test_nonlinearity_bends_the_map():
     """Task and step together lie in the plane of either alone if and only if the map is linear."""
     for share, linear in ((0.0, True), (1.0, False)):
         parts = ({"task": 3}, {"task": 3, "step": 4}, {"step": 4})

@@ -1,12 +1,7 @@
 """Simulated data sets: what is written, what is measured, and how they are calibrated."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,26 +11,22 @@ from cefito.data.simulation.probe import run_probe
 from cefito.data.simulation.simulate import LIKE, REFERENCE_TRAIN, Figures, simulate
 from cefito.errors import ConfigError, DataError
 
-MakeSource = Callable[..., Path]
-
 
 @pytest.fixture
-def source(make_source: MakeSource) -> Path:
+def source(make_source):
     return make_source(features=None, text=np.ones((8, 3), dtype=np.float16))
 
 
 @pytest.fixture
-def shared_source(make_source: MakeSource, tiny_taxonomy: dict[str, Any]) -> Path:
+def shared_source(make_source, tiny_taxonomy):
     """The tiny annotations with a shared vocabulary of 3 names: ids 0-2, 3-5, 6-7."""
     tiny_taxonomy["map_8_to_3"] = [0, 0, 0, 1, 1, 1, 2, 2]
     tiny_taxonomy["actions_3"] = [{"id": index, "name": name} for index, name in enumerate("abc")]
     return make_source(features=None, taxonomy=tiny_taxonomy)
 
 
-def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(
-    source: Path, tmp_path: Path
-) -> None:
-    lines: list[str] = []
+def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(source, tmp_path):
+    lines = []
     calibration = simulate(source, tmp_path / "out", seed=5, progress=lines.append)
     dataset = open_dataset(tmp_path / "out", verify=True)
     assert dataset.name == calibration.dataset == "tiny-simulated"
@@ -51,7 +42,7 @@ def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(
     assert any("probe" in line for line in lines)
 
 
-def test_same_seed_same_bytes_other_seed_others(source: Path, tmp_path: Path) -> None:
+def test_same_seed_same_bytes_other_seed_others(source, tmp_path):
     results = [
         (simulate(source, tmp_path / name, seed=seed), open_dataset(tmp_path / name, verify=True))
         for name, seed in (("one", 1), ("two", 1), ("other", 2))
@@ -65,9 +56,7 @@ def test_same_seed_same_bytes_other_seed_others(source: Path, tmp_path: Path) ->
     assert one["videos.jsonl"] == other["videos.jsonl"]
 
 
-def test_shared_actions_change_the_vocabulary_and_not_the_observations(
-    shared_source: Path, tmp_path: Path
-) -> None:
+def test_shared_actions_change_the_vocabulary_and_not_the_observations(shared_source, tmp_path):
     np.save(shared_source / "action_text_features.npy", np.ones((8, 4), dtype=np.float16))
     np.save(shared_source / "action_text_features_3.npy", np.full((3, 4), 2, dtype=np.float16))
     full = simulate(shared_source, tmp_path / "full")
@@ -82,16 +71,14 @@ def test_shared_actions_change_the_vocabulary_and_not_the_observations(
 
 
 @pytest.mark.parametrize("text", [np.ones((7, 3)), np.full((8, 2), np.nan)])
-def test_unfit_action_text_is_named(make_source: MakeSource, tmp_path: Path, text: Any) -> None:
+def test_unfit_action_text_is_named(make_source, tmp_path, text):
     folder = make_source(features=None, text=text)
     with pytest.raises(DataError, match=r"source/action_text_features\.npy: "):
         simulate(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_calibration_without_windows_has_no_figures(
-    make_source: MakeSource, tmp_path: Path, tiny_videos: list[dict[str, Any]]
-) -> None:
+def test_calibration_without_windows_has_no_figures(make_source, tmp_path, tiny_videos):
     short = [{**video, "steps": video["steps"][:3]} for video in tiny_videos]
     calibration = simulate(make_source(features=None, videos=short), tmp_path / "out")
     assert calibration.test is None
@@ -102,14 +89,12 @@ def test_calibration_without_windows_has_no_figures(
     assert all(row["simulated test"] is None for row in calibration.rows())
 
 
-def predictions(folder: Path, *values: Any) -> None:
+def predictions(folder, *values):
     lines = [value if isinstance(value, str) else json.dumps(value) for value in values]
     (folder / "s3d_predictions.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def test_reference_figures_are_read_in_the_shared_vocabulary(
-    shared_source: Path, tmp_path: Path
-) -> None:
+def test_reference_figures_are_read_in_the_shared_vocabulary(shared_source, tmp_path):
     # Video e: task 1, shared actions 1 1 1 1 0 1. Video f: task 0, shared actions 0 0 0 0.
     predictions(
         shared_source,
@@ -137,17 +122,13 @@ GOOD = {"video_id": "e", "start": 0, "horizon": 4, "task": 1, "first_3": 1, "las
         {key: value for key, value in GOOD.items() if key != "task"},
     ],
 )
-def test_malformed_reference_is_named_with_its_line(
-    shared_source: Path, tmp_path: Path, bad: Any
-) -> None:
+def test_malformed_reference_is_named_with_its_line(shared_source, tmp_path, bad):
     predictions(shared_source, GOOD, bad)
     with pytest.raises(DataError, match=r"s3d_predictions\.jsonl, line 2: "):
         simulate(shared_source, tmp_path / "out")
 
 
-def test_unknown_features_taken_target_and_negative_seed_are_refused(
-    source: Path, tmp_path: Path
-) -> None:
+def test_unknown_features_taken_target_and_negative_seed_are_refused(source, tmp_path):
     with pytest.raises(ConfigError, match=r"'clip'.*s3d"):
         simulate(source, tmp_path / "out", like="clip")
     with pytest.raises(ConfigError, match="seed -1"):
@@ -157,7 +138,7 @@ def test_unknown_features_taken_target_and_negative_seed_are_refused(
         simulate(source, source)
 
 
-def test_probe_learns_what_is_there_and_repeats_itself() -> None:
+def test_probe_learns_what_is_there_and_repeats_itself():
     generator = np.random.default_rng(0)
     labels = np.stack([generator.integers(3, size=400), generator.integers(2, size=400)], axis=1)
     inputs = generator.standard_normal((400, 12)).astype(np.float32)
@@ -177,7 +158,7 @@ def test_probe_learns_what_is_there_and_repeats_itself() -> None:
 
 
 @pytest.mark.slow
-def test_crosstask_is_as_hard_as_real_features(shared_data: Path, tmp_path: Path) -> None:
+def test_crosstask_is_as_hard_as_real_features(shared_data, tmp_path):
     calibration = simulate(shared_data / "crosstask", tmp_path / "out")
     assert calibration.reference_test == Figures(task=94.0, first=72.9, last=63.3, both=50.0)
     test, train = calibration.test, calibration.train

@@ -1,15 +1,12 @@
 """The embedded world: structure, difficulty, and that the same seed gives the same bytes."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cefito.data import Annotations, PreparedDataset, open_dataset
+from cefito.data import open_dataset
 from cefito.data.simulation.world import (
     WORLD_NAME,
     WorldKnobs,
@@ -23,11 +20,11 @@ SMALL = WorldKnobs(train=24, val=12, test=12, dim=8)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+def world(tmp_path_factory):
     return write_world(tmp_path_factory.mktemp("worlds") / "world")
 
 
-def sequences(annotations: Annotations) -> list[tuple[str, list[str]]]:
+def sequences(annotations):
     """Task and action names of every video."""
     taxonomy = annotations.taxonomy
     return [
@@ -36,7 +33,7 @@ def sequences(annotations: Annotations) -> list[tuple[str, list[str]]]:
     ]
 
 
-def test_same_seed_same_bytes_other_seed_others(tmp_path: Path) -> None:
+def test_same_seed_same_bytes_other_seed_others(tmp_path):
     one, two, other = (
         write_world(tmp_path / name, seed=seed, knobs=SMALL)
         for name, seed in (("one", 7), ("two", 7), ("other", 8))
@@ -48,7 +45,7 @@ def test_same_seed_same_bytes_other_seed_others(tmp_path: Path) -> None:
     assert one.hashes["videos.jsonl"] != other.hashes["videos.jsonl"]
 
 
-def test_prepared_folder_verifies_and_says_that_it_is_simulated(world: PreparedDataset) -> None:
+def test_prepared_folder_verifies_and_says_that_it_is_simulated(world):
     opened = open_dataset(world.folder, verify=True)
     assert opened.name == WORLD_NAME == "synthetic world (simulated)"
     assert opened.observation_dim == 128
@@ -58,7 +55,7 @@ def test_prepared_folder_verifies_and_says_that_it_is_simulated(world: PreparedD
     assert opened.provenance["knobs"] == asdict(WorldKnobs())
 
 
-def test_counts(world: PreparedDataset) -> None:
+def test_counts(world):
     assert len(world.taxonomy.tasks) == 12
     assert 75 <= len(world.taxonomy.actions) <= 90
     assert Counter(video.split for video in world.videos) == {"train": 420, "val": 60, "test": 120}
@@ -70,7 +67,7 @@ def test_counts(world: PreparedDataset) -> None:
     assert 6 <= np.mean(lengths) <= 8
 
 
-def test_each_action_belongs_to_one_task_and_some_names_to_several(world: PreparedDataset) -> None:
+def test_each_action_belongs_to_one_task_and_some_names_to_several(world):
     owners = Counter(action for task in world.taxonomy.tasks for action in task.actions)
     assert set(owners) == set(range(len(world.taxonomy.actions)))
     assert set(owners.values()) == {1}
@@ -82,7 +79,7 @@ def test_each_action_belongs_to_one_task_and_some_names_to_several(world: Prepar
         )
 
 
-def test_options_alternatives_repeats_and_orders_occur(world: PreparedDataset) -> None:
+def test_options_alternatives_repeats_and_orders_occur(world):
     videos = defaultdict(list)
     for task, names in sequences(world.annotations):
         videos[task].append(names)
@@ -103,20 +100,20 @@ def test_options_alternatives_repeats_and_orders_occur(world: PreparedDataset) -
     assert any(one == three != two for one, two, three in threes)
 
 
-def test_stages_keep_their_order() -> None:
+def test_stages_keep_their_order():
     for task, names in sequences(make_world(knobs=replace(SMALL, repeat=0.0, order_freedom=1.0))):
         stage = {name: slot.stage for slot in world_tasks()[task] for name in slot.names}
         assert [stage[name] for name in names] == sorted(stage[name] for name in names)
 
 
-def test_without_freedom_every_video_of_a_task_is_the_same() -> None:
+def test_without_freedom_every_video_of_a_task_is_the_same():
     knobs = replace(SMALL, order_freedom=0.0, optional=1.0, repeat=0.0, alternative=0.0)
     expected = {task: [slot.names[0] for slot in slots] for task, slots in world_tasks().items()}
     for task, names in sequences(make_world(knobs=knobs)):
         assert names == expected[task]
 
 
-def test_taken_folder_and_negative_seed_are_refused(world: PreparedDataset, tmp_path: Path) -> None:
+def test_taken_folder_and_negative_seed_are_refused(world, tmp_path):
     with pytest.raises(DataError, match="exists already"):
         write_world(world.folder, knobs=SMALL)
     with pytest.raises(ConfigError, match="seed -3"):
