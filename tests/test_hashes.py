@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito import files
+from cefito.errors import CefitoError
 from cefito.files import file_digest, unsealed, value_sealed
+from cefito.training.log import read_metrics
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -77,3 +79,41 @@ def test_a_change_breaks_the_seal():
     assert not unsealed(sealed | {"c": 0})[1]
     assert not unsealed(sealed | {files.SEAL: 0})[1]
     assert not unsealed({"a": 1, "b": [1.5, None]})[1]  # the seal itself is gone
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def sparse(path):
+    with path.open("wb") as file:
+        file.truncate(20 << 30)  # takes no room
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (pipe, "it is a pipe or device, not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a pipe or device, not a file"),
+        (sparse, r"has 20,480 MiB; at most [\d,]+ are read\. Remove "),
+    ],
+)
+@pytest.mark.parametrize(
+    "read",
+    [files.read_json, files.read_text, lambda path, _: read_metrics(path)],
+)
+def test_reading_is_bounded(make, message, read, tmp_path):
+    make(tmp_path / "file")
+    with pytest.raises(CefitoError, match=message):
+        read(tmp_path / "file", "Remove it.")
+
+
+def test_lines_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_JSON", 5)
+    path = tmp_path / "table.jsonl"
+    path.write_bytes(b"1234\n123456\n1\n")
+    with path.open("rb") as file:
+        lines = files.lines_of(file, path, "Split it.")
+        assert next(lines) == b"1234\n"
+        with pytest.raises(CefitoError, match=r"line 2: has more than 0 MiB\. Split it\."):
+            next(lines)

@@ -1,4 +1,4 @@
-"""Read and write files: text, JSON and tensors, whole or not at all, and their SHA-256 digests."""
+"""Read and write files: text, JSON, records, tensors, whole or not at all; SHA-256 digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,23 @@ from numpy.typing import NDArray
 from cefito.arrays import ALIGNMENT, aligned, check_regular, load_npy, load_npz
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
 from cefito.locks import made_folders, temporary_beside
+from cefito.settings import Record, read_record
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = [
+    "MAX_BYTES",
+    "MAX_JSON",
     "NOT_JSON",
     "SEAL",
+    "FileRecord",
     "check_array",
     "check_new",
     "check_rows",
     "check_weights",
     "file_digest",
+    "lines_of",
     "load_npy",
     "load_npz",
     "load_tensors",
@@ -37,6 +42,7 @@ __all__ = [
     "new_folder",
     "read_bytes",
     "read_json",
+    "read_text",
     "sha256",
     "unsealed",
     "value_digest",
@@ -47,6 +53,11 @@ __all__ = [
     "write_text",
 ]
 
+MAX_JSON = 16 << 20
+"""Bytes of the largest JSON file, and of the longest line of a table, that are read: 16 MiB."""
+MAX_BYTES = 1 << 30
+"""Bytes of the largest file of annotations, text or rows that is read as a whole: 1 GiB."""
+_Stamp = tuple[int, int, int, int, int]
 _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
 NOT_JSON = ValueError, RecursionError
@@ -96,11 +107,71 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> Any:
-    """Read a JSON file; `remedy` is the last sentence of the error: the user's next step."""
+def read_bytes(
+    path: Path,
+    remedy: str = "",
+    error: type[CefitoError] = DataError,
+    *,
+    most: int = MAX_BYTES,
+    setting: str = "",
+) -> bytes:
+    """Read a regular file of at most `most` bytes; `remedy`, the user's next step, ends errors.
+
+    One of the last few small files is read again only if it has changed.
+    """
     check_regular(path, remedy, error)
-    with explained(path, "not valid JSON", remedy, OSError, *NOT_JSON, error=error):
-        return json.loads(read_bytes(path).decode("utf-8"))
+    with explained(path, "cannot be read", remedy, error=error, setting=setting):
+        stamp = _stamp(path.stat())
+        size = stamp[2]
+        if size <= most:
+            keeps = size <= _SMALL and _is_settled(stamp)
+            return _kept(path, stamp) if keeps else _first(path, size)
+    found = f"has {size / 2**20:,.0f} MiB; at most {most >> 20:,} are read"
+    raise error(f"{path}: {found}. {remedy}", setting=setting)
+
+
+@lru_cache(maxsize=8)
+def _kept(path: Path, stamp: _Stamp) -> bytes:
+    return _first(path, stamp[2])
+
+
+def _first(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(size)
+
+
+def read_text(
+    path: Path,
+    remedy: str,
+    error: type[CefitoError] = DataError,
+    *,
+    encoding: str = "utf-8",
+    setting: str = "",
+) -> str:
+    """Read a text file as `read_bytes` does; every end of a line becomes a line feed."""
+    with explained(path, "cannot be read", remedy, error=error, setting=setting):
+        text = read_bytes(path, remedy, error, setting=setting).decode(encoding)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(
+    path: Path, remedy: str, error: type[CefitoError] = DataError, *, most: int = MAX_JSON
+) -> Any:
+    """Read a JSON file as `read_bytes` does."""
+    with explained(path, "not valid JSON", remedy, *NOT_JSON, error=error):
+        return json.loads(read_bytes(path, remedy, error, most=most).decode("utf-8"))
+
+
+def lines_of(
+    file: IO[AnyStr], path: Path, remedy: str, error: type[CefitoError] = DataError
+) -> Iterator[AnyStr]:
+    """Yield the lines of an opened file; refuse lines of more than `MAX_JSON` bytes or letters."""
+    number = 0
+    while line := file.readline(MAX_JSON + 1):
+        number += 1
+        if len(line) > MAX_JSON:
+            raise error(f"{path}, line {number}: has more than {MAX_JSON >> 20} MiB. {remedy}")
+        yield line
 
 
 def check_array(
@@ -241,20 +312,7 @@ SEAL = "sha256"
 _SETTLED = 2.0
 """Seconds after which a file's time shows a change; clocks of file systems are coarse."""
 _SMALL = 4 << 20  # bytes of files whose content is kept between hashing and parsing
-_Stamp = tuple[int, int, int, int, int]
 _known: dict[_Stamp, str] = {}
-
-
-def read_bytes(path: Path) -> bytes:
-    """Read a file; one of the last few small files is read again only if it has changed."""
-    stamp = _stamp(path.stat())
-    keeps = stamp[2] <= _SMALL and _is_settled(stamp)
-    return _kept(path, stamp) if keeps else path.read_bytes()
-
-
-@lru_cache(maxsize=8)
-def _kept(path: Path, stamp: _Stamp) -> bytes:  # noqa: ARG001
-    return path.read_bytes()
 
 
 def file_digest(path: Path, *, anew: bool = False) -> str:
@@ -297,3 +355,36 @@ def unsealed(value: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Entries of a JSON object without its digest, and whether it has one that matches them."""
     entries = {name: part for name, part in value.items() if name != SEAL}
     return entries, value.get(SEAL) == value_digest(entries)
+
+
+class FileRecord(Record):
+    """A record in a JSON file, alone or as a part; reading refuses unknown and missing fields."""
+
+    what: ClassVar[str] = "record"  # its name in messages
+    remedy: ClassVar[str] = "Make it again."  # how to repair a file that cannot be read
+    sealed: ClassVar[bool] = False  # whether its file also holds a digest, verified on reading
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return self.model_dump(mode="json")
+
+    def write(self, path: Path) -> None:
+        """Write it into a file."""
+        write_json(path, value_sealed(self.to_dict()) if self.sealed else self.to_dict())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read it from a file."""
+        return cls.parse(read_json(path, cls.remedy, RunError), path)
+
+    @classmethod
+    def parse(cls, value: Any, path: Path) -> Self:
+        """Validate the content of a file."""
+        if cls.sealed and isinstance(value, dict):
+            value, whole = unsealed(value)
+            if not whole:
+                raise RunError(
+                    f"{path}: has changed since it was written (its entries differ from their own "
+                    f"SHA-256). {cls.remedy}"
+                )
+        return read_record(cls, value, f"{path}: not a {cls.what} of this version", cls.remedy)

@@ -46,6 +46,7 @@ LARGEST = 10**9
 """Largest whole number of a setting."""
 MAX_WEIGHTS = 64 << 30
 """Most bytes of the weights of one planner's networks: 64 GiB."""
+_MOST = 16 << 20  # bytes of a preset
 _SUGGESTED = 4  # most similar settings that a message names
 
 
@@ -300,6 +301,8 @@ def variant_applies(variant: Mapping[str, Any], *, dataset: str, horizon: int) -
 
 def _read(path: Traversable, preset: str) -> PresetFile:
     place = f"preset '{preset}'"
+    if isinstance(path, Path) and path.stat().st_size > _MOST:
+        raise ConfigError(f"{place}: has more than {_MOST >> 20} MiB. Give a .toml file.")
     # ValueError: no TOML, not UTF-8, a number of thousands of digits
     kinds = ValueError, OSError, RecursionError
     with explained(place, "cannot be read", "Correct it.", *kinds, error=ConfigError):

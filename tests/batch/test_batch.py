@@ -1,6 +1,7 @@
 """Batches: every query once and in its place, with any executor and after interruptions."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from cefito.batch.batch import plan_batch
 from cefito.batch.planning import PIECE
 from cefito.batch.query_rows import QuerySettings
+from cefito.data.readers.archives import load_features
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.executors import EXECUTORS, Failed, Killed
-from cefito.files import sha256, write_bytes
+from cefito.files import sha256, value_sealed, write_bytes
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_features
 from cefito.planners.base import Queries
@@ -183,6 +185,112 @@ def test_features_that_change_are_read_again(nearest, own, listed, tmp_path, int
     assert changed == {number for number in range(1, 101) if number % 8 == 4}
 
 
+@pytest.fixture
+def features(own, tmp_path):
+    """A folder of features whose files may be replaced."""
+    return Path(shutil.copytree(own / "features", tmp_path / "features"))
+
+
+def replace_features(folder):
+    """Other features in a file of the same size and time."""
+    path = folder / "v3.npy"
+    before = path.stat()
+    np.save(path, np.load(path)[::-1].copy())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_finished_batch_whose_features_were_replaced_is_refused(
+    nearest, listed, features, tmp_path
+):
+    table = listed([{"features": "features/v3.npy", "start": 1, "end": 12}])
+    for number, queries in enumerate((features, table)):
+        out = tmp_path / f"plans{number}.jsonl"
+        plan_batch(nearest, queries, out)
+        assert plan_batch(nearest, queries, out).done_before > 0
+        replace_features(features)
+        with pytest.raises(RunError, match=r"other observations of queries 1 to [18]; their files"):
+            plan_batch(nearest, queries, out)
+
+
+def test_shards_whose_features_were_replaced_are_planned_again(
+    nearest, listed, features, tmp_path, interrupted, caplog
+):
+    rows = [{"features": "features/v3.npy", "start": 1, "end": 12}] * (PIECE + 1)
+    path, out = listed(rows), tmp_path / "plans.jsonl"
+    assert interrupted(path, Killed(9))
+    replace_features(features)
+    assert plan_batch(nearest, path, out, shard=PIECE).done_before == 0
+    assert "the files of queries 1 to 64 have changed; they are planned again" in caplog.text
+    plan_batch(nearest, path, tmp_path / "whole.jsonl")
+    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_features_are_read_once(nearest, features, tmp_path, monkeypatch):
+    read = []
+
+    def noting(path):
+        read.append(path.name)
+        return load_features(path)
+
+    monkeypatch.setattr("cefito.batch.query_rows.load_features", noting)
+    plan_batch(nearest, features, tmp_path / "plans.jsonl")
+    assert read == [f"v{number}.npy" for number in range(8)]
+
+
+def changed_digit(shard):
+    head, rows = shard.read_bytes().split(b"\n", 1)
+    shard.write_bytes(head + b"\n" + rows.replace(b'"rank": 1', b'"rank": 7', 1))
+
+
+def changed_count(shard):
+    shard.write_bytes(shard.read_bytes().replace(b'"bad": 0', b'"bad": 1', 1))
+
+
+def pipe(shard):
+    shard.unlink()
+    os.mkfifo(shard)
+
+
+def endless(shard):
+    shard.unlink()
+    shard.symlink_to("/dev/zero")
+
+
+def of_another_batch(shard):
+    shard.with_name("batch.json").unlink()
+    head, rows = shard.read_bytes().split(b"\n", 1)
+    header = {**json.loads(head), "batch": "0" * 64}
+    shard.write_bytes(json.dumps(value_sealed(header)).encode() + b"\n" + rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        *((change, "has changed") for change in (changed_digit, changed_count, pipe, endless)),
+        (of_another_batch, "is of other queries"),
+    ],
+)
+def test_a_changed_shard_is_planned_again(
+    change, reason, nearest, listed, tmp_path, interrupted, caplog
+):
+    path, out = listed(observed(PIECE + 1)), tmp_path / "plans.jsonl"
+    assert interrupted(path, Killed(9))
+    change(tmp_path / "plans.jsonl.parts" / "00000000.shard")
+    assert plan_batch(nearest, path, out, shard=PIECE).done_before == 0
+    assert f"00000000.shard {reason}" in caplog.text
+    plan_batch(nearest, path, tmp_path / "whole.jsonl")
+    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_changed_record_is_refused(nearest, listed, tmp_path):
+    path, out = listed(observed(2)), tmp_path / "plans.jsonl"
+    plan_batch(nearest, path, out)
+    record = tmp_path / "plans.jsonl.batch.json"
+    record.write_text(record.read_text().replace('"queries": 2', '"queries": 3'))
+    with pytest.raises(RunError, match=r"batch\.json: has changed since it was written"):
+        plan_batch(nearest, path, out)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -207,7 +315,7 @@ def test_another_batch_is_refused(change, message, nearest, own, listed, tmp_pat
         manifest = json.loads(path_of_manifest.read_text())
         notes = tmp_path / "run" / "videos.json"
         notes.write_text(json.dumps(json.loads(notes.read_text()), indent=4))
-        manifest["files"]["videos.json"] = sha256(notes)
+        manifest = {"files": manifest["files"] | {"videos.json": sha256(notes)}}
         path_of_manifest.write_text(json.dumps(manifest))
         run = open_run(tmp_path / "run")
     assert interrupted(path, Failed("enough"))
@@ -257,19 +365,11 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
 
     place = {
         "plans": "cefito.batch.batch._write_lines",
-        "record": "cefito.batch.batch.write_json",
+        "record": "cefito.batch.batch.BatchRecord.write",
         "parts": "cefito.batch.batch._Files.clear",
     }[moment]
     with monkeypatch.context() as patch:
-        if moment == "record":  # the first one says what is begun
-
-            def second(path, value):
-                patch.setattr(place, ended)
-                return write_bytes(path, json.dumps(value).encode())
-
-            patch.setattr(place, second)
-        else:
-            patch.setattr(place, ended)
+        patch.setattr(place, ended)
         with pytest.raises(KeyboardInterrupt):
             plan_batch(nearest, path, out)
     assert parts.exists()

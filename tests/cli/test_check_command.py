@@ -6,8 +6,10 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
+from cefito.files import value_sealed
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
+from cefito.study.results import RESULTS, gather
 from cefito.study.study import Study, run_study
 from cefito.study.trials import find_rows
 
@@ -17,12 +19,15 @@ def whole(world, tmp_path_factory):
     """A data set, a run and a study, in folders of these names."""
     root = tmp_path_factory.mktemp("check")
     world = open_dataset(shutil.copytree(world.folder, root / "data"))
-    config = load_config("small", method="nearest")
+    config = load_config(
+        "small", method="frequent", overrides={"classifier_training.optimiser.epochs": 3}
+    )
     train_run(world, root / "run", config=config, horizon=3, seed=0)
     study = Study(
         dataset=world, out=root / "study", rows=find_rows(["nearest"]), horizons=(2,), seeds=(0,)
     )
     assert run_study(study) == []
+    gather(study).write(study.out / RESULTS)
     return root
 
 
@@ -43,7 +48,7 @@ def found(capsys, *given, code=0):
     ("name", "kind", "files"),
     [
         ("data", "data set", ["features.safetensors", "taxonomy.json", "videos.jsonl"]),
-        ("run", "run", ["run.json", "taxonomy.json", "windows.safetensors"]),
+        ("run", "run", ["run.json", "taxonomy.json", "classifier.safetensors"]),
         ("study", "study", ["T2/seed0/trials/nearest.json"]),
     ],
 )
@@ -61,7 +66,7 @@ def test_it_tells_what_it_is_and_lists_the_files(whole, capsys, name, kind, file
     ("name", "file"),
     [
         ("data", "videos.jsonl"),
-        ("run", "windows.safetensors"),
+        ("run", "classifier.safetensors"),
         ("study", "T2/seed0/trials/nearest.json"),
         ("study", "T2/seed0/runs/*/windows.safetensors"),
     ],
@@ -74,6 +79,26 @@ def test_a_change_is_refused_by_name(folder, capsys, name, file):
     err = found(capsys, folder / name, code=2)
     assert err.startswith(f"error: {path}")
     assert err.count("\n") == 1
+
+
+def test_results_that_are_not_of_the_trials_are_refused(folder, capsys):
+    study = folder / "study"
+    path = study / "results.json"
+    value = json.loads(path.read_text())
+    value["trials"][0]["metrics"]["success_rate"] = 99.5
+    path.write_text(json.dumps(value))
+    assert "results.json: has changed since it was written" in found(capsys, study, code=2)
+    path.write_text(json.dumps(value_sealed(value)))
+    err = found(capsys, study, code=2)
+    assert "the scores of nearest, T = 2, seed 0 are not those of its trial" in err
+
+
+def test_lost_epochs_are_noted(folder, capsys):
+    metrics = folder / "run" / "classifier" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().partition("\n")[0] + "\n")
+    (note,) = json.loads(found(capsys, folder / "run", "--json"))["notes"]
+    assert note.startswith("classifier/metrics.jsonl has 1 of ")
+    assert note.endswith("epochs; its curves are incomplete")
 
 
 def test_a_trial_in_the_place_of_another_is_refused(folder, capsys):
@@ -95,6 +120,9 @@ def test_runs_of_several_horizons(folder, capsys):
 def test_a_run_without_manifest_cannot_be_verified(folder, capsys):
     (folder / "run" / "manifest.json").unlink()
     assert "manifest.json" in found(capsys, folder / "run", code=2)
+    (run,) = (folder / "study").glob("T2/seed0/runs/*")
+    (run / "manifest.json").unlink()
+    assert f"{run}: has no manifest.json" in found(capsys, folder / "study", code=2)
 
 
 def test_nothing_that_can_be_checked(tmp_path, capsys):

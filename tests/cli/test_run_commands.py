@@ -10,6 +10,7 @@ from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
+from cefito.files import unsealed
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot
 
@@ -223,7 +224,7 @@ def test_evaluate_json(argv, name, run, world, capsys):
     captured = succeeds(capsys, "evaluate", run, "--json", *argv)
     value = json.loads(captured.out)
     assert [path.name for path in run.glob("evaluation*")] == [f"{name}.json"]
-    assert json.loads((run / f"{name}.json").read_text()) == value
+    assert unsealed(json.loads((run / f"{name}.json").read_text())) == (value, True)
     split = "val" if argv else "test"
     described = (value["planner"], value["split"], value["horizon"], value["preset"])
     assert described == ("CEFITO", split, 3, "paper")

@@ -385,3 +385,13 @@ def test_checksums_are_compared(archive):
         opened.writestr("a", b"12345")
     archive.write_bytes(archive.read_bytes().replace(b"12345", b"12945"))
     assert "Bad CRC-32" in refused("niv-features", archive.parent)
+
+
+@pytest.mark.parametrize("make", [zipped, tarred])
+def test_archives_that_unpack_to_a_flood(archive, make, monkeypatch):
+    make(archive, {"flood": bytes(4 << 20)})
+    assert "it unpacks to more than 100 times its size" in refused("niv-features", archive.parent)
+    make(archive, {f"{number}": b"x" for number in range(6)})
+    monkeypatch.setattr(downloads, "_MEMBERS", 5)
+    assert "it holds more than 5 files" in refused("niv-features", archive.parent)
+    assert left(archive.parent) == ["niv-features.archive"]

@@ -15,6 +15,7 @@ from cefito.evaluation import evaluate_planner, metrics
 from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
 from cefito.evaluation.score import calibration
+from cefito.files import value_sealed
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
@@ -153,7 +154,6 @@ def test_another_search_is_kept_in_a_file_of_its_own(run):
     assert value.search.model_dump() == {**as_trained.search.model_dump(), **changes}
     assert value.weights == other.planner.describe().weights
     assert value.weights["prior"] == 0.25
-    assert json.loads(path.read_text()) == value.to_dict()
     assert RunEvaluation.read(path) == value
     assert files(run) == [path.name, "evaluation-test.json"]
     assert evaluate_run(run)[1].name == "evaluation-test.json"
@@ -164,7 +164,11 @@ def test_another_search_is_kept_in_a_file_of_its_own(run):
 
 def test_damaged_evaluations(run):
     _, path = evaluate_run(run)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"windows": "many"}))
+    value = json.loads(path.read_text()) | {"windows": "many"}
+    path.write_text(json.dumps(value))
+    with pytest.raises(RunError, match=r"evaluation-test\.json: has changed since it was written"):
+        RunEvaluation.read(path)
+    path.write_text(json.dumps(value_sealed(value)))
     with pytest.raises(RunError, match=r"evaluation-test\.json: not a.* \(windows: .*evaluate"):
         RunEvaluation.read(path)
 
@@ -173,7 +177,7 @@ def test_damaged_evaluations(run):
 def test_scores_of_a_run_are_kept_in_its_folder(run, world, split):
     value, path = evaluate_run(run, split=split)
     assert path == run.folder / f"evaluation-{split}.json"
-    assert json.loads(path.read_text()) == value.to_dict()
+    assert RunEvaluation.read(path) == value
     windows = cut_windows(world, horizon=3, split=split)
     assert (value.planner, value.split, value.horizon) == ("CEFITO", split, 3)
     assert value.windows == value.sampled_from == len(windows)

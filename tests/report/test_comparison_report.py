@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import html5lib
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from browsing import check_file
 from cefito.cli import main
 from cefito.errors import RunError
+from cefito.files import value_sealed
 from cefito.report import ComparisonReport, rendered, report_comparison, save_report
 from cefito.study.results import Results
 
@@ -62,7 +65,7 @@ def test_the_command_says_how_many_seeds_a_row_has(folder, made, tmp_path):
     results["trials"] = [
         trial for trial in results["trials"] if (trial["row"], trial["seed"]) != ("frequent", 1)
     ]
-    (tmp_path / "results.json").write_text(json.dumps(results))
+    (tmp_path / "results.json").write_text(json.dumps(value_sealed(results)))
     fewer = report_comparison(tmp_path).commands[0]
     assert "--planners nearest,frequent:1 --horizons 2,3 --seeds 2 " in fewer
 
@@ -99,7 +102,7 @@ def test_a_study_with_failed_trials(folder, tmp_path):
         if trial["horizon"] == 3:
             place = {name: trial[name] for name in ("row", "horizon", "seed")}
             value["trials"][number] = place | {"error": "no <memory>. Wait."}
-    (tmp_path / "results.json").write_text(json.dumps(value))
+    (tmp_path / "results.json").write_text(json.dumps(value_sealed(value)))
     report = report_comparison(tmp_path)
     assert len(report.rows[2]) == 2
     assert report.rows[3] == []
@@ -114,10 +117,21 @@ def test_equal_input_equal_bytes(folder, made, page, tmp_path):
     assert ComparisonReport.parse(json.loads(json.dumps(made.to_dict())), tmp_path) == made
 
 
-def test_damaged_results(folder, tmp_path):
-    (tmp_path / "results.json").write_text((folder / "results.json").read_text()[:200])
-    with pytest.raises(RunError, match=r"results\.json"):
-        report_comparison(tmp_path)
+def test_damaged_and_changed_results(folder, tmp_path):
+    text = (folder / "results.json").read_text()
+    other = re.sub(r'"success_rate": [\d.]+', '"success_rate": 99.5', text, count=1)
+    for changed in (text[:200], other):
+        (tmp_path / "results.json").write_text(changed)
+        with pytest.raises(RunError, match=r"results\.json"):
+            report_comparison(tmp_path)
+
+
+def test_lost_epochs_are_noted(folder, tmp_path):
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    metrics = next(copy.glob("T2/seed0/trainings/classifier*/metrics.jsonl"))
+    metrics.write_text("")
+    (note,) = (note for note in report_comparison(copy).notes if "incomplete" in note)
+    assert re.search(r"metrics.jsonl of T2, seed0, classifier\S* has 0 of [1-9]\d* epochs", note)
 
 
 def test_nothing_serious_for_axe_in_a_browser(made, tmp_path):

@@ -14,6 +14,7 @@ from browsing import check_file
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_run, read_plans
+from cefito.evaluation.records import RunEvaluation
 from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.breakdowns import TrainingSequences, confusion, energy_gap, gallery
@@ -65,8 +66,7 @@ def with_class(tree, tag, name):
 
 
 def test_scores_are_those_of_evaluate(trained, made):
-    kept = json.loads((trained.folder / "evaluation-test.json").read_text())
-    assert made.scores.to_dict() == kept
+    assert made.scores == RunEvaluation.read(trained.folder / "evaluation-test.json")
     assert made.simulated  # the world is
     curves = {curve.name: curve for curve in made.curves}
     assert "chain" in curves

@@ -37,6 +37,13 @@ def test_it_lists_what_was_written_and_nothing_else(folder, run):
     assert json.loads((folder / MANIFEST).read_text()) == manifest
 
 
+def test_sizes_are_compared_before_anything_is_hashed(folder):
+    with (folder / "windows.safetensors").open("r+b") as file:
+        file.truncate(20 << 30)  # takes no room
+    with pytest.raises(RunError, match=r"windows\.safetensors: has changed .*its size differs"):
+        open_run(folder)
+
+
 @pytest.mark.parametrize("name", ["run.json", "taxonomy.json", "windows.safetensors"])
 def test_a_changed_or_missing_file_is_refused_by_name(folder, name):
     data = bytearray((folder / name).read_bytes())

@@ -7,24 +7,25 @@ in memory. `_Files` lists the files.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cefito.batch.planning import PIECE, PlanRow
 from cefito.batch.query_rows import QuerySettings
-from cefito.batch.shards import Counts, ShardPlanner, ShardRows, Shards
-from cefito.batch.sources import open_source
+from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
+from cefito.batch.sources import QuerySource, open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
 from cefito.executors.base import ignore
-from cefito.files import read_json, sha256, value_digest, write_atomic, write_json
+from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
 from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
 from cefito.locks import locked
 from cefito.planners.base import check_min_probability, check_queries, check_task_given
@@ -32,9 +33,11 @@ from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.runs.folder import MANIFEST, read_manifest
 from cefito.runs.run import Run
-from cefito.settings import Record, flattened, read_record
+from cefito.settings import flattened
 
 __all__ = ["BatchRecord", "BatchResult", "plan_batch"]
+
+logger = logging.getLogger(__name__)
 
 _DEFAULTS = QuerySettings()
 _SHARD = 512  # queries
@@ -42,11 +45,16 @@ _ROWS = 8192  # rows of Parquet that are written at once
 _BEGUN = "batch.json"
 
 
-class BatchRecord(Record):
+class BatchRecord(FileRecord):
     """Record of a finished batch."""
+
+    what: ClassVar[str] = "batch's record"
+    remedy: ClassVar[str] = "Remove it and the plans, or choose another name."
+    sealed: ClassVar[bool] = True
 
     depends_on: dict[str, Any]  # all that the plans depend on
     counts: Counts
+    observed: list[str | None]  # `ShardHeader.observed` of each shard
     plans_sha256: str
     bad_sha256: str | None
 
@@ -117,28 +125,63 @@ def plan_batch(
         "torch": version("torch"),
     }
     files = _Files(out)
+    shards = Shards(files.parts, shard, source.count, value_digest(depends_on))
+    planner = ShardPlanner(run, device, source.folder, settings, shards, threads)
     record = files.finished(depends_on)
     if record is not None:
+        for number in _changed(planner, source, dict(enumerate(record.observed)), progress):
+            raise RunError(
+                f"{files.record}: is of a batch with other observations of {shards.name(number)}; "
+                f"their files have changed. {_again(out)}",
+                setting="out",
+            )
         files.clear()
         return BatchResult(out, files.existing_bad(), record.counts, record.counts.queries)
     with locked(files.parts, "a batch"):
         files.begin(depends_on)
-        shards = Shards(files.parts, shard, source.count)
-        missing = [number for number in range(len(shards)) if shards.counts(number) is None]
+        there = {number: shards.header(number) for number in range(len(shards))}
+        observed = {number: header.observed for number, header in there.items() if header}
+        for number in _changed(planner, source, observed, progress):
+            logger.warning(
+                "the files of %s have changed; they are planned again", shards.name(number)
+            )
+            shards.path(number).unlink()
+            there[number] = None
+        missing = [number for number, header in there.items() if header is None]
         left = sum(map(shards.queries_of, missing))
-        planner = ShardPlanner(run, device, source.folder, settings, shards, threads)
         with progress("planning", total=left) as advance:
             outcomes = mapping.map(
                 planner,
                 ShardRows(source, shard, missing),
                 advance=lambda ended: advance(ended * left / len(missing)),  # in queries
             )
-        counts, problems = _results(shards, dict(zip(missing, outcomes, strict=True)))
+        headers, problems = _results(shards, dict(zip(missing, outcomes, strict=True)))
         if problems:
             return BatchResult(out, None, Counts(), source.count - left, problems)
-        files.finish(depends_on, shards, counts, progress)
+        counts = sum((header.counts for header in headers), Counts())
+        record = BatchRecord(
+            depends_on=depends_on,
+            counts=counts,
+            observed=[header.observed for header in headers],
+            plans_sha256="",
+            bad_sha256=None,
+        )
+        files.finish(record, shards, progress)
     files.clear()
     return BatchResult(out, files.existing_bad(), counts, source.count - left)
+
+
+def _changed(
+    planner: ShardPlanner, source: QuerySource, observed: dict[int, str | None], progress: Progress
+) -> Iterator[int]:
+    """Yield the shards whose files give other observations than `ShardHeader.observed` notes."""
+    numbers = [number for number, digest in observed.items() if digest is not None]
+    if numbers:
+        with progress("comparing files", total=len(numbers)) as advance:
+            for number, rows in ShardRows(source, planner.shards.size, numbers):
+                if planner.read_again(rows) != observed[number]:
+                    yield number
+                advance(1)
 
 
 def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard: int) -> None:
@@ -168,13 +211,15 @@ def _run_identity(run: Run) -> dict[str, Any]:
     }
 
 
-def _results(shards: Shards, outcomes: dict[int, Outcome[None]]) -> tuple[Counts, tuple[str, ...]]:
-    """Return the counts of all shards, and a line for each missing shard."""
-    counts, problems = Counts(), []
+def _results(
+    shards: Shards, outcomes: dict[int, Outcome[None]]
+) -> tuple[list[ShardHeader], tuple[str, ...]]:
+    """Return the headers of all shards, and a line for each missing shard."""
+    headers, problems = [], []
     for number in range(len(shards)):
-        found, outcome = shards.counts(number), outcomes.get(number)
+        found, outcome = shards.header(number), outcomes.get(number)
         if found is not None:  # perhaps of a worker that was killed after it had written
-            counts += found
+            headers.append(found)
             continue
         if isinstance(outcome, Failed):
             error = outcome.error.rstrip(".").removeprefix("DataError: ").removeprefix("RunError: ")
@@ -182,9 +227,13 @@ def _results(shards: Shards, outcomes: dict[int, Outcome[None]]) -> tuple[Counts
             error = f"killed by signal {outcome.signal}, perhaps because memory ran out"
         else:
             error = "the files of their observations have changed meanwhile"
-        first = number * shards.size + 1
-        problems.append(f"queries {first} to {first + shards.queries_of(number) - 1}: {error}.")
-    return counts, tuple(problems)
+        problems.append(f"{shards.name(number)}: {error}.")
+    return headers, tuple(problems)
+
+
+def _again(out: Path) -> str:
+    """Say how to plan anew."""
+    return f"To plan anew remove it and {out.name}, or choose another name."
 
 
 class _Files:
@@ -209,11 +258,10 @@ class _Files:
         """Return the record if this batch is finished; refuse to overwrite other files."""
         if not self.out.exists():
             return None
-        remedy, reason = f"Remove it and {self.out.name}, or choose another name.", "exists already"
+        reason = "exists already"
         if self.record.exists():
-            value = read_json(self.record, remedy, RunError)
-            record = read_record(BatchRecord, value, f"{self.record}: not a batch's record", remedy)
-            _check_same(record.depends_on, depends_on, self.record, remedy)
+            record = BatchRecord.read(self.record)
+            _check_same(record.depends_on, depends_on, self.record, _again(self.out))
             if (_digest(self.out), _digest(self.bad)) == (record.plans_sha256, record.bad_sha256):
                 return record
             reason = "has changed since it was planned"
@@ -230,24 +278,17 @@ class _Files:
             return
         write_json(path, depends_on)
 
-    def finish(
-        self, depends_on: dict[str, Any], shards: Shards, counts: Counts, progress: Progress
-    ) -> None:
-        """Concatenate the shards and write the record."""
+    def finish(self, record: BatchRecord, shards: Shards, progress: Progress) -> None:
+        """Concatenate the shards and write the record, with the digests of the files."""
         with progress("writing", total=len(shards)) as advance:
             write = _write_parquet if self.out.suffix == ".parquet" else _write_lines
             write(self.out, shards, advance)
-        if counts.bad:
+        if record.counts.bad:
             _write_lines(self.bad, shards, ignore, bad=True)
         else:
             self.bad.unlink(missing_ok=True)
-        record = BatchRecord(
-            depends_on=depends_on,
-            counts=counts,
-            plans_sha256=sha256(self.out),
-            bad_sha256=_digest(self.bad),
-        )
-        write_json(self.record, record.model_dump(mode="json"))
+        digests = {"plans_sha256": sha256(self.out), "bad_sha256": _digest(self.bad)}
+        record.model_copy(update=digests).write(self.record)
 
     def clear(self) -> None:
         """Remove the shards of a finished batch."""
@@ -292,7 +333,7 @@ def _write_parquet(path: Path, shards: Shards, advance: Callable[[float], None])
 
 
 def _digest(path: Path) -> str | None:
-    return sha256(path) if path.exists() else None
+    return sha256(path) if path.is_file() else None
 
 
 def _check_same(begun: Any, wanted: dict[str, Any], path: Path, remedy: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from cefito.planners.base import Queries
 from cefito.runs.run import Run
 from cefito.settings import Record
 
-__all__ = ["PIECE", "BadRow", "PlanRow", "PlannedRows", "plan_rows"]
+__all__ = ["PIECE", "BadRow", "PlanRow", "PlannedRows", "plan_rows", "read_rows"]
 
 PIECE = 64
 """Number of rows that are planned together: always the same rows, for their last bits' sake."""
@@ -70,28 +71,45 @@ class BadRow(Record):
 
 @dataclass
 class PlannedRows:
-    """Plans of some rows, rows without a plan, and the files that observations were read from."""
+    """Plans of some rows, rows without a plan, and what was read of files."""
 
     plans: list[PlanRow] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+    observed: list[str] = field(default_factory=list)  # as by `read_rows`
+
+
+def read_rows(
+    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
+) -> tuple[list[QueryRow | str], list[str]]:
+    """Return the query of each parsed row or why it has none, and a digest of what files gave.
+
+    The digests are SHA-256 of the observations of each row that names files; empty if it has none.
+    """
+    queries: list[QueryRow | str] = []
+    observed: list[str] = []
+    for row in rows:
+        digest = ""
+        try:
+            query = query_from_row(run, row, folder, settings)
+        except CefitoError as problem:
+            queries.append(_one_line(problem))
+        except Exception as problem:
+            queries.append(f"{row.place}: {_reason(problem)}")
+        else:
+            queries.append(query)
+            both = query.query.initial.tobytes() + query.query.goal.tobytes()
+            digest = hashlib.sha256(both).hexdigest()
+        observed += [digest] * row.names_files
+    return queries, observed
 
 
 def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
     """Plan the queries of a piece; a bad row does not affect the others."""
-    found = PlannedRows()
     rows = [row.parsed() for row in rows]
-    parsed: list[QueryRow | str] = []  # a query, or why there is no query
-    for row in rows:
-        try:
-            query = query_from_row(run, row, folder, settings)
-        except CefitoError as problem:
-            parsed.append(_one_line(problem))
-        except Exception as problem:
-            parsed.append(f"{row.place}: {_reason(problem)}")
-        else:
-            parsed.append(query)
-            found.files += query.files
+    parsed, observed = read_rows(run, rows, folder, settings)
+    found = PlannedRows(observed=observed)
+    found.files += [file for one in parsed if isinstance(one, QueryRow) for file in one.files]
     answers = iter(_plan(run, [query for query in parsed if isinstance(query, QueryRow)], settings))
     for row, one in zip(rows, parsed, strict=True):
         if isinstance(one, QueryRow):

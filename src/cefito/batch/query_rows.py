@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cefito.batch.sources import EXPECTED, Row, open_table
+from cefito.data.readers.archives import load_features
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
@@ -101,7 +102,7 @@ def query_from_row(
     try:
         if row.problem:
             raise DataError(row.problem)
-        columns, lists = _validated(row.value)
+        columns, lists = _validated(row)
         task = settings.task if columns.task is None else find_task(run.taxonomy, columns.task)
         wanted = settings.constraints
         if columns.constraints is not None:
@@ -112,17 +113,18 @@ def query_from_row(
         if lists:
             query = _query_from_lists(lists)
         else:
-            query, files = _query_from_files(run, columns, folder, settings)
+            query, files = _query_from_files(run, columns, folder, settings, whole=row.whole)
         check_width(run, query.initial.shape[1], "observations have")
     except CefitoError as problem:
         setting = problem.setting if problem.setting in ("seconds", "precision") else "queries"
-        raise DataError(f"{row.place}: {problem}", setting=setting) from problem
+        reason = str(problem).removeprefix(f"{row.place}: ")
+        raise DataError(f"{row.place}: {reason}", setting=setting) from problem
     return QueryRow(columns.id or str(row.number), query, task, constraints, files)
 
 
-def _validated(value: Any) -> tuple[_Columns, dict[str, Any]]:
+def _validated(row: Row) -> tuple[_Columns, dict[str, Any]]:
     """Return the columns of a row, and its observations if they are lists of numbers."""
-    lists = {}
+    value, lists = row.value, {}
     if isinstance(value, Mapping):
         value = {name: cell for name, cell in value.items() if cell is not None}
         for name in _ENDS:
@@ -138,7 +140,8 @@ def _validated(value: Any) -> tuple[_Columns, dict[str, Any]]:
         raise DataError(f"is not a query ({first_error(problem)}). {EXPECTED}") from problem
     files = {name for name, cell in columns if cell is not None} - {"id", "task", "constraints"}
     given = files | set(lists)
-    if not ((given == set(_ENDS) and len(lists) != 1) or given == {"features", "start", "end"}):
+    times = set() if row.whole else {"start", "end"}
+    if not ((given == set(_ENDS) and len(lists) != 1) or given == {"features", *times}):
         found = ", ".join(sorted(given)) or "nothing"
         raise DataError(f"is not a query (found {found}). {EXPECTED}")
     return columns, lists
@@ -170,13 +173,16 @@ def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
 
 
 def _query_from_files(
-    run: Run, columns: _Columns, folder: Path, settings: QuerySettings
+    run: Run, columns: _Columns, folder: Path, settings: QuerySettings, *, whole: bool
 ) -> tuple[Queries, tuple[Path, ...]]:
     """Return the query of the files that a row names, and these files."""
     if columns.initial is not None and columns.goal is not None:
         initial, goal = folder / columns.initial, folder / columns.goal
         return query_from_files(initial, goal, run), (initial, goal)
-    assert columns.features and columns.start is not None and columns.end is not None  # noqa: PT018
-    features, how = folder / columns.features, settings.model_dump(include={"seconds", "precision"})
-    query = query_from_features(run, features, start=columns.start, end=columns.end, **how)
-    return query, (features,)
+    assert columns.features is not None
+    features = load_features(folder / columns.features)
+    start, end = (0.0, float(features.rows)) if whole else (columns.start, columns.end)
+    assert start is not None
+    assert end is not None
+    how = settings.model_dump(include={"seconds", "precision"})
+    return query_from_features(run, features, start=start, end=end, **how), (features.path,)

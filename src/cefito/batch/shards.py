@@ -5,23 +5,29 @@ The first line of a shard is a `ShardHeader`; then come the rows of plans, then 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from cefito.batch.planning import PIECE, PlannedRows, plan_rows
+from cefito.arrays import check_regular
+from cefito.batch.planning import PIECE, PlannedRows, plan_rows, read_rows
 from cefito.batch.query_rows import QuerySettings
 from cefito.batch.sources import QuerySource, Row, file_state
-from cefito.errors import DataError
-from cefito.files import write_bytes
+from cefito.errors import DataError, RunError
+from cefito.files import MAX_JSON, FileRecord, value_digest, value_sealed, write_bytes
 from cefito.runs.run import Run, open_run
 from cefito.search.settings import SearchConfig
 from cefito.settings import Record
 
-__all__ = ["Counts", "ShardPlanner", "ShardRows", "Shards"]
+__all__ = ["Counts", "ShardHeader", "ShardPlanner", "ShardRows", "Shards"]
+
+logger = logging.getLogger(__name__)
 
 
 class Counts(Record):
@@ -35,11 +41,18 @@ class Counts(Record):
         return Counts(**{name: count + getattr(other, name) for name, count in self})
 
 
-class ShardHeader(Record):
+class ShardHeader(FileRecord):
     """First line of a shard."""
 
+    what: ClassVar[str] = "shard"
+    sealed: ClassVar[bool] = True
+
+    batch: str  # digest of all that the plans of the batch depend on
+    number: int
     counts: Counts
     size: int  # bytes of the rows
+    rows: str  # SHA-256 of the rows
+    observed: str | None  # digest of the observations in files; None if no row names a file
     files: dict[str, tuple[int, ...]]  # `file_state` of each file that observations were read from
 
 
@@ -50,6 +63,7 @@ class Shards:
     folder: Path
     size: int
     queries: int
+    batch: str  # as in `ShardHeader`
 
     def __len__(self) -> int:
         return -(-self.queries // self.size)
@@ -62,22 +76,41 @@ class Shards:
         """Return the number of queries of a shard."""
         return min(self.size, self.queries - number * self.size)
 
-    def counts(self, number: int) -> Counts | None:
-        """Return the counts of a shard; None if it is missing, truncated or out of date."""
-        path = self.path(number)
-        try:
-            with path.open("rb") as file:
-                header = ShardHeader.model_validate_json(file.readline())
-                whole = file.tell() + header.size == path.stat().st_size
-        except (OSError, ValueError):
+    def name(self, number: int) -> str:
+        """Name the queries of a shard."""
+        first = number * self.size + 1
+        return f"queries {first} to {first + self.queries_of(number) - 1}"
+
+    def header(self, number: int) -> ShardHeader | None:
+        """Return the header of a shard; None, and a warning, if it has changed or is out of date.
+
+        None without a warning if it is missing.
+        """
+        path, reason = self.path(number), "has changed since it was written"
+        if not path.exists():
             return None
-        same = all(file_state(Path(name)) == state for name, state in header.files.items())
-        return header.counts if whole and same else None
+        try:
+            check_regular(path)
+            with path.open("rb") as file:
+                first = file.readline(MAX_JSON)
+                header = ShardHeader.parse(json.loads(first), path)
+                whole = os.fstat(file.fileno()).st_size == len(first) + header.size
+                whole = whole and header.rows == hashlib.file_digest(file, "sha256").hexdigest()
+        except (OSError, ValueError, RecursionError, DataError, RunError):
+            whole = False
+        if whole and (header.batch, header.number) != (self.batch, number):
+            whole, reason = False, "is of other queries"
+        elif whole and any(file_state(Path(file)) != at for file, at in header.files.items()):
+            whole, reason = False, "was made of files that have changed"
+        if not whole:
+            logger.warning("%s %s; %s are planned again", path, reason, self.name(number))
+        return header if whole else None
 
     def lines(self, number: int, *, bad: bool = False) -> Iterator[bytes]:
         """Yield the plans of a shard, or its bad rows, each with the end of its line."""
-        with self.path(number).open("rb") as file:
-            plans = ShardHeader.model_validate_json(file.readline()).counts.plans
+        path = self.path(number)
+        with path.open("rb") as file:
+            plans = ShardHeader.parse(json.loads(file.readline()), path).counts.plans
             yield from islice(file, plans, None) if bad else islice(file, plans)
 
 
@@ -102,6 +135,11 @@ class ShardRows(Sequence[tuple[int, list[Row]]]):
                 f"{self.source.folder}: the queries could not all be read. Repeat the command."
             )
         return number, rows
+
+
+def _digest(observed: Sequence[str]) -> str | None:
+    """Return the digest of the observations of a shard in files (see `read_rows`)."""
+    return value_digest(list(observed)) if observed else None
 
 
 @dataclass(frozen=True)
@@ -134,18 +172,28 @@ class ShardPlanner:
                 planned.plans += found.plans
                 planned.bad += found.bad
                 planned.files += found.files
+                planned.observed += found.observed
         finally:
             torch.set_num_threads(before)
         values = (row.model_dump(mode="json") for row in (*planned.plans, *planned.bad))
         lines = (json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values)
         text = "".join(f"{line}\n" for line in lines).encode()
         header = ShardHeader(
+            batch=self.shards.batch,
+            number=number,
             counts=Counts(queries=len(rows), plans=len(planned.plans), bad=len(planned.bad)),
             size=len(text),
+            rows=hashlib.sha256(text).hexdigest(),
+            observed=_digest(planned.observed),
             files={str(path): file_state(path) for path in sorted(set(planned.files))},
         )
-        first_line = header.model_dump_json().encode() + b"\n"
+        first_line = json.dumps(value_sealed(header.to_dict())).encode() + b"\n"
         write_bytes(self.shards.path(number), first_line + text)
+
+    def read_again(self, rows: Sequence[Row]) -> str | None:
+        """Return `ShardHeader.observed` of the rows of a shard as their files are now."""
+        parsed = [row.parsed() for row in rows]
+        return _digest(read_rows(self.run, parsed, self.folder, self.settings)[1])
 
 
 def _reopened(folder: str, search: SearchConfig | None, device: str, *rest: Any) -> ShardPlanner:

@@ -20,10 +20,9 @@ from safetensors import SafetensorError, safe_open
 
 from cefito.arrays import check_regular
 from cefito.data.annotations import SPLITS
-from cefito.data.readers.archives import load_features
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import sha256, value_digest
+from cefito.files import lines_of, sha256, value_digest
 from cefito.inference.plan_tables import import_pyarrow
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
@@ -33,6 +32,7 @@ __all__ = ["EXPECTED", "QuerySource", "Row", "file_state", "open_source", "open_
 EXPECTED = "Each line needs features, start and end, or initial and goal; an id is optional."
 _COLUMNS = ("id", "features", "start", "end", "initial", "goal", "task", "constraints")
 _FEATURES = (".npy", ".npz")
+_SPLIT = "Split the line."
 _NOT_UTF8 = "is not UTF-8. Save the table as UTF-8."
 _BUFFER = 1 << 16  # bytes of a Parquet column that are read at once
 _BATCH = 64  # rows of Parquet that are read at once
@@ -47,6 +47,7 @@ class Row:
     place: str  # file and line, for messages
     value: Any  # content by column; JSON that is not parsed yet as bytes
     problem: str = ""  # the reason if the row cannot be read
+    whole: bool = False  # whether it is all seconds of its features
 
     def parsed(self) -> Row:
         """Return the row with its JSON parsed."""
@@ -59,6 +60,12 @@ class Row:
         except (ValueError, RecursionError) as error:
             problem = f"not valid JSON ({error}). {EXPECTED}"
         return replace(self, value=None, problem=problem)
+
+    @property
+    def names_files(self) -> bool:
+        """Return whether its observations are in files."""
+        given = self.value if isinstance(self.value, Mapping) else {}
+        return any(isinstance(given.get(name), str) for name in ("features", "initial", "goal"))
 
     @property
     def id(self) -> str:
@@ -127,7 +134,7 @@ def file_state(path: Path) -> tuple[int, ...]:
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
     with _reading(path), path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(lines_of(file, path, _SPLIT), 1):
             text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if text.strip():
                 yield Row(number, f"{path}, line {number}", text)
@@ -136,7 +143,7 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
 def _read_csv(path: Path) -> Iterator[Row]:
     # bytes that are not UTF-8 become lone surrogates, which are refused with their line
     with _reading(path), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as f:
-        reader = csv.reader(f, strict=True)
+        reader = csv.reader(lines_of(f, path, _SPLIT), strict=True)
         with _reading(path, csv.Error):
             head = [name.strip() for name in next(reader, [])]
         _check_columns(path, head)
@@ -260,13 +267,8 @@ def _open_folder(path: Path) -> QuerySource:
 
     def rows() -> Iterator[Row]:
         for number, name in enumerate(names, 1):
-            place, stem, problem = str(path / name), Path(name).stem, ""
-            value: dict[str, Any] = {"id": stem, "features": name, "start": 0.0}
-            try:
-                value["end"] = float(load_features(path / name).rows)
-            except DataError as error:
-                problem = str(error).removeprefix(f"{place}: ")
-            yield Row(number, place, value, problem)
+            value = {"id": Path(name).stem, "features": name}
+            yield Row(number, str(path / name), value, whole=True)
 
-    # shards note the state of each file that they read
+    # shards note what they read
     return QuerySource(path, len(names), {"kind": "features", "names": value_digest(names)}, rows)

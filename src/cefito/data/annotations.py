@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from cefito.arrays import check_regular
 from cefito.errors import DataError, explained
-from cefito.files import read_bytes, read_json, write_text
+from cefito.files import MAX_JSON, read_json, read_text, write_text
 from cefito.settings import Record, parse_record, read_record
 
 __all__ = [
@@ -32,18 +31,9 @@ __all__ = [
     "nfc",
     "parsing",
     "read_annotations",
-    "read_text",
     "read_videos",
     "write_videos",
 ]
-
-
-def read_text(path: Path, remedy: str, encoding: str = "utf-8") -> str:
-    """Read a text file; `remedy` ends the message if that fails."""
-    check_regular(path, remedy)
-    with explained(path, "cannot be read", remedy):
-        text = read_bytes(path).decode(encoding)
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
@@ -303,6 +293,10 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
+        if len(line) > MAX_JSON:
+            raise DataError(
+                f"{path}, line {number}: has more than {MAX_JSON >> 20} MiB. {expected}"
+            )
         video = _video(line, taxonomy, place=f"{path}, line {number}")
         if video.video_id in seen:
             repeat = f"repeats the video '{video.video_id}' of line {seen[video.video_id]}"

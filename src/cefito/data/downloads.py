@@ -38,6 +38,8 @@ _MIB = 1 << 20
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0  # seconds without a byte
 _WEB = re.ASCII | re.IGNORECASE
+_GROWTH = 100  # bytes that one byte of an archive may unpack to, besides 1 MiB
+_MEMBERS = 10**6
 _BROKEN = (  # errors on damaged archives
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError),
     *(ArithmeticError, RuntimeError, OSError),
@@ -267,16 +269,29 @@ def _damage(archive: Path) -> Iterator[None]:
 def _unzip(archive: Path, folder: Path) -> Iterator[None]:
     with zipfile.ZipFile(archive) as opened:
         members = opened.infolist()
-        if sum(member.file_size for member in members) > shutil.disk_usage(folder).free:
+        size = sum(member.file_size for member in members)
+        _check_growth(archive, len(members), size)
+        if size > shutil.disk_usage(folder).free:
             raise ValueError("it unpacks to more bytes than the disk has free")
         for member in members:  # a name that leads out of the folder is made one within
-            opened.extract(member, folder)
+            opened.extract(member, folder)  # zipfile writes at most the size that was declared
             yield
+
+
+def _check_growth(archive: Path, members: int, size: int) -> None:
+    """Refuse archives that are small and unpack to a flood."""
+    if members > _MEMBERS:
+        raise ValueError(f"it holds more than {_MEMBERS:,} files")
+    if size > _GROWTH * archive.stat().st_size + _MIB:
+        raise ValueError(f"it unpacks to more than {_GROWTH} times its size")
 
 
 def _untar(archive: Path, folder: Path) -> Iterator[None]:
     with tarfile.open(archive) as opened:
-        for member in opened:
+        size = 0
+        for number, member in enumerate(opened, 1):
+            size += member.size
+            _check_growth(archive, number, size)
             opened.extract(member, folder, filter="data")
             yield
         assert opened.fileobj is not None

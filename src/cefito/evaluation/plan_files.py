@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import check_regular
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import RunError
-from cefito.evaluation.records import FileRecord
-from cefito.files import write_atomic, write_text
+from cefito.files import FileRecord, read_text, write_atomic, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
 from cefito.search.problem import Plans
@@ -111,18 +111,17 @@ def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
 def read_plans(path: Path | str) -> list[WindowPlans]:
     """Read a file from `save_plans`."""
     path = Path(path)
+    check_regular(path, WindowPlans.remedy, RunError)
     try:
         if path.suffix == ".parquet":
             _, parquet = import_pyarrow(path, "save_plans")
             return [WindowPlans.parse(row, path) for row in parquet.read_table(path).to_pylist()]
         # not splitlines(), which would also split at U+2028 inside a name
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = read_text(path, WindowPlans.remedy, RunError).split("\n")
         return [
             WindowPlans.parse(json.loads(line), Path(f"{path}, line {number}"))
             for number, line in enumerate(lines, 1)
             if line
         ]
-    except FileNotFoundError as problem:
-        raise RunError(f"{path}: no such file. {WindowPlans.remedy}") from problem
     except (OSError, ValueError, NotImplementedError) as problem:  # the last one by pyarrow
         raise RunError(f"{path}: cannot be read ({problem}). {WindowPlans.remedy}") from problem

@@ -1,19 +1,16 @@
-"""Records of scores as JSON files hold them; `FileRecord` reads and writes every file."""
+"""Records of scores as JSON files hold them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from cefito.data.windows import Selection
-from cefito.errors import RunError
-from cefito.files import read_json, unsealed, value_sealed, write_json
+from cefito.files import FileRecord
 from cefito.planners.base import Evidence
 from cefito.runs.matching import OtherDataset
 from cefito.search.settings import SearchConfig
-from cefito.settings import Record, read_record
 
 __all__ = [
     "ABSENT",
@@ -21,7 +18,6 @@ __all__ = [
     "Answered",
     "Calibration",
     "Evaluation",
-    "FileRecord",
     "Reliability",
     "Replies",
     "RiskCoverage",
@@ -35,39 +31,6 @@ ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
 """Default of fields that files omit if they are None."""
 CALIBRATION_HEADS = {"expected_calibration_error": "ECE", "success_at_half_coverage": "SR at 50 %"}
 """Heads of the columns of tables for numbers of a `Calibration`, by the names of its fields."""
-
-
-class FileRecord(Record):
-    """A record in a JSON file, alone or as a part; reading refuses unknown and missing fields."""
-
-    what: ClassVar[str] = "record"  # its name in messages
-    remedy: ClassVar[str] = "Make it again."  # how to repair a file that cannot be read
-    sealed: ClassVar[bool] = False  # whether its file also holds a digest, verified on reading
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return self.model_dump(mode="json")
-
-    def write(self, path: Path) -> None:
-        """Write it into a file."""
-        write_json(path, value_sealed(self.to_dict()) if self.sealed else self.to_dict())
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read it from a file."""
-        return cls.parse(read_json(path, cls.remedy, RunError), path)
-
-    @classmethod
-    def parse(cls, value: Any, path: Path) -> Self:
-        """Validate the content of a file."""
-        if cls.sealed and isinstance(value, dict):
-            value, whole = unsealed(value)
-            if not whole:
-                raise RunError(
-                    f"{path}: has changed since it was written (its entries differ from their own "
-                    f"SHA-256). {cls.remedy}"
-                )
-        return read_record(cls, value, f"{path}: not a {cls.what} of this version", cls.remedy)
 
 
 class Reliability(FileRecord):
@@ -236,6 +199,7 @@ class RunEvaluation(Evaluation):
     """Scores of a run on a split of a data set: content of an evaluation-*.json."""
 
     remedy: ClassVar[str] = "Make it again with cefito evaluate."
+    sealed: ClassVar[bool] = True
 
     fingerprint: str  # of the data set
     method: str

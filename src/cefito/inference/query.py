@@ -209,7 +209,7 @@ def check_width(run: Run, width: int, place: str) -> None:
 
 def query_from_features(
     run: Run,
-    features: Path | str,
+    features: Path | str | FeatureArray,
     *,
     start: float,
     end: float,
@@ -224,7 +224,8 @@ def query_from_features(
 
     Args:
         run: The run; the features must be of the model that it was trained with.
-        features: `.npy` or `.npz` with one row a second, [seconds of the video, D].
+        features: `.npy` or `.npz` with one row a second, [seconds of the video, D], or what was
+            loaded from it.
         start: Second at which the first step begins.
         end: Second at which the last step ends.
         seconds: Rows that make one observation, for runs that do not say it.
@@ -235,7 +236,7 @@ def query_from_features(
         DataError: The file is missing, damaged, or holds NaN in the rows that are needed.
         RunError: The run does not say how its observations were made, or rows of another width.
     """
-    loaded = load_features(Path(features))
+    loaded = features if isinstance(features, FeatureArray) else load_features(Path(features))
     layout = _layout_of(run, loaded, seconds, precision)
     _check_times(loaded, start, end)
     stored = layout.precision or "float16"

@@ -14,7 +14,7 @@ from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.statistics import video_interval
 from cefito.report.mistakes import missing_steps, plan_kinds, step_kinds
 from cefito.report.schema import Confusion, EnergyGap, GalleryQuery, Group, LossCurve
-from cefito.training.log import read_metrics
+from cefito.training.log import incomplete, read_metrics
 
 __all__ = [
     "GALLERY_SEED",
@@ -172,11 +172,14 @@ def _query(window: WindowPlans) -> GalleryQuery:
     )
 
 
-def loss_curves(files: Mapping[str, Path]) -> list[LossCurve]:
-    """The curves of trainings with an epoch, by names, from the `metrics.jsonl` of each."""
-    curves = []
-    for name in sorted(files):
-        lines = [line for line in read_metrics(files[name]) if "loss" in line]
+def loss_curves(folders: Mapping[str, Path]) -> tuple[list[LossCurve], list[str]]:
+    """The curves of trainings, from the `metrics.jsonl` in their folders, and which lack epochs."""
+    curves, notes = [], []
+    for name, folder in sorted(folders.items()):
+        if missing := incomplete(folder):
+            notes.append(f"Curves are incomplete: metrics.jsonl of {name} {missing}.")
+        path = folder / "metrics.jsonl"
+        lines = [line for line in read_metrics(path) if "loss" in line] if path.exists() else []
         found = {key for line in lines for key in line if key.startswith("val_")}
         scores = sorted(key for key in found if not key.endswith("_seconds"))
         if lines:
@@ -191,4 +194,4 @@ def loss_curves(files: Mapping[str, Path]) -> list[LossCurve]:
                     },
                 )
             )
-    return curves
+    return curves, notes

@@ -22,16 +22,19 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
     """Make the report of a comparison from its folder, without planning or scoring anything."""
     folder = Path(folder)
     results = Results.read(folder / RESULTS)
-    files = {
-        ", ".join(path.parts[place] for place in (-5, -4, -2)): path
-        for path in folder.glob("T*/seed*/trainings/*/metrics.jsonl")
-    }
+    curves, incomplete = loss_curves(
+        {
+            ", ".join(path.parts[place] for place in (-4, -3, -1)): path
+            for path in folder.glob("T*/seed*/trainings/*/")
+        }
+    )
     notes = [
+        *incomplete,
         "A comparison does not keep the plans of single windows: accuracy of each task, confusion "
         "of tasks, energy gaps and the gallery are in the reports of its runs "
-        "(T3/seed0/runs/… in its folder)."
+        "(T3/seed0/runs/… in its folder).",
     ]
-    if not files:
+    if not curves:
         notes.append("The folder has no metrics of trainings: there are no loss curves.")
     return ComparisonReport(
         title=f"{results.dataset.name}: {len(results.rows)} planners",
@@ -52,7 +55,7 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
             command("report", folder.name or "COMPARISON", out="report.html"),
         ],
         versions=dict(sorted(results.versions.items())),
-        curves=loss_curves(files),
+        curves=curves,
         notes=notes,
         dataset=results.dataset,
         facts=_facts(results),

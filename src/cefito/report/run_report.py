@@ -68,14 +68,13 @@ def report_run(
         raise ConfigError(f"a gallery of {queries} queries; expected 0 or more.", setting="queries")
     if sample is not None and sample < 1:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
-    curves = loss_curves({path.parent.name: path for path in run.folder.glob("*/metrics.jsonl")})
+    curves, notes = loss_curves({path.name: path for path in run.folder.glob("*/")})
     dataset = None if dataset is None else Path(dataset)
     files = None
     if frames and queries:
         folder = None if videos is None else Path(videos)
         files = find_video_files(run.dataset(dataset), folder)
     scores, windows = _scored(run, split, sample, dataset, progress)
-    notes = []
     train = _training(run)
     known = TrainingSequences.of(train) if train else None
     if train is None:

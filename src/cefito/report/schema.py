@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from cefito.evaluation.plan_files import WindowPlans
-from cefito.evaluation.records import ABSENT, Calibration, FileRecord, RunEvaluation
+from cefito.evaluation.records import ABSENT, Calibration, RunEvaluation
+from cefito.files import FileRecord
 from cefito.report.mistakes import Kind
 from cefito.runs.matching import DatasetName
 from cefito.runs.settings_export import SettingDifference

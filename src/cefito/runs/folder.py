@@ -168,6 +168,9 @@ class Manifest(Record):
 
     format_version: Literal[1] = 1
     files: dict[_Name, str]  # SHA-256 of each file of the run, by its name
+    sizes: dict[_Name, int] = Field(
+        default_factory=dict
+    )  # bytes of each, compared before anything is hashed
 
 
 @contextmanager
@@ -183,7 +186,8 @@ def recorded(folder: Path) -> Iterator[None]:
     now = _states(folder)
     files = {name: digest for name, digest in kept.items() if name in now}
     files |= {name: file_digest(folder / name) for name in now if before.get(name) != now[name]}
-    manifest = Manifest(files=dict(sorted(files.items())))
+    sizes = {name: (folder / name).stat().st_size for name in files}
+    manifest = Manifest(files=dict(sorted(files.items())), sizes=dict(sorted(sizes.items())))
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
 
 
@@ -212,9 +216,12 @@ def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
         part = folder / name
         if not part.is_file():
             raise RunError(f"{part}: no such file, but {path} lists it. {_INTACT}")
-        if file_digest(part) != digest:
+        size = part.stat().st_size
+        resized = size != manifest.sizes.get(name, size)
+        if resized or file_digest(part) != digest:
+            what = "size" if resized else "SHA-256"
             raise RunError(
-                f"{part}: has changed since the run was written (its SHA-256 differs from "
+                f"{part}: has changed since the run was written (its {what} differs from "
                 f"{MANIFEST}). {_INTACT}"
             )
     return manifest

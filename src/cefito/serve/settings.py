@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
-from cefito.arrays import check_regular
-from cefito.errors import ConfigError, explained
+from cefito.errors import ConfigError
+from cefito.files import read_text
 from cefito.settings import Settings
 
 __all__ = ["TOKEN_VARIABLE", "Limits", "ServiceSettings", "read_token"]
@@ -95,9 +95,7 @@ def read_token(path: Path | None) -> SecretStr | None:
     if path is not None:
         place = str(path)
         remedy = "Give a file that holds the token."
-        check_regular(path, remedy, ConfigError)
-        with explained(path, "cannot be read", remedy, error=ConfigError, setting="token_file"):
-            text = path.read_text(encoding="utf-8")
+        text = read_text(path, remedy, ConfigError, setting="token_file")
     if text is None:
         return None
     token = text.strip()

@@ -13,8 +13,8 @@ from cefito.files import file_digest, read_json
 from cefito.runs.folder import MANIFEST, RUN_FILE, check_manifest, horizons_in
 from cefito.runs.run import Run, open_run
 from cefito.study.results import RESULTS, Results
-from cefito.study.trials import FailureFile, TrialFile, parse_trial
-from cefito.training.log import read_metrics
+from cefito.study.trials import ScoredTrial, TrialFile, parse_trial
+from cefito.training.log import incomplete, read_metrics
 
 __all__ = ["Checked", "check"]
 
@@ -64,14 +64,9 @@ def _dataset(path: Path) -> Checked:
 
 
 def _run(path: Path) -> Checked:
-    run = open_run(path)
-    folder, manifest = run.folder, check_manifest(run.folder, (RUN_FILE,))
-    if manifest is None:
-        raise RunError(f"{folder}: has no {MANIFEST}, so changes cannot be found. Train it again.")
-    files = dict(manifest.files)
-    for metrics in sorted(folder.glob("*/metrics.jsonl")):
-        read_metrics(metrics)
-        files[str(metrics.relative_to(folder))] = file_digest(metrics)
+    run, files = _verified(path)
+    folder = run.folder
+    files |= _metrics(folder, "*")
     description = run.planner.describe()
     facts: dict[str, str | int] = {
         "method": run.method,
@@ -82,7 +77,18 @@ def _run(path: Path) -> Checked:
         "observation size": run.planner.observation_dim,
         "parameters": sum(description.parameters.values()),
     }
-    return Checked("run", description.name, files, facts, tuple(_data_notes(run)))
+    notes = (*_curve_notes(folder, "*"), *_data_notes(run))
+    return Checked("run", description.name, files, facts, notes)
+
+
+def _verified(path: Path) -> tuple[Run, dict[str, str]]:
+    """Open a run, which must have a manifest; return it and the SHA-256 of its files."""
+    run = open_run(path)
+    manifest = check_manifest(run.folder, (RUN_FILE,))
+    if manifest is None:
+        said = f"has no {MANIFEST}, so changes cannot be found. Train it again."
+        raise RunError(f"{run.folder}: {said}")
+    return run, dict(manifest.files)
 
 
 def _runs(path: Path, several: Mapping[int, Path]) -> Checked:
@@ -95,6 +101,24 @@ def _runs(path: Path, several: Mapping[int, Path]) -> Checked:
         {f"{name}, {fact}": one.facts[fact] for name, one in found.items() for fact in one.facts},
         tuple(f"{name}: {note}" for name, one in found.items() for note in one.notes),
     )
+
+
+def _metrics(folder: Path, pattern: str) -> dict[str, str]:
+    """Read the metrics of the trainings in folders; return the SHA-256 of each file."""
+    files = {}
+    for metrics in sorted(folder.glob(f"{pattern}/metrics.jsonl")):
+        read_metrics(metrics)
+        files[str(metrics.relative_to(folder))] = file_digest(metrics)
+    return files
+
+
+def _curve_notes(folder: Path, pattern: str) -> list[str]:
+    """Which metrics of trainings lack epochs."""
+    return [
+        f"{place.relative_to(folder)}/metrics.jsonl {found}; its curves are incomplete"
+        for place in sorted(folder.glob(pattern))
+        if (found := incomplete(place))
+    ]
 
 
 def _data_notes(run: Run) -> list[str]:
@@ -116,11 +140,13 @@ def _data_notes(run: Run) -> list[str]:
 
 
 def _study(path: Path) -> Checked:
-    files, failed = {}, 0
+    files: dict[str, str] = {}
+    scores: dict[Any, Any] = {}  # of each scored trial
     trials = sorted(path.glob("T*/seed*/trials/*.json"))
     for place in trials:
         record = parse_trial(read_json(place, TrialFile.remedy, RunError), place)
-        failed += isinstance(record, FailureFile)
+        if isinstance(record, TrialFile):
+            scores[record.row, record.horizon, record.seed] = record.metrics
         if f"T{record.horizon}/seed{record.seed}/trials/{record.row}.json" != "/".join(
             place.parts[-4:]
         ):
@@ -130,12 +156,20 @@ def _study(path: Path) -> Checked:
             )
         files[str(place.relative_to(path))] = file_digest(place)
     for place in sorted(path.glob("T*/seed*/runs/*")):
-        open_run(place)
+        _verified(place)
+    trainings = "T*/seed*/trainings/*"
+    files |= _metrics(path, trainings)
     if (path / RESULTS).exists():
-        Results.read(path / RESULTS)
+        for trial in Results.read(path / RESULTS).trials:
+            place = (trial.row, trial.horizon, trial.seed)
+            if isinstance(trial, ScoredTrial) and trial.metrics != scores.get(place):
+                raise RunError(
+                    f"{path / RESULTS}: the scores of {trial.row}, T = {trial.horizon}, seed "
+                    f"{trial.seed} are not those of its trial. {Results.remedy}"
+                )
         files[RESULTS] = file_digest(path / RESULTS)
     facts: dict[str, str | int] = {
-        "trials with scores": len(trials) - failed,
-        "trials with an error": failed,
+        "trials with scores": len(scores),
+        "trials with an error": len(trials) - len(scores),
     }
-    return Checked("study", path.name, files, facts)
+    return Checked("study", path.name, files, facts, tuple(_curve_notes(path, trainings)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from cefito.evaluation.records import FileRecord
+from cefito.files import FileRecord
 
 __all__ = ["NONE", "Entry", "Table", "latex", "markdown", "signed"]
 

@@ -12,7 +12,7 @@ from pydantic import Discriminator, Tag
 
 from cefito.data.windows import Selection
 from cefito.errors import RunError
-from cefito.evaluation.records import FileRecord
+from cefito.files import FileRecord
 from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
 from cefito.study.trials import (
@@ -47,6 +47,7 @@ class Results(FileRecord):
 
     what: ClassVar[str] = "results file"
     remedy: ClassVar[str] = "Make it again with cefito compare."
+    sealed: ClassVar[bool] = True
 
     format_version: Literal[1] = 1
     dataset: DatasetName

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.records import ABSENT, Evaluation, FileRecord
-from cefito.files import read_json
+from cefito.evaluation.records import ABSENT, Evaluation
+from cefito.files import FileRecord, read_json
 from cefito.planners.base import Evidence
 from cefito.planners.methods import (
     METHODS,

@@ -15,13 +15,17 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from cefito.arrays import check_regular
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.settings import Record
 
-__all__ = ["TrainingState", "load_checkpoint", "save_checkpoint"]
+__all__ = ["TrainingState", "checkpoint_epoch", "load_checkpoint", "save_checkpoint"]
+
+_REMEDY = "Remove it to train from the beginning."
 
 
 @dataclass
@@ -82,21 +86,30 @@ def _digest(counters: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def checkpoint_epoch(path: Path) -> int:
+    """Return the epoch of a checkpoint, of which only the header is read."""
+    check_regular(path, _REMEDY, RunError)
+    try:
+        with safe_open(path, framework="np") as archive:
+            return int(json.loads((archive.metadata() or {})["state"])["epoch"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as problem:
+        raise RunError(f"{path}: not a checkpoint of this version. {_REMEDY}") from problem
+
+
 def load_checkpoint(
     path: Path, key: str, module: nn.Module, optimiser: torch.optim.Optimizer
 ) -> TrainingState:
     """Load a checkpoint into a module and its optimiser."""
-    remedy = "Remove it to train from the beginning."
-    tensors, metadata = load_tensors(path, "pt", remedy, RunError)
+    tensors, metadata = load_tensors(path, "pt", _REMEDY, RunError)
     try:
         counters = _Counters.model_validate_json(metadata["state"], strict=True)
     except (KeyError, ValidationError) as problem:
-        raise RunError(f"{path}: not a checkpoint of this version. {remedy}") from problem
+        raise RunError(f"{path}: not a checkpoint of this version. {_REMEDY}") from problem
     plain = counters.model_dump(exclude={"digest"})
     if counters.digest != _digest(plain, tensors):
         raise RunError(
             f"{path}: has changed since it was written (its content differs from its own SHA-256). "
-            f"{remedy}"
+            f"{_REMEDY}"
         )
     if counters.key != key:
         raise RunError(

@@ -12,9 +12,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cefito.errors import ConfigError, RunError, explained
-from cefito.files import write_text
+from cefito.files import read_text, write_text
+from cefito.training.checkpoint import checkpoint_epoch
 
-__all__ = ["TRACKERS", "MetricsLog", "Tracker", "check_tracker", "open_tracker", "read_metrics"]
+__all__ = [
+    "TRACKERS",
+    "MetricsLog",
+    "Tracker",
+    "check_tracker",
+    "incomplete",
+    "open_tracker",
+    "read_metrics",
+]
 
 
 class MetricsLog:
@@ -55,10 +64,7 @@ class MetricsLog:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a `metrics.jsonl`, without a last line cut short by a kill."""
     remedy = "Remove the file to go on without its earlier lines."
-    try:
-        texts = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise RunError(f"{path}: cannot be read ({problem}). {remedy}") from problem
+    texts = read_text(path, remedy, RunError).split("\n")
     lines: list[dict[str, Any]] = []
     for number, text in enumerate(texts, 1):
         place = f"{path}, line {number}"
@@ -77,6 +83,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             raise RunError(f"{place}: is of epoch {line.get('epoch')!r}; expected {due}. {remedy}")
         lines.append(line)
     return lines
+
+
+def incomplete(folder: Path) -> str:
+    """Return how many epochs the metrics of a training have, if their checkpoint has more."""
+    metrics, checkpoint = folder / "metrics.jsonl", folder / "checkpoint.safetensors"
+    if not checkpoint.exists():
+        return ""
+    there = len(read_metrics(metrics)) if metrics.exists() else 0
+    epochs = checkpoint_epoch(checkpoint)
+    return f"has {there} of {epochs} epochs" if there < epochs else ""
 
 
 def _is_number(value: Any) -> bool:

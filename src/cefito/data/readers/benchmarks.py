@@ -13,7 +13,7 @@ from cefito.data.readers.crosstask import find_release, read_release
 from cefito.data.readers.source import Source, read_common
 from cefito.data.readers.windows_json import is_windows, read_windows
 from cefito.errors import ConfigError, DataError
-from cefito.files import read_json
+from cefito.files import MAX_BYTES, read_json
 
 __all__ = ["BENCHMARKS", "read_benchmark"]
 
@@ -50,7 +50,11 @@ def read_benchmark(
             _check_benchmark("crosstask", benchmark, release)
             return read_release(release)
     paths = sorted(place.glob("*.json")) if place.is_dir() else [place]
-    files = [(path, read_json(path, _FORMS)) for path in paths if path.name != "taxonomy.json"]
+    files = [
+        (path, read_json(path, _FORMS, most=MAX_BYTES))
+        for path in paths
+        if path.name != "taxonomy.json"
+    ]
     windows = [(path, content) for path, content in files if is_windows(content)]
     database = [(path, content) for path, content in files if is_coin(content)]
     vocabulary = _taxonomy(None if taxonomy is None else Path(taxonomy), folder)

@@ -13,7 +13,7 @@ from typing import Any
 from cefito.data.annotations import SPLITS, Annotations, Taxonomy, Video, nfc, parsing
 from cefito.data.readers.source import Source, check_repeats, make_step
 from cefito.errors import DataError
-from cefito.files import read_json
+from cefito.files import MAX_BYTES, read_json
 from cefito.settings import Record, read_record
 
 __all__ = ["read_captaincook4d"]
@@ -28,7 +28,7 @@ _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
     """Read the step annotations and the split; recordings in no split are left out with a note."""
     annotations, split = Path(annotations), Path(split)
-    value = read_json(annotations, _SHAPE)
+    value = read_json(annotations, _SHAPE, most=MAX_BYTES)
     if not isinstance(value, dict) or not value:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")
     split_of = _split(split)

@@ -11,9 +11,10 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from cefito.data.annotations import Annotations, Taxonomy, Video, named_actions, nfc, read_text
+from cefito.data.annotations import Annotations, Taxonomy, Video, named_actions, nfc
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, draw_split, make_step
 from cefito.errors import DataError
+from cefito.files import read_text
 
 __all__ = ["find_release", "read_release"]
 
@@ -130,4 +131,4 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
 
 
 def _text(path: Path) -> str:
-    return nfc(read_text(path, "Expected text of CrossTask's release.", "utf-8-sig"))
+    return nfc(read_text(path, "Expected text of CrossTask's release.", encoding="utf-8-sig"))

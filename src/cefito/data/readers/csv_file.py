@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cefito.arrays import check_regular
 from cefito.data.annotations import nfc
 from cefito.errors import DataError, explained
+from cefito.files import read_bytes
 
 __all__ = ["read_csv"]
 
@@ -48,8 +48,7 @@ def check_columns(path: Path, columns: list[str]) -> None:
 
 
 def _text(path: Path, remedy: str) -> str:
-    check_regular(path, remedy)
-    data = path.read_bytes()
+    data = read_bytes(path, remedy)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

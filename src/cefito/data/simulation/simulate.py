@@ -21,7 +21,7 @@ from cefito.data.readers.source import read_common
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.simulation.probe import run_probe
 from cefito.errors import ConfigError
-from cefito.files import check_new, load_npy, sha256
+from cefito.files import check_new, load_npy, read_text, sha256
 from cefito.runtime import check_seed
 
 __all__ = [
@@ -224,7 +224,7 @@ def _reference(path: Path, annotations: Annotations) -> Figures | None:
     videos = {video.video_id: video for video in annotations.videos}
     predicted, true = [], []
     remedy = "Remove the line, or the file to simulate without a reference."
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_text(path, remedy).splitlines(), start=1):
         with parsing(f"{path}, line {number}", "a prediction for a window of these videos", remedy):
             value = json.loads(line)
             if value["horizon"] != CALIBRATION_HORIZON or first_key not in value:
