@@ -161,8 +161,8 @@ def _study(path: Path) -> Checked:
     files |= _metrics(path, trainings)
     if (path / RESULTS).exists():
         for trial in Results.read(path / RESULTS).trials:
-            place = (trial.row, trial.horizon, trial.seed)
-            if isinstance(trial, ScoredTrial) and trial.metrics != scores.get(place):
+            kept = scores.get((trial.row, trial.horizon, trial.seed))
+            if isinstance(trial, ScoredTrial) and trial.metrics != kept:
                 raise RunError(
                     f"{path / RESULTS}: the scores of {trial.row}, T = {trial.horizon}, seed "
                     f"{trial.seed} are not those of its trial. {Results.remedy}"
