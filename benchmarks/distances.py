@@ -5,7 +5,8 @@ difference; its margins are 0.01 to 0.1. Three readings of it, and the preset `r
 trained at reduced size, in batches of 32 (released for NIV), from weights as PyTorch draws them and
 in float32, all else as in their presets. Plans for all validation and all test windows, with the
 true task and by exact search, are scored after some epochs. A reading is chosen by the validation
-windows alone. Trainings are kept below --work and go on where they were stopped.
+windows alone. Trainings are kept below --work and go on where they were stopped; --gather trains
+nothing and scores nothing, and reports the epochs that there are.
 
     python benchmarks/distances.py DATA --work WORK --out benchmarks/results/distances.json
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,10 @@ MANY = 10**6
 METRICS = ("success_rate", "mean_accuracy")
 
 
-def curve(
-    dataset: PreparedDataset, reading: str, seed: int, given: argparse.Namespace
-) -> dict[str, dict[str, float]]:
-    """Scores of one training after each of the epochs, on validation and test windows."""
+def fit(
+    dataset: PreparedDataset, reading: str, seed: int, folder: Path, given: argparse.Namespace
+) -> None:
+    """Train one field into a folder, with scores on validation and test windows."""
     preset, chosen = READINGS[reading]
     overrides = {
         "training.optimiser.epochs": max(given.epochs),
@@ -101,20 +101,25 @@ def curve(
     loss = FieldLoss(
         field=field, train=train, actions=actions, config=settings.training, score=score
     )
-    folder = given.work / f"{reading.replace(', ', '-').replace(' ', '-')}-{seed}"
     context = TrainingContext(
         device=given.device, folder=folder, key=dataset.fingerprint, progress=progress
     )
     determining = [settings.field.model_dump(), settings.training.model_dump(), "distances"]
     context.train(reading, loss, settings.training, seed=seed, settings=determining)
-    lines = {line["epoch"]: line for line in read_metrics(folder / "metrics.jsonl")}
+
+
+def curve(folder: Path, epochs: list[int]) -> dict[str, dict[str, float]]:
+    """Scores of a training after each of the epochs that it has reached."""
+    path = folder / "metrics.jsonl"
+    lines = {line["epoch"]: line for line in read_metrics(path)} if path.exists() else {}
     return {
         str(epoch): {
             name.removeprefix("val_"): value
             for name, value in lines[epoch].items()
             if name.endswith(METRICS)
         }
-        for epoch in given.epochs
+        for epoch in epochs
+        if epoch in lines
     }
 
 
@@ -124,9 +129,15 @@ def summary(rows: list[dict[str, Any]], epochs: list[int]) -> dict[str, Any]:
     for reading in dict.fromkeys(row["reading"] for row in rows):
         value[reading] = {}
         for epoch in map(str, epochs):
-            curves = [row["scores"][epoch] for row in rows if row["reading"] == reading]
+            curves = [
+                row["scores"][epoch]
+                for row in rows
+                if row["reading"] == reading and epoch in row["scores"]
+            ]
+            if not curves:
+                continue
             intervals = {name: seed_interval([each[name] for each in curves]) for name in curves[0]}
-            value[reading][epoch] = {
+            value[reading][epoch] = {"seeds": len(curves)} | {
                 name: {"mean": found.mean, "half_width_90": found.half_width}
                 for name, found in intervals.items()
             }
@@ -145,17 +156,19 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=2)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--gather", action="store_true", help="report what there is")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     dataset = open_dataset(given.data)
     rows = []
     for seed in given.seeds:
         for reading in given.readings:
-            began = time.process_time()
-            scores = curve(dataset, reading, seed, given)
+            folder = given.work / f"{reading.replace(', ', '-').replace(' ', '-')}-{seed}"
+            if not given.gather:
+                fit(dataset, reading, seed, folder, given)
+            scores = curve(folder, given.epochs)
             rows.append({"seed": seed, "reading": reading, "scores": scores})
-            spent = time.process_time() - began
-            talk(json.dumps({**rows[-1], "cpu_seconds": round(spent)}))
+            talk(json.dumps(rows[-1]))
     value = {
         "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
         "horizon": given.horizon,

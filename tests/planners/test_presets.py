@@ -89,7 +89,7 @@ def test_values_of_the_paper():
     paper = load_config("paper", dataset="crosstask", horizon=3).settings
     field = paper.field
     assert (field.width, field.depth, field.heads, field.mlp_ratio) == (384, 4, 6, 4)
-    assert field.distance == "l2"
+    assert (field.distance, field.normalisation) == ("mean_square", "layer")
     assert (paper.training.negatives.count, paper.training.negatives.hard) == (50, 0.8)
     assert paper.training.negatives.permuted == paper.training.negatives.edited == 0
     assert (paper.training.loss.kind, paper.training.loss.reduction) == ("triplet", "mean")

@@ -68,9 +68,9 @@ class FieldConfig(Settings):
     # the network predicts the deviation from the usual state after the action (paper: no). Needs
     # "observed"
     goal_skip: bool = False
-    # "l2" is the paper's norm, "mean_square" the released code's mean over the features of the
-    # squared difference; see `cefito.field.settings`
-    distance: str = "l2"
+    # "mean_square", the mean over the features of the squared difference (released code), or "l2",
+    # the norm that the paper writes, beside which its margins are void; see docs/method.md
+    distance: str = "mean_square"
     # subtract the training windows' mean observation before the normalisation (paper: no)
     centre: bool = False
     # of observations along their features: parameter-free "layer" norm (released code), or "unit"
