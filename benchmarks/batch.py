@@ -66,7 +66,7 @@ def made(work: Path, dim: int, method: str) -> Path:
         write_world(world, knobs=WorldKnobs(dim=dim))
     if not (run / "manifest.json").exists():
         config = load_config(
-            "small", method=method, dataset="synthetic", horizon=3, overrides=EPOCHS
+            "small", method=method, dataset="synthetic", horizon=3, overrides=EPOCHS, shared=True
         )
         opened = open_dataset(world)
         train_run(opened, run, config=config, horizon=3, seed=0, tracker="none")

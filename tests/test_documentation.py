@@ -194,7 +194,7 @@ def test_settings_exist(page):
     for entry in re.findall(r"--set[ \n=]+('[^']+'|[^\s`]+)", text):
         key, sign, value = entry.strip("'").partition("=")
         if sign and key != "KEY":
-            load_config("paper", overrides={key: value})
+            load_config("paper", overrides={key: value}, shared=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -290,10 +290,16 @@ def test_help_leads_to_the_list_of_methods(capsys):
 SETTINGS = TINY_RUN | {"viterbi.hidden": 16, "viterbi.training.optimiser.epochs": 1}
 # Of each page what is smaller here than in it: trainings.
 SMALLER = {
-    "README.md": ('cefito.load_config("small")', 'cefito.load_config("small", overrides=SETTINGS)'),
+    "README.md": (
+        'cefito.load_config("small")',
+        'cefito.load_config("small", overrides=SETTINGS, shared=True)',
+    ),
     "docs/search.md": ("", ""),
     "docs/compare.md": ("seeds=(0, 1, 2),", "seeds=(0,), settings=SETTINGS,"),
-    "docs/training.md": ('load_config("small")', 'load_config("small", overrides=SETTINGS)'),
+    "docs/training.md": (
+        'load_config("small")',
+        'load_config("small", overrides=SETTINGS, shared=True)',
+    ),
 }
 
 
@@ -302,7 +308,7 @@ def place(world, tmp_path_factory):
     """A folder with a data set DATA and a finished RUN."""
     folder = tmp_path_factory.mktemp("docs")
     world = open_dataset(shutil.copytree(world.folder, folder / "DATA"))
-    config = load_config("small", overrides=SETTINGS)
+    config = load_config("small", overrides=SETTINGS, shared=True)
     train_run(world, folder / "RUN", config=config, horizon=3, seed=0)
     return folder
 

@@ -240,7 +240,7 @@ def baseline(run, tmp_path):
     """Makes a run of another method on the same data set."""
 
     def make(method):
-        config = load_config("paper", method=method, overrides=TINY_RUN)
+        config = load_config("paper", method=method, overrides=TINY_RUN, shared=True)
         return train_run(run.dataset(), tmp_path / method, config=config, horizon=3, seed=0)
 
     return make

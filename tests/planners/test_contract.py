@@ -114,7 +114,7 @@ every_method = pytest.mark.parametrize("name", [*METHODS, *(toy.name for toy in 
 
 @cache
 def quick_settings(name):
-    preset = partial(load_config, "quickstart", method=name)
+    preset = partial(load_config, "quickstart", method=name, shared=True)
     return preset(overrides=quick(preset().sections, QUICK) | NARROW | STAND_IN).settings
 
 

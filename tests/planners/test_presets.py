@@ -116,7 +116,10 @@ def test_values_of_the_paper():
     ],
 )
 def test_overrides(key, given, value):
-    config = load_config("paper", overrides={key: given, "kepp.folds": 3})  # KEPP's is ignored
+    overrides = {key: given, "kepp.folds": 3}
+    with pytest.raises(ConfigError, match=r"setting 'kepp.folds': is not read by cefito\. Change"):
+        load_config("paper", overrides=overrides)
+    config = load_config("paper", overrides=overrides, shared=True)
     assert flattened(config.sections) == flattened(load_config("paper").sections) | {key: value}
 
 

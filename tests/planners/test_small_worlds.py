@@ -44,7 +44,7 @@ def world(request, make_source, tmp_path):
 @pytest.mark.parametrize("world", WORLDS, indirect=True)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
-    config = cefito.load_config("small", method=method, overrides=QUICK)
+    config = cefito.load_config("small", method=method, overrides=QUICK, shared=True)
 
     def trained():
         return cefito.train_run(world, tmp_path / "run", config=config, horizon=horizon, seed=0)
@@ -71,7 +71,8 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
 @pytest.mark.parametrize("world", ["one task"], indirect=True)
 def test_too_many_negatives_are_refused_before_anything_is_trained(world, tmp_path, monkeypatch):
     monkeypatch.setattr("cefito.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
-    config = cefito.load_config("small", overrides={**QUICK, "training.negatives.count": 512})
+    changes = {**QUICK, "training.negatives.count": 512}
+    config = cefito.load_config("small", overrides=changes, shared=True)
     with pytest.raises(CefitoError, match=r"512 negatives .* only 512 sequences of 3") as caught:
         cefito.train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
     assert caught.value.setting == "training.negatives.count"

@@ -51,7 +51,7 @@ def loaded(dataset, tmp_path_factory):
     def load(method):
         if method not in runs:
             folder = tmp_path_factory.mktemp("runs") / method
-            config = load_config("small", method=method, overrides=settings)
+            config = load_config("small", method=method, overrides=settings, shared=True)
             train_run(dataset, folder, config=config, horizon=3, seed=0)
             runs[method] = open_run(folder)
         return runs[method]

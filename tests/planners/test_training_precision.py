@@ -28,7 +28,7 @@ def config(precision="float32", method="cefito", **more: Any):
     small = TINY_RUN if method == "cefito" else {}
     overrides = small | quick(load_config("quickstart").sections, endings) | STAND_IN | more
     overrides |= precisions(precision, method)
-    return load_config("quickstart", method=method, overrides=overrides)
+    return load_config("quickstart", method=method, overrides=overrides, shared=True)
 
 
 @dataclass(frozen=True, kw_only=True)

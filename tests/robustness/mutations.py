@@ -160,7 +160,7 @@ def of_study(study: Study) -> Callable[[Path], str]:
 
 def config(method: str) -> Any:
     """Settings of the smallest networks."""
-    return load_config("small", method=method, overrides=SMALL)
+    return load_config("small", method=method, overrides=SMALL, shared=True)
 
 
 class KilledError(Exception):

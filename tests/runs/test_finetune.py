@@ -45,7 +45,7 @@ QUICK = {
     "search.fitting_windows": 20,
 }
 SMALL = load_config("small", overrides=QUICK)
-CHAIN = load_config("small", method="chain", overrides=QUICK)
+CHAIN = load_config("small", method="chain", overrides=QUICK, shared=True)
 NEAREST = load_config("small", method="nearest")
 PAPER = load_config(
     "paper",

@@ -56,7 +56,7 @@ def toy(tmp_path_factory):
 
 
 def trained(world, folder, method, **overrides):
-    config = load_config("small", method=method, overrides=overrides)
+    config = load_config("small", method=method, overrides=overrides, shared=True)
     return train_run(world, folder / method, config=config, horizon=3, seed=0)
 
 

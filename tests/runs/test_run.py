@@ -33,7 +33,7 @@ TINY = TINY_RUN | {
     "search.fitting_windows": 10,
 }
 CONFIG = load_config("paper", overrides=TINY)
-FREQUENT = load_config("paper", method="frequent", overrides=TINY)
+FREQUENT = load_config("paper", method="frequent", overrides=TINY, shared=True)
 WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")
 
 
@@ -534,7 +534,7 @@ def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
     folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
 
     def again(**changes):
-        config = load_config("paper", method="frequent", overrides={**TINY, **changes})
+        config = load_config("paper", method="frequent", overrides={**TINY, **changes}, shared=True)
         train(world, folder, config=config)
 
     again(**{"field.depth": 2})

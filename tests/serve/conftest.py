@@ -55,7 +55,7 @@ def place(world, tmp_path_factory) -> Place:
     settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
     config = load_config("small", overrides=settings)
     train_run(world, folder / "tea", config=config, horizon=3, seed=0)
-    config = load_config("small", method="frequent", overrides=settings)
+    config = load_config("small", method="frequent", overrides=settings, shared=True)
     train_run(world, folder / "short", config=config, horizon=2, seed=0)
     return Place(world, folder / "tea", folder / "short")
 

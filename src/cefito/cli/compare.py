@@ -186,7 +186,8 @@ def _asks(preset: str, changes: Mapping[str, str]) -> bool:
     """Whether the settings name a language model."""
     from cefito.planners.methods import load_config
 
-    return bool(load_config(preset, method="llm-ends", overrides=changes).settings.llm.model)
+    config = load_config(preset, method="llm-ends", overrides=changes, shared=True)
+    return bool(config.settings.llm.model)
 
 
 def _planners(text: str) -> tuple[list[str], dict[str, int]]:

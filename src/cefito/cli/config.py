@@ -40,16 +40,12 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
-    from cefito.planners.methods import check_sections
     from cefito.runs.settings_export import settings_text, settings_values
 
-    overrides = settings(set_)
-    if method:
-        check_sections(overrides, [method])
     given: dict[str, Any] = {
         "dataset": _dataset_name(dataset),
         "horizon": horizon,
-        "overrides": overrides,
+        "overrides": settings(set_),
         "method": method,
     }
     if json:

@@ -58,7 +58,7 @@ def train(
     """
     from cefito.data.annotations import Taxonomy
     from cefito.data.prepared import name_and_fingerprint, open_dataset
-    from cefito.planners.methods import check_sections, load_config, precisions
+    from cefito.planners.methods import load_config, precisions
     from cefito.progress import silent
     from cefito.runs.folder import folders_for
     from cefito.runs.train import finished_run, train_runs
@@ -66,9 +66,8 @@ def train(
 
     chosen, fingerprint = horizons(horizon), name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
-    changes = settings(set_)
-    check_sections(changes, [method])
-    overrides = {**(precisions(precision, method) if precision else {}), **changes}
+    precise = precisions(precision, method) if precision else {}
+    overrides = {**precise, **settings(set_)}
     configs = {
         length: load_config(
             preset, method=method, dataset=name, horizon=length, overrides=overrides

@@ -281,10 +281,9 @@ def load_config(
     dataset: str = "",
     horizon: int = 0,
     overrides: Mapping[str, Any] | None = None,
+    shared: bool = False,
 ) -> RunConfig:
     """Load a method's settings from a preset, choose its variant, apply overrides.
-
-    Sections and overrides for other methods are ignored.
 
     Args:
         preset: Name of a shipped preset, or path of a TOML file of the same form.
@@ -294,6 +293,7 @@ def load_config(
         horizon: T; a variant applies if this equals the variant's `horizon`, if it names one.
         overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are
             read as TOML values.
+        shared: Ignore overrides of sections that only other methods read.
 
     Raises:
         ConfigError: No such method or preset, or an unknown key or invalid value; the message names
@@ -312,6 +312,8 @@ def load_config(
             )
         if section not in kind.model_fields and (other := _reader(section)) is not None:
             check_key(key, other, place=place)
+    if not shared:
+        check_sections(overrides, [method])
     values = preset_values(preset_files(preset, method), dataset=dataset, horizon=horizon)
     values = changed(values, overrides)
     own = {

@@ -45,6 +45,7 @@ def settings_values(
 ) -> dict[str, Any]:
     """Return the settings of a preset as plain values by section; of all methods by default."""
     given: dict[str, Any] = {"dataset": dataset, "horizon": horizon, "overrides": overrides}
+    given["shared"] = not method
     values: dict[str, Any] = {}
     for name in [method] if method else METHODS:
         values |= load_config(preset, method=name, **given).sections

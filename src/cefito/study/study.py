@@ -89,6 +89,7 @@ class Study:
                     dataset=self.dataset.taxonomy.dataset,
                     horizon=horizon,
                     overrides=overrides,
+                    shared=True,
                 )
             parts[name, horizon] = configs[key], determining(configs[key].sections, "float32")
         return tuple(

@@ -24,7 +24,7 @@ QUICK = {"pkg.training.optimiser.epochs": 3, "classifier_training.optimiser.epoc
 
 def settings(**llm):
     overrides = QUICK | {f"llm.{key}": value for key, value in ({"model": MODEL} | llm).items()}
-    return load_config("quickstart", method="llm-ends", overrides=overrides).settings
+    return load_config("quickstart", method="llm-ends", overrides=overrides, shared=True).settings
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def splits(dataset, splits):
 
 def fit(kind, splits):
     method = "schema" if kind is SchemaPlanner else "planllm"
-    settings = load_config("small", method=method, overrides=TINY).settings
+    settings = load_config("small", method=method, overrides=TINY, shared=True).settings
     return kind.fit(splits["train"], splits["val"], settings=settings, seed=0).planner
 
 
