@@ -119,7 +119,7 @@ def _find(
         raise ConfigError(f"{kind} {given!r}: expected its id or its name.", setting=setting)
     text = nfc(str(given)).strip()
     sign, colon, rest = text.partition(":")
-    sign *= bool(colon)  # "name" alone may be a name
+    sign = sign if colon else ""  # "name" alone may be a name
     if sign == "id" or _WHOLE.fullmatch(text):
         return (_by_id(entries, rest.strip() if sign == "id" else text, given, kind, setting),)
     name = rest.strip() if sign == "name" else text
