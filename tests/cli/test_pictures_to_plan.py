@@ -99,4 +99,4 @@ def test_two_pictures(model, tmp_path, capsys):
     assert "7-3.png: a picture of 3,000,000 × 1 pixels is too long" in said
     (tmp_path / "7-3.png").write_bytes(b"no picture")
     said = call("plan", run, *pictures, "--encoder", model, code=2)
-    assert "7-3.png: is not a picture of a known format" in said
+    assert "7-3.png: cannot be read as a picture" in said

@@ -160,7 +160,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     torch.save(S3D().state_dict(), other)
     pictures = ("plan", run, "--initial-image", "a.png", "--goal-image", "b.png")
     for argv, message in (
-        ((*query, "--weights", other), "with weights = "),
+        ((*query, "--weights", other), "Use the same encoder"),
         (query, "the encoder s3d needs the file of its weights"),
         ((*query[:-1], 70, "--weights", weights), "second 70 is outside it"),
         ((*query, "--from-step", 1), "--from-step do not go with a video file"),

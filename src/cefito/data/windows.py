@@ -156,7 +156,7 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         DataError: The split gives no window.
     """
     if horizon < 1 or split not in SPLITS:
-        expected = f"expected at least 1, and one of {', '.join(SPLITS)}"
+        expected = f"expected a horizon of at least 1, and a split of {', '.join(SPLITS)}"
         raise DataError(f"horizon {horizon}, split '{split}': {expected}.")
     members = split_videos(dataset.videos)[split]
     places = [

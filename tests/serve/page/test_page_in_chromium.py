@@ -166,7 +166,7 @@ def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
     alert = page.get_by_role("alert")
     alert.locator("p").wait_for()
     assert name in alert.inner_text()
-    assert "is both pinned and forbidden" in alert.inner_text()
+    assert "satisfies all constraints" in alert.inner_text()
     assert alert.inner_text().count("\n") == 0
     assert page.locator("#old-said").is_visible()
 
