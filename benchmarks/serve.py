@@ -3,8 +3,9 @@
 It starts `cefito serve RUN` in a process of its own and requests plans between the observations of
 test windows, over connections that are kept open. It measures throughput and latency for each
 number of clients, memory over all further requests, and the latency of refusals of requests that
-are too large or too expensive. With --compare the same load runs without batches and with other
-numbers of workers, by which the default settings were chosen.
+are too large or too expensive, and how long a light client waits beside heavy ones, which send one
+batch after the other from addresses of their own. With --compare the same load runs without batches
+and with other numbers of workers, by which the default settings were chosen.
 
     python benchmarks/serve.py RUN --out benchmarks/results/serve.json
 """
@@ -33,6 +34,8 @@ from cefito.data import cut_windows
 from cefito.files import write_json
 from cefito.runs.run import Run, open_run
 
+HEAVY = 6  # clients that send batches
+BATCH = 64  # queries of a batch
 START = "import sys; from cefito.cli import main; sys.exit(main())"
 
 
@@ -139,6 +142,60 @@ async def load(port: int, requests: Sequence[bytes], clients: int, count: int) -
     }
 
 
+async def share(port: int, requests: Sequence[bytes], batch: bytes, count: int) -> dict[str, Any]:
+    """How long a light client waits alone, and beside heavy ones."""
+    answered = {"queries": 0, "refused": 0}
+
+    async def light() -> list[float]:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, local_addr=("127.0.0.2", 0)
+        )
+        seconds = []
+        for number in range(count):
+            began = time.perf_counter()
+            writer.write(requests[number % len(requests)])
+            status, _ = await answer(reader)
+            assert status == 200, status
+            seconds.append(1e3 * (time.perf_counter() - began))
+            await asyncio.sleep(0.02)
+        writer.close()
+        return seconds
+
+    async def heavy(number: int) -> None:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, local_addr=(f"127.0.1.{1 + number}", 0)
+        )
+        while True:
+            writer.write(batch)
+            status, body = await answer(reader)
+            if status == 200:
+                answered["queries"] += body.count(b'"plans"')
+            else:
+                assert status == 429, body
+                answered["refused"] += 1
+                await asyncio.sleep(1)  # as Retry-After says at least
+
+    await light()  # so that all is loaded
+    alone = await light()
+    tasks = [asyncio.create_task(heavy(number)) for number in range(HEAVY)]
+    await asyncio.sleep(3)
+    answered.update(queries=0, refused=0)
+    began = time.perf_counter()
+    beside = await light()
+    whole = time.perf_counter() - began
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    row: dict[str, Any] = {"heavy_clients": HEAVY, "batch": BATCH, "requests": count}
+    for name, seconds in (("alone", alone), ("beside", beside)):
+        p50, p99 = np.percentile(seconds, (50, 99))
+        row[name] = {"p50_ms": round(float(p50), 1), "p99_ms": round(float(p99), 1)}
+    row["times"] = round(row["beside"]["p50_ms"] / row["alone"]["p50_ms"], 2)
+    row["heavy_queries_per_second"] = round(answered["queries"] / whole, 1)
+    row["heavy_batches_refused"] = answered["refused"]
+    return row
+
+
 async def refusals(port: int, requests: dict[str, bytes], count: int) -> list[dict[str, Any]]:
     """How soon each of some requests is refused."""
     rows = []
@@ -172,6 +229,24 @@ def too_much(run: Run) -> dict[str, bytes]:
     }
 
 
+def about(run: Run) -> dict[str, Any]:
+    """The machine and the run."""
+    return {
+        "machine": {
+            "cores": os.cpu_count(),
+            "processor": platform.processor() or "unknown",
+            "load_average": os.getloadavg()[0],  # of other work too
+        },
+        "run": {
+            "method": run.method,
+            "horizon": run.horizon,
+            "preset": run.info.preset,
+            "dataset": run.info.dataset.name,
+            "observation_dim": run.planner.observation_dim,
+        },
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
@@ -180,9 +255,21 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1000, help="for each number of clients")
     parser.add_argument("--memory", type=int, default=10_000, help="requests over which it is seen")
     parser.add_argument("--compare", action="store_true", help="other settings as well")
+    parser.add_argument("--only-share", action="store_true", help="a light client beside heavy")
     given = parser.parse_args()
     run = open_run(given.run)
-    asked = [request("/v1/plan", body) for body in bodies(run, 512)]
+    queries = bodies(run, 512)
+    asked = [request("/v1/plan", body) for body in queries]
+    server = Server(given.run)
+    batch = request("/v1/plan/batch", b'{"queries": [' + b",".join(queries[:BATCH]) + b"]}")
+    shared = asyncio.run(share(server.port, asked, batch, min(200, given.requests)))
+    server.end()
+    talk(json.dumps(shared))
+    if given.only_share:
+        command = f"python benchmarks/serve.py RUN --only-share --requests {given.requests}"
+        if given.out is not None:
+            write_json(given.out, {**about(run), "command": command, "share": shared})
+        return
     ways: list[tuple[str, ...]] = [()]
     if given.compare:
         ways += [
@@ -218,15 +305,9 @@ def main() -> None:
     result = {
         "command": f"python benchmarks/serve.py RUN --requests {given.requests} "
         f"--memory {given.memory}{compare}",
-        "machine": {"cores": os.cpu_count(), "processor": platform.processor() or "unknown"},
-        "run": {
-            "method": run.method,
-            "horizon": run.horizon,
-            "preset": run.info.preset,
-            "dataset": run.info.dataset.name,
-            "observation_dim": run.planner.observation_dim,
-        },
+        **about(run),
         "load": rows,
+        "share": shared,
         "memory": held,
         "refusals": refused,
     }

@@ -171,3 +171,103 @@ def test_closing_stops_what_runs_and_drops_the_queue(started, works):
     assert not scheduler.open
     with pytest.raises(ClosedError):
         scheduler.submit([job("z")])
+
+
+# several clients
+
+
+def many(client, count, **changes):
+    """Jobs of a batch request."""
+    jobs = [job(f"{client}{number}", **changes) for number in range(count)]
+    for one in jobs:
+        one.client, one.single = client, count == 1
+    return jobs
+
+
+def test_the_client_that_was_served_least_comes_next(started, works):
+    scheduler = started(queue=100, together=2)
+    first = held(scheduler, works)
+    jobs = [*many("a", 6), *many("b", 4)]
+    scheduler.submit(jobs[:6])
+    scheduler.submit(jobs[6:])
+    late = many("c", 1, kind="other")
+    scheduler.submit(late)
+    works.gate.set()
+    results([first, *jobs, *late])
+    order = [["c0"], ["b0", "b1"], ["a0", "a1"], ["b2", "b3"], ["a2", "a3"], ["a4", "a5"]]
+    assert works.done[1:] == order
+
+
+def test_idle_time_gives_no_more_than_the_next_turns(started, works):
+    scheduler = started(queue=100, together=1)
+    jobs = many("a", 20)
+    scheduler.submit(jobs)
+    results(jobs)
+    first = held(scheduler, works)
+    both = [*many("a", 8), *many("b", 8)]
+    scheduler.submit(both[:8])
+    scheduler.submit(both[8:])
+    works.gate.set()
+    results([first, *both])
+    turns = [name[0] for (name,) in works.done[-16:-8]]
+    assert turns.count("a") >= 3
+
+
+def test_a_batch_of_one_is_not_filled_with_the_many_jobs_of_others(started, works):
+    scheduler = started(queue=100, together=8)
+    first = held(scheduler, works)
+    jobs = many("heavy", 5)
+    scheduler.submit(jobs)
+    lights = [one for client in "xyz" for one in many(client, 1)]
+    for one in lights:
+        scheduler.submit([one])
+    works.gate.set()
+    results([first, *jobs, *lights])
+    assert works.done[1:] == [["x0", "y0", "z0"], [f"heavy{number}" for number in range(5)]]
+
+
+def test_a_full_queue_leaves_every_client_its_share(started, works):
+    scheduler = started(queue=6)
+    held(scheduler, works)
+    scheduler.submit(many("a", 6))
+    with pytest.raises(BusyError):
+        scheduler.submit(many("a", 1))
+    with pytest.raises(BusyError):
+        scheduler.submit(many("b", 4))  # of three, its half
+    scheduler.submit(many("b", 3))
+    scheduler.submit(many("c", 1))
+    assert scheduler.waiting == 10
+
+
+def test_single_queries_find_a_thread_that_batches_leave(started, works):
+    scheduler = started(workers=2, together=1, queue=100)
+    scheduler.submit(many("light", 1))
+    heavy = many("heavy", 2, kind=None)
+    for one in heavy:
+        one.work = "held"
+    scheduler.submit(heavy)
+    light = many("light", 1)
+    scheduler.submit(light)
+    assert results(light) == ["light0!"]
+    assert scheduler.running == scheduler.waiting == 1
+    works.gate.set()
+    results(heavy)
+
+
+def test_batches_of_costly_jobs_are_small(started, monkeypatch):
+    sizes = []
+
+    def solve(jobs, stop):
+        sizes.append(len(jobs))
+        until = time.thread_time() + 0.01 * len(jobs)
+        while time.thread_time() < until:
+            pass
+        return jobs
+
+    scheduler = started(queue=100, together=16)
+    monkeypatch.setattr(scheduler, "_solve", solve)
+    jobs = many("a", 40)
+    scheduler.submit(jobs)
+    results(jobs)
+    assert sizes[0] > 5 >= sizes[1]  # the first are not known to be costly
+    assert max(sizes[1:]) <= 2

@@ -39,6 +39,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Host names of a service that only this machine can reach."""
 _BACKLOG = 256  # connections that wait to be accepted
 _FILES = 4096  # open files, if the system allows
+_SWITCH = 0.0005  # seconds between threads; a light request changes them several times
 _LINES = 5  # of one kind in the log, in `_PERIOD` seconds
 _PERIOD = 60.0
 
@@ -129,6 +130,7 @@ def serve(
     `ready` is called once requests and signals are accepted.
     """
     server = make_server(app, limits)
+    sys.setswitchinterval(_SWITCH)
     # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
     signals = (signal.SIGINT, signal.SIGTERM)
     kept = {one: signal.signal(one, server.handle_exit) for one in signals}

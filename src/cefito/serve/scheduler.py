@@ -1,6 +1,7 @@
 """Searches off the event loop: a bounded queue, worker threads, deadlines and cancellation.
 
-Queued cheap searches of one kind run as one batch, and alone if it fails; none waits for others.
+Clients share the threads. Queued cheap searches of one kind run as one batch of limited time, and
+alone if it fails; none waits for others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from typing import Any
 __all__ = ["BusyError", "ClosedError", "ExpiredError", "Scheduler", "SearchJob"]
 
 _FIRST_GUESS = 0.05  # seconds of a search, before any was measured
+_FIRST_COST = 0.002  # seconds of processor time of the same
 _WEIGHT = 0.1  # of the latest search in the running mean
+_TURN = 0.02  # seconds of processor time that a batch should take at most
+_SHARED = 1.0  # seconds after a single query in which batch requests leave it a thread
+_KEPT = 1000  # clients, and kinds of jobs, that are remembered
 
 
 class BusyError(Exception):
@@ -43,8 +48,10 @@ class SearchJob:
 
     work: Any  # the query; opaque to the scheduler
     kind: Hashable | None  # jobs of one kind can run as one batch; None runs alone
-    expensive: bool  # runs alone and leaves a thread to cheap jobs
+    expensive: bool  # runs alone
     deadline: float  # of its answer, by `time.monotonic`
+    client: str = ""  # whose share of the threads it takes
+    single: bool = True  # the only query of its request
     future: Future[Any] = field(default_factory=Future)
     abandoned: bool = False  # nobody waits for the result any more
     together: int = 1  # size of the batch that it ran in
@@ -65,6 +72,71 @@ class SearchJob:
 Solve = Callable[[Sequence[SearchJob], Callable[[], bool]], Sequence[Any]]
 
 
+class _Queue:
+    """Jobs of several clients, of which the one that was served least comes next.
+
+    This is start-time fair queueing (Goyal et al., 1996), where each job has the same weight: a
+    client that was idle comes before those with many jobs, but its idle time gives it no more.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, deque[SearchJob]] = {}  # by client; none is empty
+        self._served: dict[str, int] = {}  # jobs by client, or more after it was idle
+        self._turn = 0  # jobs by the client that came last, before
+
+    def __len__(self) -> int:
+        return sum(map(len, tuple(self.jobs.values())))
+
+    def put(self, jobs: Sequence[SearchJob]) -> None:
+        """Append jobs of one client."""
+        client = jobs[0].client
+        if client not in self.jobs:
+            if len(self._served) > _KEPT:
+                kept = self._served.items()
+                self._served = {one: n for one, n in kept if n > self._turn or one in self.jobs}
+            self._served[client] = max(self._served.get(client, 0), self._turn)
+        self.jobs.setdefault(client, deque()).extend(jobs)
+
+    def drop_abandoned(self) -> None:
+        """Forget the jobs that nobody waits for."""
+        self.jobs = {
+            client: deque(left)
+            for client, jobs in self.jobs.items()
+            if (left := [job for job in jobs if not job.abandoned])
+        }
+
+    def take(
+        self, may_run: Callable[[SearchJob], bool], most: Callable[[Hashable], int]
+    ) -> list[SearchJob]:
+        """Take the next job out, with jobs of its kind up to `most` of it; empty if none may run.
+
+        They are of the same client, or of clients that have no more jobs: a batch of a client with
+        one job is not filled with the many jobs of others.
+        """
+        count = {client: len(jobs) for client, jobs in self.jobs.items()}
+        order = sorted(count, key=lambda client: (self._served[client], count[client]))
+        first = next((job for one in order for job in self.jobs[one] if may_run(job)), None)
+        if first is None:
+            return []
+        client, taken = first.client, [first]
+        self._turn = max(self._turn, self._served[client])
+        if first.kind is not None and not first.expensive:
+            others = [one for one in order if one != client and count[one] <= count[client]]
+            alike = (
+                job
+                for one in (client, *others)
+                for job in self.jobs[one]
+                if job.kind == first.kind and not job.expensive
+            )
+            taken = list(islice(alike, most(first.kind)))
+        for job in taken:
+            self._served[job.client] += 1
+            self.jobs[job.client].remove(job)
+            if not self.jobs[job.client]:
+                del self.jobs[job.client]
+        return taken
+
+
 class Scheduler:
     """Worker threads and their queue."""
 
@@ -73,15 +145,17 @@ class Scheduler:
         solve: Solve,  # results of jobs of one kind; polls its second argument whether to stop
         *,
         workers: int,
-        queue: int,  # maximum number of jobs in it
+        queue: int,  # maximum number of jobs in it; beyond it, a client still has an equal share
         together: int,  # maximum number of jobs in a batch
         prepare: Callable[[], None] = lambda: None,  # called in each thread when it starts
     ) -> None:
         self._solve, self._prepare = solve, prepare
-        self._workers, self._queue, self._together = workers, queue, together
-        self._waiting: deque[SearchJob] = deque()
+        self._workers, self._most, self._together = workers, queue, together
+        self._queue = _Queue()
+        self._costs: dict[Hashable, float] = {}  # mean processor time of a job, by kind
+        self._cost = _FIRST_COST  # the same of all
         self._running: list[Sequence[SearchJob]] = []
-        self._expensive = 0  # expensive jobs that run
+        self._shared_until = 0.0  # single queries came shortly before
         self.open = False  # whether it accepts jobs
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -90,7 +164,7 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Number of jobs in the queue."""
-        return len(self._waiting)
+        return len(self._queue)
 
     @property
     def running(self) -> int:
@@ -110,19 +184,26 @@ class Scheduler:
         with self._changed:
             if not self.open:
                 raise ClosedError
-            if len(self._waiting) + len(jobs) > self._queue:
-                self._waiting = deque(job for job in self._waiting if not job.abandoned)
-            if (over := len(self._waiting) + len(jobs) - self._queue) > 0:
+            if not jobs:
+                return
+            if self.waiting + len(jobs) > self._most:
+                self._queue.drop_abandoned()
+            client, over = jobs[0].client, self.waiting + len(jobs) - self._most
+            share = self._most // len({*self._queue.jobs, client})
+            own = len(self._queue.jobs.get(client, ())) + len(jobs)
+            if over > 0 and own > max(1, share):
                 raise BusyError(self._seconds * over / self._workers)
-            self._waiting.extend(jobs)
+            self._queue.put(jobs)
+            if jobs[0].single:
+                self._shared_until = time.monotonic() + _SHARED
             self._changed.notify_all()
 
     def close(self) -> None:
         """Drop the queue, and stop the running jobs with the plans found so far."""
         with self._changed:
             self.open = False
-            dropped = list(self._waiting)
-            self._waiting.clear()
+            dropped = [job for jobs in self._queue.jobs.values() for job in jobs]
+            self._queue.jobs.clear()
             for jobs in self._running:
                 for job in jobs:
                     job.deadline = 0.0
@@ -136,15 +217,15 @@ class Scheduler:
     def _work(self) -> None:
         self._prepare()
         while jobs := self._next():
-            began = time.monotonic()
+            began, cost = time.monotonic(), time.thread_time()
             try:
                 self._run([job for job in jobs if _is_due(job)])
             finally:
                 each = (time.monotonic() - began) / len(jobs)
                 with self._changed:
                     self._running.remove(jobs)
-                    self._expensive -= jobs[0].expensive
                     self._seconds += _WEIGHT * (each - self._seconds)
+                    self._note((time.thread_time() - cost) / len(jobs), jobs[0].kind)
                     self._changed.notify_all()
 
     def _next(self) -> list[SearchJob]:
@@ -153,24 +234,32 @@ class Scheduler:
             while self.open:
                 if jobs := self._take():
                     self._running.append(jobs)
-                    self._expensive += jobs[0].expensive
                     return jobs
                 self._changed.wait()
         return []
 
     def _take(self) -> list[SearchJob]:
-        """Take the first job that may run, with its batch, out of the queue."""
-        room = self._expensive < max(1, self._workers - 1)
-        first = next((job for job in self._waiting if room or not job.expensive), None)
-        if first is None:
-            return []
-        jobs = [first]
-        if first.kind is not None and not first.expensive:
-            alike = (job for job in self._waiting if job.kind == first.kind and not job.expensive)
-            jobs = list(islice(alike, self._together))
-        taken = set(map(id, jobs))
-        self._waiting = deque(job for job in self._waiting if id(job) not in taken)
-        return jobs
+        """Take the next batch out of the queue."""
+        long = sum(self._is_long(jobs[0]) for jobs in self._running)
+        room = long < max(1, self._workers - 1)
+        return self._queue.take(lambda job: room or not self._is_long(job), self._fitting)
+
+    def _is_long(self, job: SearchJob) -> bool:
+        """Whether a job leaves a thread to others: an expensive one, or one of many beside few."""
+        return job.expensive or (not job.single and time.monotonic() < self._shared_until)
+
+    def _fitting(self, kind: Hashable) -> int:
+        """Number of jobs of a kind that fit a batch."""
+        cost = self._costs.get(kind, self._cost)
+        return int(max(1, min(self._together, _TURN / max(cost, 1e-6))))
+
+    def _note(self, cost: float, kind: Hashable) -> None:
+        """Note the processor time of a job."""
+        if len(self._costs) > _KEPT:
+            self._costs.clear()
+        before = self._costs.get(kind, cost)
+        self._costs[kind] = before + _WEIGHT * (cost - before)
+        self._cost += _WEIGHT * (cost - self._cost)
 
     def _run(self, jobs: Sequence[SearchJob]) -> None:
         if not jobs:

@@ -21,6 +21,7 @@ from cefito.errors import CefitoError
 from cefito.inference.answer import Answer
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
+from cefito.serve.connections import client_of
 from cefito.serve.middleware import Metrics, closing
 from cefito.serve.models import Models
 from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
@@ -32,7 +33,7 @@ from cefito.serve.uploads import Decoder, EncodingProcess, kept
 
 __all__ = ["Service"]
 
-_PREPARED = 4  # requests prepared at a time
+_PREPARED = 2  # requests prepared at a time
 _GRACE = 1.0  # seconds that a search has to notice that it should stop
 
 
@@ -115,10 +116,13 @@ class Service:
         if len(queries) > (most := self.limits.queries):
             detail = f"{len(queries)} queries: a batch holds at most {most}. Send several."
             raise ProblemError(detail, "queries", limit=most)
-        read = await anyio.to_thread.run_sync(
-            lambda: [self._read(request, value) for value in queries], limiter=self._preparing
-        )
+        read = [  # one at a time, so that other clients' queries come between
+            await anyio.to_thread.run_sync(self._read, request, value, limiter=self._preparing)
+            for value in queries
+        ]
         jobs = [one for one in read if isinstance(one, SearchJob)]
+        for job in jobs:
+            job.single = len(jobs) == 1
         self._submit(jobs)
         found: list[PlanAnswer | ProblemDetails] = []
         try:
@@ -149,9 +153,9 @@ class Service:
             prepared = prepare(self.models, self.limits, body)
         except (ValidationError, ProblemError, CefitoError) as error:
             return to_problem(error, self.models.names)
-        return self._job(prepared, request.state.began)
+        return self._job(request, prepared, request.state.began)
 
-    def _job(self, prepared: PreparedRequest, began: float) -> SearchJob:
+    def _job(self, request: Request, prepared: PreparedRequest, began: float) -> SearchJob:
         limits, operations = self.limits, prepared.operations
         seconds = prepared.request.deadline_seconds
         return SearchJob(
@@ -159,6 +163,7 @@ class Service:
             kind=prepared.kind,
             expensive=operations is not None and operations > limits.cheap_gflop * 1e9,
             deadline=began + min(seconds or limits.deadline_seconds, limits.longest_seconds),
+            client=client_of(request.client.host if request.client else ""),
         )
 
     async def _search(
@@ -166,7 +171,7 @@ class Service:
     ) -> PlanAnswer:
         work = partial(prepare, self.models, self.limits, body, observed)
         prepared = await anyio.to_thread.run_sync(work, limiter=self._preparing)
-        job = self._job(prepared, began)
+        job = self._job(request, prepared, began)
         self._submit([job])
         return await self._answer(request, job)
 
