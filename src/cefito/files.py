@@ -69,7 +69,7 @@ def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
     problem = ""
     if path.suffix not in endings:
         problem = f"expected a file that ends in {' or '.join(endings)}"
-    elif not path.resolve().parent.is_dir():
+    elif not path.parent.is_dir():
         problem = "the folder does not exist"
     elif path.is_dir():
         problem = "is a folder. Choose another name"

@@ -181,10 +181,19 @@ def test_kept_scores_are_used_only_with_their_plans(trained, tmp_path):
     kept = (run.folder / "evaluation-test.json").read_bytes()
     report_run(run)
     assert (run.folder / "evaluation-test.json").read_bytes() == kept
-    lines = (run.folder / "plans-test.jsonl").read_text().splitlines()
-    (run.folder / "plans-test.jsonl").write_text("\n".join(lines[:-1]) + "\n")  # one is missing
-    report = report_run(run)
-    assert len(read_plans(run.folder / "plans-test.jsonl")) == report.scores.windows == len(lines)
+    plans, scores = run.folder / "plans-test.jsonl", run.folder / "evaluation-test.json"
+    whole = plans.read_text()
+    for path, old, new in (
+        (plans, '"success": true', '"success": false'),
+        (plans, whole.splitlines(keepends=True)[-1], ""),
+        (scores, '"mean_iou": ', '"mean_iou": 1'),
+    ):
+        text = path.read_text()
+        path.write_text(text.replace(old, new, 1))
+        assert path.read_text() != text
+        report_run(run)
+        assert plans.read_text() == whole
+        assert '"mean_iou": 1' not in scores.read_text() or '"mean_iou": 1' in kept.decode()
 
 
 def test_a_sample_and_another_split_have_files_of_their_own(trained, world, tmp_path):

@@ -216,3 +216,4 @@ class RunEvaluation(Evaluation):
     intervals: VideoIntervals | None = ABSENT  # None for a single video
     per_task: list[TaskScores] | None = ABSENT
     other_dataset: OtherDataset | None = ABSENT  # if not scored on the run's own
+    plans_sha256: str | None = ABSENT  # of the file of the plans, if they were saved

@@ -21,6 +21,7 @@ from cefito.evaluation.score import (
     task_scores,
     video_intervals,
 )
+from cefito.files import file_digest
 from cefito.inference.plan_tables import check_plan_file
 from cefito.planners.base import Description, Queries, check_min_probability, check_task_given
 from cefito.progress import Progress, silent
@@ -97,6 +98,8 @@ def evaluate_run(
     )
     queries = Queries.from_windows(chosen, oracle_task=oracle_task)
     tasks = planned_tasks(run.planner, queries, plans)
+    if plans_file is not None:
+        save_plans(window_plans(data, chosen, plans, tasks=tasks), plans_file)
     description = run.planner.describe()
     scores = RunEvaluation(
         **dict(evaluation),
@@ -115,6 +118,7 @@ def evaluate_run(
         intervals=video_intervals(plans, chosen, tasks=tasks),
         per_task=task_scores(plans, chosen, tasks=tasks),
         other_dataset=other,
+        plans_sha256=None if plans_file is None else file_digest(plans_file),
     )
     path = run.folder / scores_name(
         run,
@@ -126,8 +130,6 @@ def evaluate_run(
         min_probability=min_probability,
     )
     scores.write(path)
-    if plans_file is not None:
-        save_plans(window_plans(data, chosen, plans, tasks=tasks), plans_file)
     return scores, path
 
 

@@ -10,6 +10,7 @@ from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.plan_files import WindowPlans, read_plans
 from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import evaluate_run, scores_name
+from cefito.files import file_digest
 from cefito.progress import Progress, silent
 from cefito.report.breakdowns import (
     TrainingSequences,
@@ -155,9 +156,7 @@ def _scored(
     plans = run.folder / name.replace("evaluation", "plans", 1).replace(".json", ".jsonl")
     with suppress(RunError):  # missing, or of another version
         scores, found = RunEvaluation.read(run.folder / name), read_plans(plans)
-        right = 100 * sum(window.success for window in found) / max(len(found), 1)
-        belong = scores.fingerprint == opened.fingerprint and scores.windows == len(found)
-        if belong and abs(right - scores.success_rate) < 1e-6 and scores.per_task is not None:
+        if (scores.fingerprint, scores.plans_sha256) == (opened.fingerprint, file_digest(plans)):
             return scores, found
     scores, _ = evaluate_run(
         run, split=split, sample=sample, dataset=dataset, plans_file=plans, progress=progress
