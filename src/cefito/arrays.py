@@ -10,6 +10,7 @@ from __future__ import annotations
 import lzma
 import math
 import stat
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -46,6 +47,7 @@ _BLOCK = 1 << 20
 _BROKEN = (
     *(ValueError, EOFError, OSError, TypeError, OverflowError, SyntaxError, RuntimeError),
     *(NotImplementedError, MemoryError, RecursionError, zipfile.BadZipFile),
+    tokenize.TokenError,  # of numpy.lib.format, on headers
     *(zlib.error, lzma.LZMAError),
 )
 """Errors of NumPy and zipfile on damaged and hostile files."""

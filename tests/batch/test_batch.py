@@ -282,6 +282,15 @@ def test_a_changed_shard_is_planned_again(
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
+def test_sizes_are_compared_before_plans_are_hashed(nearest, listed, tmp_path, monkeypatch):
+    path, out = listed(observed(2)), tmp_path / "plans.jsonl"
+    plan_batch(nearest, path, out)
+    os.truncate(out, 20 << 30)  # takes no room
+    monkeypatch.setattr("cefito.batch.batch._digest", None)
+    with pytest.raises(RunError, match="has changed since it was planned"):
+        plan_batch(nearest, path, out)
+
+
 def test_a_changed_record_is_refused(nearest, listed, tmp_path):
     path, out = listed(observed(2)), tmp_path / "plans.jsonl"
     plan_batch(nearest, path, out)

@@ -106,6 +106,7 @@ ARRAYS: dict[str, Maker] = {
     "negative shape": raw(_header(_described("(-8,)"), body=bytes(32))),
     "shape of booleans": raw(_header(_described("(True, 8)"), body=bytes(32))),
     "shape no tuple": raw(_header(_described("8"), body=bytes(32))),
+    "header cut by zeros": raw(_saved(GOOD_ROW)[:49] + bytes(64) + _saved(GOOD_ROW)[113:]),
     "header code": raw(_header("__import__('os').abort()")),
     "header deep": raw(_header("(" * 3000 + ")" * 3000)),
     "header long": raw(_header(_described("(8,)") + " " * 20000, 2, bytes(32))),

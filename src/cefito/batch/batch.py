@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -55,7 +55,9 @@ class BatchRecord(FileRecord):
     depends_on: dict[str, Any]  # all that the plans depend on
     counts: Counts
     observed: list[str | None]  # `ShardHeader.observed` of each shard
+    plans_bytes: int
     plans_sha256: str
+    bad_bytes: int | None
     bad_sha256: str | None
 
 
@@ -158,15 +160,7 @@ def plan_batch(
         headers, problems = _results(shards, dict(zip(missing, outcomes, strict=True)))
         if problems:
             return BatchResult(out, None, Counts(), source.count - left, problems)
-        counts = sum((header.counts for header in headers), Counts())
-        record = BatchRecord(
-            depends_on=depends_on,
-            counts=counts,
-            observed=[header.observed for header in headers],
-            plans_sha256="",
-            bad_sha256=None,
-        )
-        files.finish(record, shards, progress)
+        counts = files.finish(depends_on, shards, headers, progress)
     files.clear()
     return BatchResult(out, files.existing_bad(), counts, source.count - left)
 
@@ -262,7 +256,10 @@ class _Files:
         if self.record.exists():
             record = BatchRecord.read(self.record)
             _check_same(record.depends_on, depends_on, self.record, _again(self.out))
-            if (_digest(self.out), _digest(self.bad)) == (record.plans_sha256, record.bad_sha256):
+            sizes = record.plans_bytes, record.bad_bytes  # compared before anything is hashed
+            digests = record.plans_sha256, record.bad_sha256
+            both = self.out, self.bad
+            if tuple(map(_size, both)) == sizes and tuple(map(_digest, both)) == digests:
                 return record
             reason = "has changed since it was planned"
         if (self.parts / _BEGUN).exists():
@@ -278,17 +275,32 @@ class _Files:
             return
         write_json(path, depends_on)
 
-    def finish(self, record: BatchRecord, shards: Shards, progress: Progress) -> None:
-        """Concatenate the shards and write the record, with the digests of the files."""
+    def finish(
+        self,
+        depends_on: dict[str, Any],
+        shards: Shards,
+        headers: Sequence[ShardHeader],
+        progress: Progress,
+    ) -> Counts:
+        """Concatenate the shards, write the record, and return the counts."""
+        counts = sum((header.counts for header in headers), Counts())
         with progress("writing", total=len(shards)) as advance:
             write = _write_parquet if self.out.suffix == ".parquet" else _write_lines
             write(self.out, shards, advance)
-        if record.counts.bad:
+        if counts.bad:
             _write_lines(self.bad, shards, ignore, bad=True)
         else:
             self.bad.unlink(missing_ok=True)
-        digests = {"plans_sha256": sha256(self.out), "bad_sha256": _digest(self.bad)}
-        record.model_copy(update=digests).write(self.record)
+        BatchRecord(
+            depends_on=depends_on,
+            counts=counts,
+            observed=[header.observed for header in headers],
+            plans_bytes=self.out.stat().st_size,
+            plans_sha256=sha256(self.out),
+            bad_bytes=_size(self.bad),
+            bad_sha256=_digest(self.bad),
+        ).write(self.record)
+        return counts
 
     def clear(self) -> None:
         """Remove the shards of a finished batch."""
@@ -330,6 +342,10 @@ def _write_parquet(path: Path, shards: Shards, advance: Callable[[float], None])
                 writer.write_table(pyarrow.Table.from_pylist(some, schema=schema))
 
     write_atomic(path, fill)
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
 
 
 def _digest(path: Path) -> str | None:
