@@ -107,6 +107,7 @@ def test_against_transformers_own_processors(models, tmp_path, name, layer, widt
     np.testing.assert_allclose(got, slow_model(models / name, pixels, layer), atol=0.05)
     alone = PretrainedImages(models / name, layer=layer, batch_size=1)
     np.testing.assert_allclose(encode_pictures(paths, alone), got, atol=1e-5)
+    assert encoder.encode(torch.empty(0, 3, 8, 8)).shape == (0, width)
     assert np.abs(got[0] - got[1]).max() > 0.1  # the tiny model does tell pictures apart
 
 

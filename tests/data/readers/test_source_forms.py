@@ -214,7 +214,9 @@ def cook(tmp_path):
 
 
 def test_captaincook4d(cook):
-    write, _, _ = cook
+    write, _, split = cook
+    whole = read_captaincook4d(*write(split=split | {"val": ["2_2"]}))
+    assert [video.split for video in whole.annotations.videos] == ["train", "test", "val"]
     found = read_captaincook4d(*write())
     names = found.annotations.taxonomy.names([0, 1, 2, 3])
     assert names == ["step 4", "step 8", "step 9", "step 2"]
