@@ -39,6 +39,7 @@ from cefito.settings import Settings
 from cefito.study.methods import abilities_of
 from cefito.training.trainer import TrainingContext, TrainingResult
 from language_model import SETTINGS as STAND_IN
+from moved_arrays import all_arrays_moved
 from same import assert_same_plans
 from tiny_runs import NARROW, quick
 from toy_network import ToyNetworkPlanner, ToyNetworkSettings
@@ -229,6 +230,17 @@ def test_what_is_saved_gives_the_assert_same_plans(name, planner, queries, known
         np.testing.assert_array_equal(loaded.predict_tasks(asked), planner.predict_tasks(asked))
     assert loaded.describe() == planner.describe()
     assert (loaded.horizon, loaded.observation_dim) == (planner.horizon, planner.observation_dim)
+
+
+@pytest.mark.parametrize("name", ["cefito", "chain"])
+def test_scores_do_not_depend_on_where_tensors_begin_in_a_file(name, planner, tmp_path):
+    planner.save(tmp_path)
+    with all_arrays_moved():
+        loaded = find_method(name).planner.load(
+            tmp_path, settings=quick_settings(name), context=TrainingContext()
+        )
+    asked = Queries(*np.random.default_rng(0).standard_normal((2, 300, 12)).astype(np.float32))
+    assert_same_plans(loaded.plan(asked, TOP_K), planner.plan(asked, TOP_K))
 
 
 @every_method
