@@ -39,6 +39,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Host names of a service that only this machine can reach."""
 _BACKLOG = 256  # connections that wait to be accepted
 _FILES = 4096  # open files, if the system allows
+_LOGGERS = ("cefito", "uvicorn.error", "asyncio", "python_multipart")
 _SWITCH = 0.0005  # seconds between threads; a light request changes them several times
 _LINES = 5  # of one kind in the log, in `_PERIOD` seconds
 _PERIOD = 60.0
@@ -183,7 +184,7 @@ def logging_to_stderr(*, access: bool) -> Iterator[None]:
     """Log to stderr in JSON; `access` adds a line for each request."""
     handler, requests = _JsonLines(), logging.getLogger("cefito.serve.access")
     handler.addFilter(_Limited())
-    loggers = [logging.getLogger(name) for name in ("cefito", "uvicorn.error", "asyncio")]
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     old = [(one, one.level) for one in (*loggers, requests)]
     for one in loggers:
         one.addHandler(handler)
