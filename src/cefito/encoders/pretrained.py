@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cefito.arrays import check_regular
 from cefito.errors import ConfigError, explained
 from cefito.files import read_json, sha256
 
@@ -97,6 +98,7 @@ def _digest(paths: Iterable[Path]) -> str:
     """Return one hash over the names and contents of files."""
     digest = hashlib.sha256()
     for path in paths:
+        check_regular(path)
         digest.update(f"{path.name} {sha256(path)}\n".encode())
     return digest.hexdigest()
 
