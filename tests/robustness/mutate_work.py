@@ -46,6 +46,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.encoders.images import load_image
 from cefito.errors import CefitoError
 from cefito.executors import EXECUTORS, Killed
+from cefito.files import load_npy
 from cefito.report import report_comparison, report_run
 from cefito.runs.run import Run, open_run
 from cefito.runs.train import train_run
@@ -142,6 +143,8 @@ def of_inputs(run: Run) -> Answer:
             try:
                 if kind in (".png", ".jpg", ".bmp", ".webp"):
                     load_image(path)
+                elif path.name == "row.npy":
+                    load_npy(path)
                 elif kind in (".npy", ".npz"):
                     features = load_features(path)
                     features.read(np.arange(features.rows))
@@ -405,8 +408,8 @@ def run(subjects: list[Subject], numbers: range, seed: int) -> Iterator[Outcome]
     for subject in subjects:
         with tempfile.TemporaryDirectory() as place:
             copy = Path(shutil.copytree(subject.folder, Path(place) / "copy"))
-            ended, result, _ = used(subject.answer, copy)
-            assert ended == "done", (subject.name, result)
+            ended, result, remarks = used(subject.answer, copy)
+            assert (ended, remarks) == ("done", []), (subject.name, result, remarks)
             expected.append(result)
     for number in numbers:
         which = number % len(subjects)
