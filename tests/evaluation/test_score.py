@@ -212,7 +212,7 @@ def test_splits_without_windows(make_source, tiny_videos, tmp_path):
     run = train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0)
     with pytest.raises(DataError, match=r"split 'test' gives no windows .*Mark some videos"):
         evaluate_run(run)
-    with pytest.raises(DataError, match=r"split 'dev': expected .* one of train, val, test"):
+    with pytest.raises(DataError, match=r"split 'dev': expected .* a split of train, val, test"):
         evaluate_run(run, split="dev")
     assert files(run) == []
 
