@@ -265,7 +265,7 @@ def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call
         code, out, _ = call("evaluate", run, "--json", *argv.split())
         assert code == 0
         value = json.loads(out)
-        assert json.loads((run / f"{name}.json").read_text()) == value
+        assert json.loads((run / f"{name}.json").read_text()).items() >= value.items()
         assert set(value["search"]) == set(SearchConfig.model_fields)
         assert value["weights"]["prior"] == (0.5 if "0.5" in argv else 0)
     assert {path.stem for path in run.glob("evaluation*")} == set(names.values())
