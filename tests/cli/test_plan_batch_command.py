@@ -41,7 +41,10 @@ def test_a_data_set_and_again(plan, tmp_path):
     assert err.splitlines()[0] == "4 of 4 queries were done before"
     code, out, err = plan("data")
     assert code == 2
-    assert "is of a batch with settings.top_k 2, not 5. To plan anew remove it and plans.jsonl, or" in err
+    assert (
+        "is of a batch with settings.top_k 2, not 5. To plan anew remove it and plans.jsonl, or"
+        in err
+    )
 
 
 def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811

@@ -182,7 +182,9 @@ def test_subset_and_sample(tiny_dataset):
 def test_what_cannot_be_cut(tiny_dataset):
     with pytest.raises(DataError, match=r"at most 6 steps\). Choose a shorter horizon"):
         cut_windows(tiny_dataset, horizon=7, split="test")
-    with pytest.raises(DataError, match="horizon 0, split 'test': expected a horizon of at least 1"):
+    with pytest.raises(
+        DataError, match="horizon 0, split 'test': expected a horizon of at least 1"
+    ):
         cut_windows(tiny_dataset, horizon=0, split="test")
     with pytest.raises(DataError, match=r"split 'dev': expected .* one of train, val, test"):
         cut_windows(tiny_dataset, horizon=3, split="dev")
