@@ -186,7 +186,7 @@ def test_what_cannot_be_cut(tiny_dataset):
         DataError, match="horizon 0, split 'test': expected a horizon of at least 1"
     ):
         cut_windows(tiny_dataset, horizon=0, split="test")
-    with pytest.raises(DataError, match=r"split 'dev': expected .* one of train, val, test"):
+    with pytest.raises(DataError, match=r"split 'dev': expected .* a split of train, val, test"):
         cut_windows(tiny_dataset, horizon=3, split="dev")
     no_test = as_dataset(build([("train", 0, [0, 1, 2], True)]))
     with pytest.raises(DataError, match=r"\(0 videos .* Mark some videos as 'test'"):
