@@ -100,6 +100,8 @@ def test_connections_without_a_request_shut_nobody_out(port, sent, client):
         for number in range(20):
             connection = stack.enter_context(connected(port, f"127.0.0.{2 + number % 3}"))
             connection.sendall(sent)
+            if sent == HEALTH:
+                answer(connection)
         healthy(port, client)
 
 
@@ -206,11 +208,12 @@ def test_as_many_connections_as_files_and_a_shutdown_beside_slow_clients(place, 
 
 def test_the_log_repeats_itself_little(place):
     program = (
-        "import logging\nfrom cefito.serve import process\nprocess._PERIOD = 0.2\n"
+        "import logging, types\nfrom cefito.serve import process\nnow = 0\n"
+        "process.time = types.SimpleNamespace(monotonic=lambda: now)\n"
         "with process.logging_to_stderr(access=True):\n"
         "    for number in range(10_000): logging.getLogger('asyncio').error('full %s', number)\n"
         "    logging.getLogger('cefito').error('another')\n"
-        "    import time; time.sleep(0.3)\n"
+        "    now = process._PERIOD + 1\n"
         "    logging.getLogger('asyncio').error('full %s', 'again')\n"
         "    for _ in range(20): logging.getLogger('cefito.serve.access').info('{}')\n"
     )
