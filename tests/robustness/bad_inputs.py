@@ -72,7 +72,9 @@ def make_world(root: Path) -> World:
     """Make the world; its runs are trained in a second or two."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import numpy as np
+    import torch
 
+    torch.set_num_threads(1)  # a forked process waits forever for OpenMP's threads of its parent
     from cefito.cli import main
 
     draws = np.random.default_rng(0)
