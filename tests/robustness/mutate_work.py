@@ -16,7 +16,6 @@ Each mutation copies a subject, changes one file and uses the copy. An outcome i
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -25,7 +24,6 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,8 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from mutations import Hang, config, digest, in_bytes, in_files, in_json, limited
+from mutations import Hang, Outcome, config, digest, in_bytes, in_files, in_json, limited, report
 from PIL import Image
 
 from cefito.batch.batch import plan_batch
@@ -72,17 +69,6 @@ class Subject:
     files: tuple[str, ...]  # patterns of the files to mutate
     answer: Answer
     anew: Answer | None  # result of new work on changed inputs; None if the result may not change
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a mutation."""
-
-    number: int
-    subject: str
-    change: str
-    ended: str
-    detail: str
 
 
 @contextmanager
@@ -416,31 +402,5 @@ def run(subjects: list[Subject], numbers: range, seed: int) -> Iterator[Outcome]
         yield tried(subjects[which], expected[which], number, seed)
 
 
-def main() -> int:
-    """Run mutations and print the table of outcomes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, help="number of the one mutation to repeat")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    alone = given.only is not None
-    numbers = range(given.only, given.only + 1) if alone else range(given.count)
-    counts: Counter[tuple[str, str]] = Counter()
-    with tempfile.TemporaryDirectory() as place:
-        for outcome in run(make(Path(place)), numbers, given.seed):
-            counts[outcome.subject, outcome.ended] += 1
-            if alone or outcome.ended in BAD:
-                detail = outcome.detail if alone else outcome.detail[-500:]
-                said = f"{outcome.number} {outcome.subject}: {outcome.ended}: {outcome.change}"
-                sys.stdout.write(f"{said}\n{detail}\n")
-                sys.stdout.flush()
-    for (subject, ended), count in sorted(counts.items()):
-        sys.stdout.write(f"{subject:28} {ended:10} {count}\n")
-    bad = sum(count for (_, ended), count in counts.items() if ended in BAD)
-    sys.stdout.write(f"{sum(counts.values())} mutations, {bad} silent, tracebacks or hangs\n")
-    return 1 if bad else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(__doc__ or "", make, run, BAD))

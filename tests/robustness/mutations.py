@@ -23,7 +23,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,7 +73,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("pdpp.sampling", "kepp.step.sampling", "kepp.plan.sampling"), 2),
 }
 SECONDS = 60  # time limit of an answer
-FINE = ("refused", "same")
+BAD = ("unnamed", "different", "broken", "hung")
 
 
 class Hang(BaseException):
@@ -93,12 +93,12 @@ class Subject:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a mutation: refused, same, unnamed, different, broken or hung."""
+    """The outcome of a mutation."""
 
     number: int
     subject: str
     change: str
-    ended: str
+    ended: str  # refused, same, reported, or a fault
     detail: str
 
 
@@ -414,9 +414,17 @@ def run(subjects: list[Subject], numbers: range, seed: int) -> Iterator[Outcome]
         yield tried(subjects[number % len(subjects)], number, seed)
 
 
-def main() -> int:
-    """Run mutations; the exit code is 1 if there was a fault."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def report(
+    about: str,
+    make: Callable[[Path], list[Any]],
+    run: Callable[[list[Any], range, int], Iterator[Outcome]],
+    bad: Sequence[str],
+) -> int:
+    """Mutate as the command line says; print faults and the number of each outcome.
+
+    The exit code is 1 if there was a fault.
+    """
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="number of the one mutation to repeat")
@@ -428,17 +436,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         for outcome in run(make(Path(place)), numbers, given.seed):
             counts[outcome.subject, outcome.ended] += 1
-            if alone or outcome.ended not in FINE:
-                detail = outcome.detail if alone else outcome.detail[-400:]
+            if alone or outcome.ended in bad:
+                detail = outcome.detail if alone else outcome.detail[-500:]
                 said = f"{outcome.number} {outcome.subject}: {outcome.ended}: {outcome.change}"
                 sys.stdout.write(f"{said}\n{detail}\n")
                 sys.stdout.flush()
     for (subject, ended), count in sorted(counts.items()):
         sys.stdout.write(f"{subject:28} {ended:10} {count}\n")
-    bad = sum(count for (_, ended), count in counts.items() if ended not in FINE)
-    sys.stdout.write(f"{sum(counts.values())} mutations, {bad} neither refused nor the same\n")
-    return 1 if bad else 0
+    faults = sum(count for (_, ended), count in counts.items() if ended in bad)
+    sys.stdout.write(f"{sum(counts.values())} mutations, {faults} faults\n")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(__doc__ or "", make, run, BAD))
