@@ -1,6 +1,6 @@
 """Mutate batches, studies, scored runs, tables, features and uploads, and judge each outcome.
 
-    python tests/robustness/mutate_work.py --count 2000 --seed 0
+    python tests/robustness/mutate_work.py
 
 Each mutation copies a subject, changes one file and uses the copy. An outcome is
 

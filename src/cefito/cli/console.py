@@ -157,7 +157,9 @@ def open_streams() -> None:
     if "COLUMNS" in os.environ:  # rich takes it as it is
         width = shutil.get_terminal_size().columns
         os.environ["COLUMNS"] = str(min(max(width, _NARROWEST), _WIDEST))
-    if sys.stdout is None:  # put a read-only file in its place, so that no other takes its number
+    if sys.stdout is None:
+        # The next file to be opened would take descriptor 1 and receive the results. A file that
+        # cannot be written takes it instead.
         with suppress(OSError):
             handle = os.open(os.devnull, os.O_RDONLY)
             if handle != 1:
