@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "extended_space",
     "fitting_windows",
     "joined_windows",
+    "padded_rows",
     "reversed_windows",
     "split_videos",
     "video_folds",
@@ -49,15 +51,16 @@ FEW_VIDEOS = 10
 logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
+_OPTIONAL = ("between", "before", "remaining")
 
 
 @dataclass(frozen=True)
 class Windows:
-    """N windows of one horizon."""
+    """N windows of one horizon T, or of all lengths up to it."""
 
     initial: NDArray[np.float32]  # observations [N, E]
     goal: NDArray[np.float32]  # observations [N, E]
-    actions: NDArray[np.int64]  # [N, T]
+    actions: NDArray[np.int64]  # [N, T]; −1 after the last action of a shorter window
     tasks: NDArray[np.int64]  # [N]
     video: NDArray[np.int64]  # index of the video in the data set, [N]
     start: NDArray[np.int64]  # index of the first step in its video, [N]
@@ -66,6 +69,10 @@ class Windows:
     dataset: str  # its name
     split: str  # "train", "val" or "test"
     between: NDArray[np.float32] | None = None  # [N, T - 1, E], for an oracle: see `with_between`
+    # of windows of several lengths: the actions of the video before the window, oldest first,
+    # [N, D], −1 after the last; and the steps from the window's first to the video's last [N]
+    before: NDArray[np.int64] | None = None
+    remaining: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -75,22 +82,39 @@ class Windows:
         return len(self.actions)
 
     def __repr__(self) -> str:
+        several = "at most " * (self.before is not None)
         return (
-            f"Windows({len(self)} of {self.horizon} actions, {self.initial.shape[1]} features, "
-            f"split {self.split!r} of {self.dataset!r})"
+            f"Windows({len(self)} of {several}{self.horizon} actions, {self.initial.shape[1]} "
+            f"features, split {self.split!r} of {self.dataset!r})"
         )
 
     @property
     def horizon(self) -> int:
-        """T, the number of actions of each window."""
+        """T, the number of actions of each window, or of the longest."""
         return int(self.actions.shape[1])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of actions of each window [N]."""
+        return np.asarray((self.actions >= 0).sum(axis=1))
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """First and last action of each window [N, 2]."""
+        last = self.actions[np.arange(len(self)), self.lengths - 1]
+        return np.stack([self.actions[:, 0], last], axis=1)
+
+    def of_length(self, length: int) -> Windows:
+        """The windows of one length, without padding."""
+        part = self.subset(np.flatnonzero(self.lengths == length))
+        return replace(part, actions=part.actions[:, :length])
 
     def subset(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> Windows:
         """The windows of the given rows, in their order."""
         index = row_numbers(rows)
-        between = None if self.between is None else self.between[index]
-        arrays: dict[str, Any] = {name: getattr(self, name)[index] for name in _ARRAYS}
-        return replace(self, **arrays, between=between)
+        given = (name for name in _OPTIONAL if getattr(self, name) is not None)
+        arrays: dict[str, Any] = {name: getattr(self, name)[index] for name in (*_ARRAYS, *given)}
+        return replace(self, **arrays)
 
     def sample(self, size: int | None, seed: int) -> Windows:
         """A fixed random sample of at most `size` windows, in their order; all if None."""
@@ -144,42 +168,46 @@ def count_windows(videos: Iterable[Video], horizon: int) -> int:
     return sum(max(0, len(video.steps) - horizon + 1) for video in videos if video.in_protocol)
 
 
-def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Windows:
+def cut_windows(
+    dataset: PreparedDataset, *, horizon: int, split: str, shortest: int | None = None
+) -> Windows:
     """Cut all windows of one split.
 
     Args:
         dataset: An opened data set.
         horizon: T ≥ 1.
         split: "train", "val" or "test", as given by `split_videos`.
+        shortest: Cut the windows of all lengths from this one to T; None for T alone.
 
     Raises:
         DataError: The split gives no window.
     """
-    if horizon < 1 or split not in SPLITS:
+    least = horizon if shortest is None else shortest
+    if not 1 <= least <= horizon or split not in SPLITS:
         expected = f"expected a horizon of at least 1, and a split of {', '.join(SPLITS)}"
         raise DataError(f"horizon {horizon}, split '{split}': {expected}.")
     members = split_videos(dataset.videos)[split]
     places = [
-        (index, first)
+        (index, first, length)
         for index in members
-        for first in range(len(dataset.videos[index].steps) - horizon + 1)
+        for first in range(len(dataset.videos[index].steps) - least + 1)
+        for length in range(least, min(horizon, len(dataset.videos[index].steps) - first) + 1)
     ]
     if not places:
         longest = max((len(dataset.videos[index].steps) for index in members), default=0)
         remedy = "Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."
         found = f"horizon {horizon} ({len(members)} videos of at most {longest} steps)"
         raise DataError(f"{dataset.folder}: split '{split}' gives no windows of {found}. {remedy}")
-    video, start = np.array(places, dtype=np.int64).T.copy()
+    video, start, length = np.array(places, dtype=np.int64).T.copy()
     rows = dataset.first_row[video] + start
-    actions = [
-        [step.action for step in dataset.videos[index].steps[first : first + horizon]]
-        for index, first in places
-    ]
-    return Windows(
+    steps = {index: [step.action for step in dataset.videos[index].steps] for index in members}
+    windows = Windows(
         initial=dataset.start[rows].astype(np.float32, copy=False),
-        goal=dataset.end[rows + horizon - 1].astype(np.float32, copy=False),
-        actions=np.array(actions, dtype=np.int64),
-        tasks=np.array([dataset.videos[index].task for index, _ in places], dtype=np.int64),
+        goal=dataset.end[rows + length - 1].astype(np.float32, copy=False),
+        actions=padded_rows(
+            [steps[index][first : first + size] for index, first, size in places], horizon
+        ),
+        tasks=np.array([dataset.videos[index].task for index in video], dtype=np.int64),
         video=video,
         start=start,
         taxonomy=dataset.taxonomy,
@@ -187,6 +215,22 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         dataset=dataset.name,
         split=split,
     )
+    if shortest is None:
+        return windows
+    return replace(
+        windows,
+        before=padded_rows([steps[index][:first] for index, first, _ in places]),
+        remaining=np.array([len(steps[index]) - first for index, first, _ in places]),
+    )
+
+
+def padded_rows(rows: Sequence[Sequence[int]], width: int = 0) -> NDArray[np.int64]:
+    """Return rows of ids as one array [N, longest], at least `width`, with −1 after each row."""
+    longest = max(map(len, rows), default=0)
+    padded = np.full((len(rows), max(longest, width)), -1, dtype=np.int64)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = row
+    return padded
 
 
 def reversed_windows(windows: Windows) -> Windows:
@@ -209,16 +253,21 @@ def with_between(dataset: PreparedDataset, windows: Windows) -> Windows:
 
 
 def fitting_windows(
-    dataset: PreparedDataset, *, horizon: int, selection: Selection = "held-out"
+    dataset: PreparedDataset,
+    *,
+    horizon: int,
+    selection: Selection = "held-out",
+    shortest: int | None = None,
 ) -> tuple[Windows, Windows]:
     """The windows to train a planner on, and the windows to choose its epochs and weights on.
 
-    "held-out" gives the training split without its held-out videos, and the validation split;
+    They are of one horizon, or of all lengths from `shortest` to it. "held-out" gives the training split without its held-out videos, and the validation split;
     "published" gives all training windows, and the *test* windows, as all published work does.
     """
-    train = cut_windows(dataset, horizon=horizon, split="train")
+    cut = partial(cut_windows, dataset, horizon=horizon, shortest=shortest)
+    train = cut(split="train")
     if selection == "held-out":
-        val = cut_windows(dataset, horizon=horizon, split="val")
+        val = cut(split="val")
         if len(np.unique(val.video)) == 1 and len(np.unique(train.video)) < FEW_VIDEOS:
             logger.warning(
                 "epochs and weights are chosen on the %d windows of one video, '%s', after "
@@ -230,8 +279,8 @@ def fitting_windows(
         return train, val
     held = [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
     if count_windows([video for video in held if video.split == "train"], horizon):
-        train = joined_windows(train, cut_windows(dataset, horizon=horizon, split="val"))
-    return train, cut_windows(dataset, horizon=horizon, split="test")
+        train = joined_windows(train, cut(split="val"))
+    return train, cut(split="test")
 
 
 def joined_windows(first: Windows, second: Windows) -> Windows:
@@ -242,6 +291,9 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
     both: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names
     }
+    if first.before is not None and second.before is not None:
+        both["before"] = padded_rows([*first.before.tolist(), *second.before.tolist()])
+        both["remaining"] = np.concatenate([first.remaining, second.remaining])
     joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 
@@ -287,7 +339,7 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
         if not len(seen):
             fallback.append(task.id)
         rows.append(
-            tuple(int(action) for action in np.unique(seen))
+            tuple(int(action) for action in np.unique(seen[seen >= 0]))
             if len(seen) and source == "training"
             else task.actions
         )

@@ -175,6 +175,7 @@ class Method:
 _FOLDERS = {
     "cefito": "cefito",
     "chain": "crf",
+    "any-length": "any_length",
     "viterbi": "viterbi",
     "pdpp": "pdpp",
     "mtid": "mtid",

@@ -23,7 +23,7 @@ LARGEST = 1e12
 
 Features of real models stay below a few thousand.
 """
-_ARRAYS = ("initial", "goal", "tasks", "ends", "between")
+_ARRAYS = ("initial", "goal", "tasks", "ends", "between", "seen", "done")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,11 @@ class Queries:
     tasks: NDArray[np.int64] | None = None  # true tasks, int64 [N]; None to have them predicted
     ends: NDArray[np.int64] | None = None  # true first and last actions [N, 2]
     between: NDArray[np.float32] | None = None  # true ones between the steps [N, T - 1, E]
+    # whether the initial observation and the goal are known, bool [N, 2]; None if all are. Rows of
+    # observations that are not known are not used
+    seen: NDArray[np.bool_] | None = None
+    # actions done before the plan, oldest first, int64 [N, D], −1 after the last; None if unknown
+    done: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -59,7 +64,41 @@ class Queries:
                 object.__setattr__(self, name, _ids(given, name, shape, words))
         if self.between is not None:
             object.__setattr__(self, "between", _between(self.between, self.initial.shape))
+        if self.seen is not None and (
+            self.seen.shape != (len(self), 2) or self.seen.dtype.kind != "b"
+        ):
+            raise DataError(
+                f"queries, 'seen': has shape {list(self.seen.shape)} and type {self.seen.dtype}; "
+                f"expected booleans [{len(self)}, 2], for the initial observation and the goal."
+            )
+        if self.done is not None:
+            object.__setattr__(self, "done", _done(self.done, len(self)))
 
+    @classmethod
+    def partial(
+        cls,
+        *,
+        size: int,
+        initial: NDArray[np.floating[Any]] | None = None,
+        goal: NDArray[np.floating[Any]] | None = None,
+        done: Sequence[int] | None = None,
+    ) -> Queries:
+        """Return one query of the observations [E] that are known.
+
+        Args:
+            size: E, for observations that are not known.
+            initial: Observation before the first step.
+            goal: Observation after the last step.
+            done: Actions done before, oldest first; None if unknown.
+        """
+        given = (initial, goal)
+        rows = [np.zeros(size, np.float32) if one is None else np.asarray(one) for one in given]
+        return cls(
+            initial=rows[0][None],
+            goal=rows[1][None],
+            seen=None if None not in given else np.array([[one is not None for one in given]]),
+            done=None if done is None else np.array([list(done)], dtype=np.int64),
+        )
     @classmethod
     def from_windows(
         cls,
@@ -68,8 +107,12 @@ class Queries:
         oracle_task: bool = False,
         oracle_ends: bool = False,
         oracle_between: bool = False,
+        goal: bool = True,
+        done: bool = False,
     ) -> Queries:
         """Return the windows' observations; their truth only for an oracle.
+
+        Without `goal`, the goal is not known; with `done`, the steps of the video before are.
 
         Observations between the steps must have been loaded into the windows.
         """
@@ -77,13 +120,15 @@ class Queries:
             initial=windows.initial,
             goal=windows.goal,
             tasks=windows.tasks if oracle_task else None,
-            ends=windows.actions[:, [0, -1]] if oracle_ends else None,
+            ends=windows.ends if oracle_ends else None,
             between=windows.between if oracle_between else None,
+            seen=None if goal else np.tile([True, False], (len(windows), 1)),
+            done=windows.before if done else None,
         )
 
     @classmethod
     def concatenate(cls, several: Sequence[Queries]) -> Queries:
-        """Concatenate queries by rows; tasks, ends and rows between are those of all or of none."""
+        """Concatenate queries by rows; all else than observations is that of all or of none."""
         given = {
             name: [part for queries in several if (part := getattr(queries, name)) is not None]
             for name in _ARRAYS
@@ -118,6 +163,11 @@ class Queries:
     def check_ends(self, known: int) -> None:
         """Refuse ends that a planner of so many actions does not know (DataError)."""
         _check_known(self.ends, "ends", known, "the run knows the actions")
+
+    @property
+    def whole(self) -> bool:
+        """Whether every query has both observations and nothing is said of steps before."""
+        return self.done is None and (self.seen is None or bool(self.seen.all()))
 
     def with_task(self, task: int) -> Queries:
         """Return the same queries, all of one known task."""
@@ -189,6 +239,16 @@ def _ids(given: Any, name: str, shape: tuple[int, ...], words: str) -> NDArray[n
             f"{ids[negative[0]].tolist()}; expected {words}, or None."
         )
     return ids.astype(np.int64, copy=False)
+
+
+def _done(given: Any, count: int) -> NDArray[np.int64]:
+    done = np.asarray(given)
+    if done.ndim != 2 or len(done) != count or (done.dtype.kind not in "iu" and done.size):
+        raise DataError(
+            f"queries, 'done': has shape {list(done.shape)} and type {done.dtype}; expected whole "
+            f"numbers [{count}, D], the ids of the actions done before each query."
+        )
+    return done.astype(np.int64, copy=False)
 
 
 def finite_outputs(values: Tensor, title: str) -> Tensor:

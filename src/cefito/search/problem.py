@@ -96,7 +96,7 @@ class Plans:
     """The best sequences of one problem, lowest score first, ties by action ids.
 
     Attributes:
-        actions: Action ids [k, T].
+        actions: Action ids [k, T]; −1 after the last of a plan that is shorter than others.
         energies: Their energies [k].
         scores: Their values under the objective [k]; equal to the energies for the energy alone.
         evaluated: Cost of the search.
@@ -113,6 +113,7 @@ class Plans:
             known before they are scored; 1 if probabilities are exact without a search.
         finite: Whether every energy that was met is finite; if not, no sequence can be called best.
         reply: Record of a language model's answer, for planners that ask one.
+        length_probabilities: Probability of each number of steps, if the planner chooses it.
     """
 
     actions: Ids
@@ -127,12 +128,18 @@ class Plans:
     searched_mass: float | None = None
     finite: bool = True
     reply: Any = None
+    length_probabilities: dict[int, float] | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
 
+    @property
+    def sequences(self) -> list[Ids]:
+        """Action ids of each plan, without padding."""
+        return [row[row >= 0] for row in self.actions]
+
     def __repr__(self) -> str:
-        best = f", best {self.actions[0].tolist()} at {self.scores[0]:.4f}" if len(self) else ""
+        best = f", best {self.sequences[0].tolist()} at {self.scores[0]:.4f}" if len(self) else ""
         proven = "exact" if self.exact else "not exact"
         return f"Plans({len(self)} of {self.actions.shape[1]} actions{best}, {proven})"
 
@@ -147,10 +154,10 @@ class Plans:
         rows = [
             [
                 place + 1,
-                " → ".join(map(str, actions)),
+                " → ".join(map(str, actions.tolist())),
                 *(f"{column[place]:.6g}" for column in known.values()),
             ]
-            for place, actions in enumerate(self.actions.tolist())
+            for place, actions in enumerate(self.sequences)
         ]
         return card(
             f"{len(self)} plans of {self.actions.shape[1]} actions",

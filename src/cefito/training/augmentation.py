@@ -27,8 +27,8 @@ class Observations:
         both = torch.cat([self.initial, self.goal])
         self.mean = both.mean(dim=0)
         self.deviation = both.std(dim=0)
-        tasks, actions = torch.from_numpy(windows.tasks), torch.from_numpy(windows.actions)
-        self._groups = [_Groups(tasks, actions[:, place], device) for place in (0, -1)]
+        tasks, ends = torch.from_numpy(windows.tasks), torch.from_numpy(windows.ends)
+        self._groups = [_Groups(tasks, ends[:, place], device) for place in (0, 1)]
 
     def draw(
         self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None

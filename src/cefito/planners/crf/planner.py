@@ -32,7 +32,7 @@ from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["ChainPlanner"]
+__all__ = ["ChainPlanner", "likeliest_plans"]
 
 _TOGETHER = 512  # queries whose scores are held at once
 _COMPARED = 64  # sequences of each task that plans are weighed against under constraints
@@ -155,94 +155,96 @@ class ChainPlanner(BasePlanner):
         return [
             plans
             for block in queries.blocks(_TOGETHER)
-            for plans in self._planned(block, top_k, constraints)
+            for plans in likeliest_plans(self.model.scores(block), block, top_k, constraints)
         ]
 
-    def _planned(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
-        """Plan for a block of queries, whose scores of all states fit the memory."""
-        scores = self.model.scores(queries)
-        states, tasks = scores.states, None
-        if queries.tasks is not None:
-            tasks = torch.from_numpy(queries.tasks).to(self.model.device)
-        sums = scores.log_task_sums()  # [B, C]
-        # log of the sum over all sequences that probabilities are shares of, [B]
-        total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks[:, None])[:, 0]
-        if constraints:
-            return [
-                self._constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
-                for row, own in enumerate(total)
-            ]
-        of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
-        if tasks is not None:
-            of_tasks = np.ones_like(of_tasks)
-        searched, pairs = states.task_count if tasks is None else 1, top_k
-        while True:
-            best, values = scores.best(pairs, tasks)
-            logs = (values - total[:, None]).double().cpu().numpy()
-            actions, task = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
-            kept = np.isfinite(logs)
-            found = [
-                _plans(
-                    actions[row, own],
-                    logs[row, own],
-                    task[row, own, 0],
-                    searched,
-                    top_k,
-                    of_tasks[row],
-                )
-                for row, own in enumerate(kept)
-            ]
-            more = kept.sum(axis=1) == pairs  # further pairs may contain further sequences
-            if all(len(plans) == top_k for plans, left in zip(found, more, strict=True) if left):
-                return found
-            pairs *= 2
 
-    def _constrained(
-        self,
-        scores: SequenceScores,
-        sums: Tensor,  # log Σ exp(score) over the sequences of each task [C]
-        total: float,  # the same over all sequences that probabilities are shares of
-        queries: Queries,
-        row: int,
-        top_k: int,
-        constraints: Constraints,
-    ) -> Plans:
-        """Return the likeliest allowed sequences of one query, searched task by task."""
-        states, refusals = scores.states, []
-        ranked = sums.argsort(descending=True, stable=True).tolist()
-        tasks = ranked if queries.tasks is None else [int(queries.tasks[row])]
-        parts, exact = [], True
-        for task in tasks:
-            members = states.grid[task][states.grid[task] < len(states)]
-            actions = tuple(states.actions[members].tolist())
-            if not actions:
-                continue
-            costs = task_costs(scores, row, task)
-            problem = Problem(
-                initial=queries.initial[row],
-                goal=queries.goal[row],
-                actions=actions,
-                constraints=constraints,
-                guide=costs,
+def likeliest_plans(
+    scores: SequenceScores, queries: Queries, top_k: int, constraints: Constraints
+) -> list[Plans]:
+    """Return the likeliest sequences of each of some queries, whose scores fit the memory."""
+    states, tasks = scores.states, None
+    if queries.tasks is not None:
+        tasks = torch.from_numpy(queries.tasks).to(scores.emissions.device)
+    sums = scores.log_task_sums()  # [B, C]
+    # log of the sum over all sequences that probabilities are shares of, [B]
+    total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks[:, None])[:, 0]
+    if constraints:
+        return [
+            _constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
+            for row, own in enumerate(total)
+        ]
+    of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
+    if tasks is not None:
+        of_tasks = np.ones_like(of_tasks)
+    searched, pairs = states.task_count if tasks is None else 1, top_k
+    while True:
+        best, values = scores.best(pairs, tasks)
+        logs = (values - total[:, None]).double().cpu().numpy()
+        actions, task = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
+        kept = np.isfinite(logs)
+        found = [
+            _plans(
+                actions[row, own],
+                logs[row, own],
+                task[row, own, 0],
+                searched,
+                top_k,
+                of_tasks[row],
             )
-            try:
-                cheapest = Space(problem, self.horizon).cheapest(costs, max(top_k, _COMPARED))
-            except ConfigError as refusal:
-                refusals.append(refusal)
-                continue
-            exact &= cheapest.complete
-            sequences = np.asarray(actions)[cheapest.sequences]
-            parts.append((sequences, -cheapest.costs - total, np.full(len(sequences), task)))
-        if not parts:
-            raise refusals[0]
-        sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
-        order = np.lexsort((*sequences.T[::-1], found, -logs))
-        of_tasks = np.exp((sums - total).double().cpu().numpy()).clip(max=1)
-        if queries.tasks is not None:
-            of_tasks = np.ones_like(of_tasks)
-        plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k, of_tasks)
-        shares = np.exp(-plans.scores - np.logaddexp.reduce(logs))
-        return replace(plans, exact=exact, probabilities=shares, searched_mass=None)
+            for row, own in enumerate(kept)
+        ]
+        more = kept.sum(axis=1) == pairs  # further pairs may contain further sequences
+        if all(len(plans) == top_k for plans, left in zip(found, more, strict=True) if left):
+            return found
+        pairs *= 2
+
+
+def _constrained(
+    scores: SequenceScores,
+    sums: Tensor,  # log Σ exp(score) over the sequences of each task [C]
+    total: float,  # the same over all sequences that probabilities are shares of
+    queries: Queries,
+    row: int,
+    top_k: int,
+    constraints: Constraints,
+) -> Plans:
+    """Return the likeliest allowed sequences of one query, searched task by task."""
+    states, refusals = scores.states, []
+    ranked = sums.argsort(descending=True, stable=True).tolist()
+    tasks = ranked if queries.tasks is None else [int(queries.tasks[row])]
+    parts, exact = [], True
+    for task in tasks:
+        members = states.grid[task][states.grid[task] < len(states)]
+        actions = tuple(states.actions[members].tolist())
+        if not actions:
+            continue
+        costs = task_costs(scores, row, task)
+        problem = Problem(
+            initial=queries.initial[row],
+            goal=queries.goal[row],
+            actions=actions,
+            constraints=constraints,
+            guide=costs,
+        )
+        try:
+            cheapest = Space(problem, scores.horizon).cheapest(costs, max(top_k, _COMPARED))
+        except ConfigError as refusal:
+            refusals.append(refusal)
+            continue
+        exact &= cheapest.complete
+        sequences = np.asarray(actions)[cheapest.sequences]
+        parts.append((sequences, -cheapest.costs - total, np.full(len(sequences), task)))
+    if not parts:
+        raise refusals[0]
+    sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.lexsort((*sequences.T[::-1], found, -logs))
+    of_tasks = np.exp((sums - total).double().cpu().numpy()).clip(max=1)
+    if queries.tasks is not None:
+        of_tasks = np.ones_like(of_tasks)
+    plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k, of_tasks)
+    shares = np.exp(-plans.scores - np.logaddexp.reduce(logs))
+    return replace(plans, exact=exact, probabilities=shares, searched_mass=None)
 
 
 def _plans(

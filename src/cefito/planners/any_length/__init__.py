@@ -1,0 +1,1 @@
+"""Plans of any length in a range, with or without a goal, after steps done before."""

@@ -1,0 +1,16 @@
+"""Declaration of the chain of any length."""
+
+from cefito.planners.any_length.planner import AnyLengthPlanner
+from cefito.planners.any_length.settings import AnyLengthSettings
+from cefito.planners.methods import Method, PlannerVariant
+
+__all__ = ["ANY_LENGTH"]
+
+ANY_LENGTH = Method(
+    name="any-length",
+    planner=AnyLengthPlanner,
+    settings=AnyLengthSettings,
+    title="any-length chain",
+    line="plans a number of steps that nobody tells it, with or without a goal, after steps done",
+    variants=(PlannerVariant(name="any-length", title="any-length chain", method="any-length"),),
+)

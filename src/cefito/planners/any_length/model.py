@@ -1,0 +1,264 @@
+"""Trained chains of any length: members whose scores are averaged and calibrated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.data.windows import Windows, action_space
+from cefito.errors import RunError
+from cefito.files import load_tensors, load_weights, write_tensors
+from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
+from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthSettings
+from cefito.planners.base import Queries
+from cefito.planners.crf.inference import (
+    SequenceScores,
+    TaskStates,
+    average,
+    fit_confidence,
+    smoothed_transitions,
+)
+from cefito.planners.network import train_network
+from cefito.planners.queries import finite_outputs
+from cefito.runtime import count_parameters, derived_seed, named_stream
+from cefito.training.trainer import TrainingContext, TrainingResult
+
+__all__ = ["AnyLengthModel"]
+
+_BLOCK = 512  # queries scored at once
+
+
+@dataclass(frozen=True)
+class AnyLengthModel:
+    """Chains of all lengths from the shortest to the longest, and the length's distribution."""
+
+    title: ClassVar[str] = "any-length chain"
+    file: ClassVar[str] = "any-length.safetensors"
+    networks: tuple[AnyLengthNetwork, ...]
+    # divide the mean scores of each length, and the mean logits of the lengths
+    temperatures: Mapping[int, float]
+    length_temperature: float = 1.0
+
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: AnyLengthSettings,
+        seed: int,
+        context: TrainingContext,
+    ) -> tuple[Self, dict[str, TrainingResult]]:
+        """Train all members, one after the other, and calibrate their mean."""
+        config, training = settings.any_length, settings.any_length_training
+        states = TaskStates.make(
+            action_space(train, "training").actions, len(train.taxonomy.actions)
+        )
+        counted = smoothed_transitions(states, *_neighbours(train), config.smoothing)
+        lengths = range(int(train.lengths.min()), train.horizon + 1)
+        stream, networks, results = named_stream(cls.title), [], {}
+        for member in range(config.members):
+            network = AnyLengthNetwork(
+                config=config,
+                states=states,
+                observation_dim=train.initial.shape[1],
+                lengths=lengths,
+                transitions=counted,
+            )
+            suffix = f"-{member}" if member else ""
+            results[cls.title + suffix] = train_network(
+                network,
+                partial(_loss, train=train, val=val, settings=settings),
+                name=cls.title + suffix,
+                training=training,
+                stream=stream,
+                seed=derived_seed(seed, stream, member) if member else seed,
+                settings=[
+                    list(lengths),
+                    config.model_dump(exclude={"members"}),
+                    training.model_dump(),
+                ],
+                context=context.part(f"any-length{suffix}"),
+                centre=config.centre,
+            )
+            networks.append(network)
+        model = cls(tuple(networks), dict.fromkeys(lengths, 1.0))
+        return model._calibrated(val), results
+
+    def _calibrated(self, val: Windows) -> Self:
+        """Return the members with the temperatures that calibrate validation windows."""
+        temperatures = {}
+        for length in self.lengths:
+            windows = val.of_length(length)
+            if not len(windows):
+                temperatures[length] = 1.0
+                continue
+            scores = self.scores(length, Queries.from_windows(windows))
+            tasks, actions = (
+                torch.from_numpy(part).to(self.device) for part in (windows.tasks, windows.actions)
+            )
+            found = scores.states.find(tasks, actions)
+            videos = len(set(windows.video.tolist()))
+            temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
+        logits = self._length_logits(Queries.from_windows(val))
+        target = torch.from_numpy(val.lengths - self.lengths[0]).to(logits.device)
+        return replace(
+            self,
+            temperatures=temperatures,
+            length_temperature=_length_temperature(logits, target),
+        )
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, config: AnyLengthConfig, device: torch.device | str = "cpu"
+    ) -> Self:
+        """Load the members that were saved in a folder."""
+        path = folder / cls.file
+        tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
+        calibration = json.loads(metadata["calibration"])
+        temperatures = {int(key): value for key, value in calibration["temperatures"].items()}
+        networks = []
+        for member in range(config.members):
+            prefix = f"{member}."
+            own = {
+                name.removeprefix(prefix): tensor
+                for name, tensor in tensors.items()
+                if name.startswith(prefix)
+            }
+            with torch.device("meta"):
+                network = AnyLengthNetwork(
+                    config=config,
+                    states=TaskStates.of(own["states_lookup"]),
+                    observation_dim=own["encoder.weight"].shape[1],
+                    lengths=tuple(temperatures),
+                )
+            load_weights(network, own, str(path), copy=False)
+            networks.append(network.to(device).eval())
+        return cls(tuple(networks), temperatures, calibration["length_temperature"])
+
+    def save(self, folder: Path) -> None:
+        """Write all members into one file."""
+        tensors = {
+            f"{member}.{name}": tensor
+            for member, network in enumerate(self.networks)
+            for name, tensor in network.state_dict().items()
+        }
+        calibration = {
+            "temperatures": dict(self.temperatures),
+            "length_temperature": self.length_temperature,
+        }
+        # a single entry: the order of several entries would differ from file to file
+        write_tensors(folder / self.file, tensors, {"calibration": json.dumps(calibration)})
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the networks."""
+        return self.networks[0].mean.device
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters of all members."""
+        return sum(count_parameters(network) for network in self.networks)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """All lengths, ascending."""
+        return self.networks[0].lengths
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.networks[0].observation_dim
+
+    @property
+    def states(self) -> TaskStates:
+        """The states, alike for all members."""
+        return self.networks[0].states
+
+    def known(self, queries: Queries) -> tuple[Known, ...]:
+        """Encode what is known of queries, by each member."""
+        device = self.device
+        initial, goal = (torch.from_numpy(part).to(device) for part in (queries.initial, queries.goal))
+        seen = torch.ones(len(queries), 2, dtype=torch.bool, device=device)
+        if queries.seen is not None:
+            seen = torch.from_numpy(queries.seen).to(device)
+        count = self.states.lookup.shape[1]
+        given = np.zeros((len(queries), 0), np.int64) if queries.done is None else queries.done
+        known = torch.full((len(queries),), queries.done is not None, device=device)
+        done = torch.from_numpy(given).to(device)
+        return tuple(
+            network.known(
+                initial, goal, seen, History.of_actions(done, known, count, network.config.recency)
+            )
+            for network in self.networks
+        )
+
+    def scores_of(self, length: int, known: tuple[Known, ...]) -> SequenceScores:
+        """Return calibrated scores of all sequences of a length."""
+        members = zip(self.networks, known, strict=True)
+        scores = average([network.outputs(length, own).scores for network, own in members])
+        finite_outputs(scores.emissions, self.title)
+        return scores.heated(self.temperatures[length])
+
+    def log_lengths_of(self, known: tuple[Known, ...]) -> Tensor:
+        """Return log p(length | what is known) [B, L]."""
+        members = zip(self.networks, known, strict=True)
+        logits = torch.stack([network.length_logits(own) for network, own in members]).mean(dim=0)
+        return (logits / self.length_temperature).log_softmax(dim=1)
+
+    @torch.inference_mode()
+    def scores(self, length: int, queries: Queries) -> SequenceScores:
+        """Return calibrated scores of all sequences of a length for each query."""
+        blocks = [
+            self.scores_of(length, self.known(block)) for block in queries.blocks(_BLOCK) or [queries]
+        ]
+        emissions = torch.cat([scores.emissions for scores in blocks])
+        return SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
+
+    @torch.inference_mode()
+    def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
+        """Return log p(length | what is known) of queries [N, L]."""
+        return np.asarray(self._length_logits(queries).double().cpu().numpy())
+
+    @torch.inference_mode()
+    def _length_logits(self, queries: Queries) -> Tensor:
+        blocks = queries.blocks(_BLOCK) or [queries]
+        return torch.cat([self.log_lengths_of(self.known(block)) for block in blocks])
+
+
+def _neighbours(train: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each pair of neighbouring steps of training windows once [P, 2], and their tasks."""
+    rows = [np.zeros((0, 5), dtype=np.int64)]
+    for step in range(train.horizon - 1):
+        place = (train.tasks, train.video, train.start + step)
+        rows.append(np.stack([*place, *train.actions[:, step : step + 2].T], axis=1))
+    pairs = np.concatenate(rows)
+    pairs = np.unique(pairs[pairs[:, 4] >= 0], axis=0)
+    return pairs[:, 3:], pairs[:, 0]
+
+
+def _length_temperature(logits: Tensor, target: Tensor) -> float:
+    """Return the temperature that maximises the likelihood of true lengths, from 0.5 to 4."""
+    grid = torch.linspace(0.5, 4.0, 71).tolist()
+    losses = [
+        float(torch.nn.functional.cross_entropy(logits / value, target)) if len(target) else value
+        for value in grid
+    ]
+    return grid[int(np.argmin(losses))] if len(target) else 1.0
+
+
+def _loss(
+    network: AnyLengthNetwork, *, train: Windows, val: Windows, settings: AnyLengthSettings
+) -> AnyLengthLoss:
+    return AnyLengthLoss(
+        network=network, train=train, val=val, config=settings.any_length_training
+    )

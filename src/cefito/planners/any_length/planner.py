@@ -1,0 +1,245 @@
+"""Planner of sequences of any length in a range, by the likeliest lengths and sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError
+from cefito.planners.any_length.model import AnyLengthModel
+from cefito.planners.any_length.settings import AnyLengthSettings
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    Abilities,
+    BasePlanner,
+    Fitted,
+    Queries,
+    Vocabulary,
+    check_queries,
+)
+from cefito.planners.crf.planner import likeliest_plans
+from cefito.progress import Progress, silent
+from cefito.runtime import full_precision
+from cefito.search.constraints import Constraints
+from cefito.search.problem import Plans, SearchCost
+from cefito.training.trainer import TrainingContext
+
+__all__ = ["AnyLengthPlanner"]
+
+_TOGETHER = 256  # queries whose scores are held at once
+_COMPARED = 64  # plans of each length that are weighed against each other under constraints
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AnyLengthPlanner(BasePlanner):
+    """Plans the likeliest sequences of all lengths of a range in one ranking, exactly.
+
+    Energies and scores are −log p(length) p(task, sequence | length), given what is known of the
+    query. Plans of several lengths are padded with −1. Given one length, plans have that length.
+    """
+
+    abilities: ClassVar[Abilities] = Abilities(constraints=True, probabilities=True, partial=True)
+    name = "any-length"
+    model: AnyLengthModel
+    lengths: tuple[int, ...]  # that it plans, ascending
+
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: AnyLengthSettings,
+        seed: int,
+        context: TrainingContext = TrainingContext(),
+    ) -> Fitted[Self]:
+        """Train the chains of all lengths over windows of these lengths."""
+        if train.before is None:
+            raise ConfigError(
+                "any-length: learns windows of several lengths. Give the range, as in --steps 1-6.",
+                setting="steps",
+            )
+        model, trainings = AnyLengthModel.fit(
+            train, val, settings=settings, seed=seed, context=context
+        )
+        return Fitted(cls(model, model.lengths), trainings)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path | str,
+        *,
+        settings: AnyLengthSettings,
+        context: TrainingContext = TrainingContext(),
+    ) -> Self:
+        """Load the planner that was saved in a folder."""
+        model = AnyLengthModel.load(
+            Path(folder), config=settings.any_length, device=context.device
+        )
+        return cls(model, model.lengths)
+
+    def save(self, folder: Path | str) -> None:
+        """Write its chains."""
+        self.model.save(Path(folder))
+
+    def with_lengths(self, shortest: int, longest: int) -> Self:
+        """Return a planner of some of the lengths; this one stays unchanged.
+
+        Raises:
+            ConfigError: Lengths that it was not trained for.
+        """
+        known = self.model.lengths
+        if not known[0] <= shortest <= longest <= known[-1]:
+            asked = shortest if shortest == longest else f"{shortest}-{longest}"
+            raise ConfigError(
+                f"steps {asked}: this run plans {known[0]} to {known[-1]} steps.", setting="steps"
+            )
+        return replace(self, lengths=tuple(range(shortest, longest + 1)))
+
+    @property
+    def horizon(self) -> int:
+        """The longest of its lengths."""
+        return self.lengths[-1]
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.model.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(*self.model.states.lookup.shape)
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Number of parameters of all members."""
+        return {AnyLengthModel.title: self.model.parameters}
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
+        """Return the likeliest tasks, summed over lengths and sequences, [N], or the given ones."""
+        if queries.tasks is not None:
+            return queries.tasks
+        return np.asarray(self.log_tasks(queries).argmax(axis=1), dtype=np.int64)
+
+    @torch.inference_mode()
+    @full_precision()
+    def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
+        """Return log p(task | what is known) [N, C], summed over lengths and sequences."""
+        found = []
+        for block in queries.blocks(_TOGETHER):
+            known = self.model.known(block)
+            log_lengths = self._log_lengths(self.model.log_lengths_of(known))
+            # log Σ_T p(T) p(task | T)
+            tasks = torch.stack(
+                [self.model.scores_of(length, known).log_tasks() for length in self.lengths], dim=1
+            )
+            found.append((log_lengths[:, :, None] + tasks).logsumexp(dim=1))
+        return np.asarray(torch.cat(found).double().cpu().numpy())
+
+    def _log_lengths(self, logs: torch.Tensor) -> torch.Tensor:
+        """Return the distribution [B, L'] over the lengths that it plans."""
+        first = self.model.lengths.index(self.lengths[0])
+        return logs[:, first : first + len(self.lengths)].log_softmax(dim=1)
+
+    @torch.inference_mode()
+    @full_precision()
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,  # noqa: ARG002
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> list[Plans]:
+        """Return the likeliest sequences of each query."""
+        check_queries(self, queries, top_k, constraints)
+        queries.check_tasks(self.model.states.task_count)
+        return [
+            plans
+            for block in queries.blocks(_TOGETHER)
+            for plans in self._planned(block, top_k, constraints)
+        ]
+
+    def _planned(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
+        known = self.model.known(queries)
+        logs = self._log_lengths(self.model.log_lengths_of(known))  # log p(T) [B, L']
+        every = [self.model.scores_of(length, known) for length in self.lengths]
+        tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)  # log p(c | T)
+        if queries.tasks is not None:
+            given = torch.from_numpy(queries.tasks).to(logs.device)
+            rows = torch.arange(len(given), device=logs.device)
+            # p(T | c) ∝ p(T) p(c | T)
+            logs = (logs + tasks[rows, :, given]).log_softmax(dim=1)
+            tasks = torch.zeros_like(tasks)
+        of_tasks = (logs[:, :, None] + tasks).logsumexp(dim=1).exp()  # p(c) = Σ_T p(T) p(c | T)
+        found, refusals = {}, []
+        count = max(top_k, _COMPARED) if constraints else top_k
+        for length, scores in zip(self.lengths, every, strict=True):
+            try:
+                found[length] = likeliest_plans(scores, queries, count, constraints)
+            except ConfigError as refusal:  # no sequence of the length satisfies the constraints
+                refusals.append(refusal)
+        if not found:
+            raise refusals[0]
+        of_lengths, shares = (part.double().cpu().numpy() for part in (logs, of_tasks))
+        return [
+            self._merged(
+                {length: plans[row] for length, plans in found.items()},
+                of_lengths[row],
+                shares[row].clip(max=1),
+                top_k,
+            )
+            for row in range(len(queries))
+        ]
+
+    def _merged(
+        self,
+        found: dict[int, Plans],  # of one query, by length
+        log_lengths: NDArray[np.float64],  # log p(T) [L']
+        of_tasks: NDArray[np.float64],  # p(c) [C]
+        top_k: int,
+    ) -> Plans:
+        """Merge the plans of all lengths, likeliest first."""
+        parts = list(found.values())
+        # −log p(T) − log p(c, a | T)
+        scores = np.concatenate(
+            [
+                plans.scores - log_lengths[self.lengths.index(length)]
+                for length, plans in found.items()
+            ]
+        )
+        actions = np.concatenate(
+            [
+                np.pad(plans.actions, ((0, 0), (0, self.horizon - length)), constant_values=-1)
+                for length, plans in found.items()
+            ]
+        )
+        tasks = np.concatenate([plans.tasks for plans in parts if plans.tasks is not None])
+        best = np.lexsort((*actions.T[::-1], scores))[:top_k]
+        probabilities, constrained = np.exp(-scores), parts[0].searched_mass is None
+        if constrained:  # shares of the allowed plans that were compared
+            probabilities = probabilities / probabilities.sum()
+        return Plans(
+            actions=actions[best],
+            energies=scores[best],
+            scores=scores[best],
+            evaluated=SearchCost(token_forwards=2, leaves=0),
+            exact=all(plans.exact for plans in parts),
+            tasks=tasks[best],
+            searched=parts[0].searched,
+            probabilities=probabilities[best],
+            task_probabilities=of_tasks[tasks[best]],
+            searched_mass=None if constrained else 1.0,
+            length_probabilities=dict(
+                zip(self.lengths, np.exp(log_lengths).tolist(), strict=True)
+            ),
+        )

@@ -1,0 +1,34 @@
+"""Settings of the chain of any length."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cefito.planners.crf.settings import ChainConfig, ChainTrainingConfig
+from cefito.settings import Settings
+
+__all__ = ["AnyLengthConfig", "AnyLengthSettings", "AnyLengthTrainingConfig"]
+
+
+class AnyLengthConfig(ChainConfig):
+    """The network that scores the chains of all lengths (not in the paper)."""
+
+    members: int = Field(3, ge=1)  # networks trained from different seeds, whose scores are averaged
+    recency: float = Field(0.5, gt=0, lt=1)  # weight of a step done, for each step done after it
+
+
+class AnyLengthTrainingConfig(ChainTrainingConfig):
+    """How it is trained: as the chain, with parts of what is known hidden in some windows."""
+
+    hide_initial: float = Field(0.1, ge=0, lt=1)  # share of windows without initial observation
+    hide_goal: float = Field(0.3, ge=0, lt=1)  # share of windows without goal
+    hide_done: float = Field(0.5, ge=0, lt=1)  # share of windows without the steps done before
+    forget: float = Field(0.1, ge=0, lt=1)  # share of steps done before that are left out
+    length_weight: float = Field(0.3, ge=0)  # weight of the cross-entropy of the length
+
+
+class AnyLengthSettings(Settings):
+    """The sections that the chain of any length reads."""
+
+    any_length: AnyLengthConfig = AnyLengthConfig()
+    any_length_training: AnyLengthTrainingConfig = AnyLengthTrainingConfig()
