@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, steps_range
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.cli.scores import (
     interval_cells,
@@ -35,6 +35,8 @@ def evaluate(
     split: str = "test",
     oracle_task: Flag = False,
     oracle_ends: Flag = False,
+    without_goal: Flag = False,
+    after_done: Flag = False,
     sample: int | None = None,
     min_probability: float | None = None,
     reliability: Path | None = None,
@@ -43,6 +45,7 @@ def evaluate(
     options: SearchOptions = AS_TRAINED,
     dataset: Path | None = None,
     horizon: int | None = None,
+    steps: str | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
@@ -57,6 +60,9 @@ def evaluate(
         oracle_task: Plan with the true task of each window.
         oracle_ends: Plan with the true first and last action of each window; only for pkg,
             pkg-beam, llm-ends and llm-ranked.
+        without_goal: Plan without the goal, by a run of several lengths.
+        after_done: Tell the planner which steps of the video were done before each window,
+            likewise.
         sample: Score a fixed random sample of this many windows.
         min_probability: From 0 to 1: also show the share of windows whose best plan has at least
             this probability, and the success rate among them.
@@ -68,6 +74,8 @@ def evaluate(
         dataset: The data set to score it on, if not its own: any with observations made in the same
             way; tasks and actions are matched by name.
         horizon: Number of actions, for a folder with runs of several.
+        steps: Numbers of steps of the plans, for a run of several lengths: one (3) or a range
+            (2-4); all by default.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
@@ -82,7 +90,8 @@ def evaluate(
     if reliability is not None:
         check_target(reliability, _PICTURES, "reliability")
     with log_warnings():
-        opened = options.applied(open_run(run, horizon=horizon, device=pick_device(device)))
+        found = open_run(run, horizon=horizon, device=pick_device(device))
+        opened = options.applied(found if steps is None else found.with_steps(*steps_range(steps)))
         if reliability is not None:
             check_probabilities(opened.planner, "reliability")
         try:
@@ -91,6 +100,8 @@ def evaluate(
                 split=split,
                 oracle_task=oracle_task,
                 oracle_ends=oracle_ends,
+                goal=not without_goal,
+                done=after_done,
                 sample=sample,
                 min_probability=min_probability,
                 dataset=dataset,
@@ -120,6 +131,7 @@ def _show(
     columns = metric_columns([scores], published=True)
     how = ["true task" if scores.oracle_task else "predicted task"]
     how += ["true ends"] * bool(scores.oracle_ends)
+    how += ["no goal"] * bool(scores.without_goal) + ["after steps done"] * bool(scores.after_done)
     for name, value in changed.items():
         shown = f"{value:g}" if isinstance(value, float) else value
         how.append(f"{option_of(name).removeprefix('--')} {shown}")

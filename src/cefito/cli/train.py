@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Settings, horizons, settings
+from cefito.cli.options import Settings, horizons, settings, steps_range
 from cefito.data.windows import Selection
+from cefito.errors import ConfigError
 from cefito.runtime import Precision
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ def train(
     dataset: Path,
     /,
     *,
-    horizon: str,
     out: Path,
-    method: str = "cefito",
+    horizon: str | None = None,
+    steps: str | None = None,
+    method: str | None = None,
     preset: str = "small",
     seed: int = 0,
     device: str = "auto",
@@ -40,10 +42,13 @@ def train(
 
     Args:
         dataset: Folder of a prepared data set.
+        out: Run folder to write.
         horizon: Number of actions of a plan, T; with several (3,4,5) each gets a run of its own,
             in T3, T4, … of the folder, and finished runs are left unchanged.
-        out: Run folder to write.
-        method: Name of a method, as listed by cefito planners: cefito, chain, viterbi, ….
+        steps: Range of numbers of actions instead, as in 1-6: one run plans any of them, without
+            being told which, also without a goal and after steps done before.
+        method: Name of a method, as listed by cefito planners: cefito, chain, viterbi, …; by
+            default cefito, and any-length for several numbers of steps.
         preset: paper, released, small, or the path of a .toml file of the same form.
         seed: Seed of weights, batches and negatives.
         device: auto, cpu or cuda.
@@ -64,7 +69,18 @@ def train(
     from cefito.runs.train import finished_run, train_runs
     from cefito.runtime import pick_device, processes
 
-    chosen, fingerprint = horizons(horizon), name_and_fingerprint(dataset)[1]
+    if (horizon is None) == (steps is None):
+        raise ConfigError(
+            "expected --horizon 3, the number of steps of every plan, or --steps 1-6, a range."
+        )
+    shortest = None
+    if steps is not None:
+        shortest, longest = steps_range(steps)
+        chosen: tuple[int, ...] = (longest,)
+    else:
+        chosen = horizons(horizon or "")
+    method = method or ("cefito" if steps is None else "any-length")
+    fingerprint = name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
     precise = precisions(precision, method) if precision else {}
     overrides = {**precise, **settings(set_)}
@@ -82,6 +98,7 @@ def train(
                 fingerprint=fingerprint,
                 config=configs[length],
                 horizon=length,
+                shortest=shortest,
                 seed=seed,
                 selection=selection,
             )
@@ -96,6 +113,7 @@ def train(
                 open_dataset(dataset),
                 out,
                 configs=configs,
+                shortest=shortest,
                 seed=seed,
                 selection=selection,
                 device=place,

@@ -261,8 +261,9 @@ def fitting_windows(
 ) -> tuple[Windows, Windows]:
     """The windows to train a planner on, and the windows to choose its epochs and weights on.
 
-    They are of one horizon, or of all lengths from `shortest` to it. "held-out" gives the training split without its held-out videos, and the validation split;
-    "published" gives all training windows, and the *test* windows, as all published work does.
+    They are of one horizon, or of all lengths from `shortest` to it. "held-out" gives the training
+    split without its held-out videos, and the validation split; "published" gives all training
+    windows, and the *test* windows, as all published work does.
     """
     cut = partial(cut_windows, dataset, horizon=horizon, shortest=shortest)
     train = cut(split="train")

@@ -120,6 +120,8 @@ class Evaluation(FileRecord):
     oracle_task: bool  # whether the true task was given
     oracle_ends: bool | None = ABSENT  # whether the true first and last actions were given
     oracle_between: bool | None = ABSENT  # whether the states between the steps were given
+    without_goal: bool | None = ABSENT  # whether the goal was withheld
+    after_done: bool | None = ABSENT  # whether the steps of the video before were given
     metrics: dict[str, float | list[float]]  # per cent; `position_accuracy` is a list of T
     # the same in the taxonomy's shared vocabulary (CrossTask: 105 ids for 133), if it has one
     shared_metrics: dict[str, float | list[float]] | None = None

@@ -44,6 +44,8 @@ def evaluate_run(
     split: str = "test",
     oracle_task: bool = False,
     oracle_ends: bool = False,
+    goal: bool = True,
+    done: bool = False,
     sample: int | None = None,
     min_probability: float | None = None,
     dataset: Path | str | None = None,
@@ -57,6 +59,8 @@ def evaluate_run(
         split: "train", "val" or "test".
         oracle_task: Plan with the true tasks.
         oracle_ends: Plan with the true first and last actions.
+        goal: Plan with the goal observations.
+        done: Plan with the steps of the video before each window.
         sample: Score a fixed random sample of this many windows.
         min_probability: Also give coverage and success if only best plans of at least this
             probability are answered.
@@ -93,10 +97,12 @@ def evaluate_run(
         chosen,
         oracle_task=oracle_task,
         oracle_ends=oracle_ends,
+        goal=goal,
+        done=done,
         sampled_from=len(windows),
         progress=progress,
     )
-    queries = Queries.from_windows(chosen, oracle_task=oracle_task)
+    queries = Queries.from_windows(chosen, oracle_task=oracle_task, goal=goal, done=done)
     tasks = planned_tasks(run.planner, queries, plans)
     if plans_file is not None:
         save_plans(window_plans(data, chosen, plans, tasks=tasks), plans_file)
@@ -125,6 +131,8 @@ def evaluate_run(
         split=split,
         oracle_task=oracle_task,
         oracle_ends=oracle_ends,
+        goal=goal,
+        done=done,
         sampled=len(chosen) if len(chosen) < len(windows) else None,
         other=None if other is None else data.fingerprint,
         min_probability=min_probability,
@@ -139,6 +147,8 @@ def scores_name(
     split: str,
     oracle_task: bool = False,
     oracle_ends: bool = False,
+    goal: bool = True,
+    done: bool = False,
     sampled: int | None = None,
     other: str | None = None,
     min_probability: float | None = None,
@@ -148,6 +158,9 @@ def scores_name(
     `sampled` is the size of a sample, `other` the fingerprint of another data set.
     """
     words = ["evaluation", split, *["oracle-task"] * oracle_task, *["oracle-ends"] * oracle_ends]
+    words += ["without-goal"] * (not goal) + ["after-done"] * done
+    if run.chosen_steps is not None:
+        words.append(f"steps-{run.steps}")
     if sampled is not None:
         words.append(f"sample-{sampled}")
     if other is not None:

@@ -220,6 +220,8 @@ def evaluate_planner(
     oracle_task: bool = False,
     oracle_ends: bool = False,
     oracle_between: bool = False,
+    goal: bool = True,
+    done: bool = False,
     top_k: int = TOP_K,
     sampled_from: int | None = None,
     progress: Progress = silent,
@@ -232,6 +234,8 @@ def evaluate_planner(
         oracle_task: Give the planner the true tasks.
         oracle_ends: Give the planner the true first and last actions.
         oracle_between: Give the planner the true observations between the steps.
+        goal: Give the planner the goal observations.
+        done: Give the planner the steps of the video before each window.
         top_k: Plans for each window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
@@ -254,7 +258,12 @@ def evaluate_planner(
             setting="oracle_between",
         )
     queries = Queries.from_windows(
-        windows, oracle_task=oracle_task, oracle_ends=oracle_ends, oracle_between=oracle_between
+        windows,
+        oracle_task=oracle_task,
+        oracle_ends=oracle_ends,
+        oracle_between=oracle_between,
+        goal=goal,
+        done=done,
     )
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
@@ -282,6 +291,8 @@ def evaluate_planner(
         oracle_task=oracle_task,
         oracle_ends=oracle_ends or None,
         oracle_between=oracle_between or None,
+        without_goal=not goal or None,
+        after_done=done or None,
         metrics=sums.percents(),
         shared_metrics=None if shared is None else shared.percents(),
         without_plan=sums.without_plan,

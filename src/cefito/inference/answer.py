@@ -100,13 +100,15 @@ class Answer(Record):
     searched_mass: float | None  # see `cefito.search.problem.Plans`
     search: SearchAnswer
     weights: dict[str, float] | None  # of the objective's terms
+    lengths: dict[int, float] | None = None  # probability of each number of steps, if it is open
     truth: Truth | None = None
     dataset: DatasetName | None = None  # if it is not the run's
     reply: ReplyAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the answer for JSON; without truth, dataset and reply if they are None."""
-        absent = {name for name in ("truth", "dataset", "reply") if getattr(self, name) is None}
+        """Return the answer for JSON; without fields that are None and seldom given."""
+        seldom = ("lengths", "truth", "dataset", "reply")
+        absent = {name for name in seldom if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=absent)
 
 
@@ -224,6 +226,7 @@ def to_answer(
             interrupted=interrupted,
         ),
         weights=description.weights,
+        lengths=plans.length_probabilities,
         truth=None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth)),
         dataset=dataset,
         reply=plans.reply and ReplyAnswer.model_validate(plans.reply, from_attributes=True),
@@ -247,7 +250,7 @@ def planned_sequences(
             task=task,
         )
         for actions, energy, score, probability, task in zip(
-            plans.actions, plans.energies, plans.scores, probabilities, tasks, strict=True
+            plans.sequences, plans.energies, plans.scores, probabilities, tasks, strict=True
         )
     ]
 

@@ -54,7 +54,8 @@ class Abilities:
     true_between: bool = False  # uses the true observations between the steps if given
     probabilities: bool = False  # at least under some settings of its search
     finetuning: bool = False  # learns further windows, also of new tasks and actions
-    partial: bool = False  # plans without an observation, and after steps done before
+    # plans several numbers of steps, also without an observation, and after steps done before
+    any_length: bool = False
 
 
 class Evidence(Record):
@@ -318,10 +319,10 @@ def check_queries(
         if not planner.abilities.constraints:
             raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")
         check_actions(constraints, planner.vocabulary.actions)
-    if not queries.whole and not planner.abilities.partial:
+    if not queries.whole and not planner.abilities.any_length:
         raise ConfigError(
-            f"{planner.name} needs both observations and takes no steps done before; runs of "
-            "several lengths (cefito train DATA --steps 1-6) do.",
+            f"{planner.name} needs both observations and takes no steps done before. Use a run of "
+            "several lengths, as cefito train DATA --steps 1-6 makes it.",
             setting="goal",
         )
     if (width := queries.initial.shape[1]) != planner.observation_dim:

@@ -99,6 +99,7 @@ class Queries:
             seen=None if None not in given else np.array([[one is not None for one in given]]),
             done=None if done is None else np.array([list(done)], dtype=np.int64),
         )
+
     @classmethod
     def from_windows(
         cls,

@@ -94,7 +94,8 @@ class RunInfo(Record):
     format_version: Literal[1] = 1
     method: str = "cefito"
     dataset: DatasetReference  # data set that it was trained on
-    horizon: int
+    horizon: int  # the longest plan, if there are several lengths
+    shortest: int | None = None  # the shortest plan of a run of several lengths
     seed: int | None  # None for imported weights, as the selection
     selection: Selection | None = "held-out"
     preset: str

@@ -82,7 +82,10 @@ class DatasetMatch:
         Windows with tasks or actions that are new to the run are left out. The facts are also
         logged as warnings; they are None for the run's own data set.
         """
-        windows, left_out = cut_windows(self.dataset, horizon=self.run.horizon, split=split), None
+        run, left_out = self.run, None
+        several = run.planner.abilities.any_length
+        shortest = (run.shortest or run.horizon) if several else None
+        windows = cut_windows(self.dataset, horizon=run.horizon, split=split, shortest=shortest)
         if not self.vocabulary.same:
             windows, left_out = self.vocabulary.translated(windows)
         if not len(windows):

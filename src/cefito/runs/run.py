@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -60,17 +61,19 @@ class Run:
     planner: Planner
     info: RunInfo  # content of `run.json`
     taxonomy: Taxonomy  # tasks and actions that it knows
+    # shortest and longest plan, if they are fewer than it was trained for; see `with_steps`
+    chosen_steps: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return (
-            f"Run({self.method!r}, T = {self.horizon}, data set {self.info.dataset.name!r}, in "
+            f"Run({self.method!r}, T = {self.steps}, data set {self.info.dataset.name!r}, in "
             f"{str(self.folder)!r})"
         )
 
     def _repr_html_(self) -> str:
         info = self.info
         return card(
-            f"Run of {self.planner.name}, T = {self.horizon}",
+            f"Run of {self.planner.name}, T = {self.steps}",
             {
                 "method": self.method,
                 "data set": info.dataset.name,
@@ -93,6 +96,37 @@ class Run:
     def horizon(self) -> int:
         """T that it was trained for."""
         return self.info.horizon
+
+    @property
+    def shortest(self) -> int | None:
+        """Number of steps of the shortest plan; None if all plans have T."""
+        return self.info.shortest
+
+    @property
+    def steps(self) -> str:
+        """Number of steps of its plans, such as "3" or "1-6"."""
+        return str(self.horizon) if self.shortest is None else f"{self.shortest}-{self.horizon}"
+
+    def with_steps(self, shortest: int, longest: int) -> Run:
+        """Return the run with plans of fewer lengths.
+
+        Raises:
+            ConfigError: It was not trained for them.
+        """
+        planner: Any = self.planner
+        if not planner.abilities.any_length:
+            if shortest == longest == self.horizon:
+                return self
+            raise ConfigError(
+                f"{self.folder}: plans {self.horizon} steps. Train a run of several lengths with "
+                "cefito train DATA --steps 1-6.",
+                setting="steps",
+            )
+        several = {} if shortest == longest else {"shortest": shortest}
+        kept = self.info.model_dump(exclude_unset=True, exclude={"shortest"})
+        info = RunInfo.model_validate({**kept, "horizon": longest, **several})
+        planner = planner.with_lengths(shortest, longest)
+        return replace(self, planner=planner, info=info, chosen_steps=(shortest, longest))
 
     @property
     def settings(self) -> Settings:
@@ -162,7 +196,8 @@ def open_run(
 
     Args:
         folder: A run folder, or one that holds runs of several horizons (`train_runs`).
-        horizon: T of the run; may be left out if there is only one run.
+        horizon: T of the run; may be left out if there is only one run. A run of several lengths
+            then plans this one alone.
         device: Where it plans; the CPU by default.
 
     Raises:
@@ -173,7 +208,8 @@ def open_run(
     folder = chosen_run(_local_folder(folder), horizon)
     manifest = check_manifest(folder, (RUN_FILE, _TAXONOMY))
     info = RunInfo.read(folder)
-    if horizon not in (None, info.horizon):
+    several = info.shortest is not None and horizon is not None
+    if horizon not in (None, info.horizon) and not several:
         raise RunError(
             f"{folder}: plans {info.horizon} actions, not {horizon}. Leave the horizon out, or "
             "train a run of this one.",
@@ -212,7 +248,7 @@ def open_run(
                 f"{folder / file}: {field}: {said}, but the planner's files are for {found}. The "
                 "files are of different runs. Copy the run again, or train it again."
             )
-    return run
+    return run if horizon is None or not several else run.with_steps(horizon, horizon)
 
 
 def _local_folder(place: Path | str) -> Path:

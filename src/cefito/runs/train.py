@@ -19,7 +19,7 @@ from cefito.data.windows import (
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.methods import RunConfig, find_method
+from cefito.planners.methods import RunConfig, find_method, methods_with
 from cefito.progress import Advance, Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.folder import (
@@ -46,6 +46,7 @@ def train_run(
     config: RunConfig,
     horizon: int,
     seed: int,
+    shortest: int | None = None,
     selection: Selection = "held-out",
     device: torch.device | str | None = None,
     progress: Progress = silent,
@@ -63,6 +64,7 @@ def train_run(
         config: The method and its settings.
         horizon: T.
         seed: Seed of everything drawn.
+        shortest: Train one run for all lengths from this one to T; None for T alone.
         selection: Where epochs and weights are chosen: on the validation split, or on test as
             published work does.
         device: Where to train.
@@ -87,11 +89,31 @@ def train_run(
     folder, trainings = Path(folder), None if trainings is None else Path(trainings)
     check_tracker(tracker)
     group, planner = group or Processes(), find_method(config.method).planner
-    info = new_info(dataset, config=config, horizon=horizon, seed=seed, selection=selection)
+    if shortest is not None and not planner.abilities.any_length:
+        raise ConfigError(
+            f"{config.method} plans one number of steps; of the methods only "
+            f"{methods_with('any_length')} plans several.",
+            setting="steps",
+        )
+    info = new_info(
+        dataset,
+        config=config,
+        horizon=horizon,
+        shortest=shortest,
+        seed=seed,
+        selection=selection,
+    )
     if start is not None:
         info = info.model_copy(update={"started_from": start.reference()})
-    cut = fitting_windows if start is None else start.windows
-    train, val = cut(dataset, horizon=horizon, selection=selection)
+        train, val = start.windows(dataset, horizon=horizon, selection=selection)
+    else:
+        several = planner.abilities.any_length
+        train, val = fitting_windows(
+            dataset,
+            horizon=horizon,
+            shortest=(shortest or horizon) if several else None,
+            selection=selection,
+        )
     if planner.abilities.true_between:
         train, val = with_between(dataset, train), with_between(dataset, val)
     with locked(folder, "a training") if group.first else nullcontext():
@@ -149,6 +171,7 @@ def finished_run(
     config: RunConfig,
     horizon: int,
     seed: int,
+    shortest: int | None = None,
     selection: Selection = "held-out",
 ) -> Run | None:
     """Open the run in a folder if it is finished and of these very settings, else return None."""
@@ -158,9 +181,9 @@ def finished_run(
         info = RunInfo.read(folder)
         if not info.finished or info.started_from is not None:
             return None
-        found = (info.method, info.config, info.dataset.fingerprint, info.horizon, info.seed)
-        asked = (config.method, config.sections, fingerprint, horizon, seed)
-        same = (*found, info.selection) == (*asked, selection)
+        found = (info.method, info.config, info.dataset.fingerprint, info.horizon, info.shortest)
+        asked = (config.method, config.sections, fingerprint, horizon, shortest)
+        same = (*found, info.seed, info.selection) == (*asked, seed, selection)
         return open_run(folder) if same else None
     except CefitoError:  # a training into the folder will report or mend it
         return None
@@ -181,6 +204,7 @@ def new_info(
     horizon: int,
     seed: int,
     selection: Selection,
+    shortest: int | None = None,
 ) -> RunInfo:
     """Return the record of a run before its training; arguments as in `train_run`."""
     return RunInfo(
@@ -188,6 +212,7 @@ def new_info(
         method=config.method,
         dataset=DatasetReference.of(dataset),
         horizon=horizon,
+        **({} if shortest is None else {"shortest": shortest}),
         seed=seed,
         selection=selection,
         preset=config.preset,
@@ -223,6 +248,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
         ("method", info.method, old.method),
         ("dataset", info.dataset.fingerprint, old.dataset.fingerprint),
         ("horizon", info.horizon, old.horizon),
+        ("range of steps", info.shortest, old.shortest),
         ("seed", info.seed, old.seed),
         ("selection", info.selection, old.selection),
         ("start", _begun(info), _begun(old)),
@@ -241,6 +267,7 @@ def train_runs(
     *,
     configs: Mapping[int, RunConfig],
     seed: int,
+    shortest: int | None = None,
     selection: Selection = "held-out",
     device: torch.device | None = None,
     progress: Progress = silent,
@@ -259,6 +286,7 @@ def train_runs(
         folder: Folder of the runs.
         configs: Settings of each horizon, by T, all of one method.
         seed: Seed of everything drawn, the same for all.
+        shortest: As in `train_run`, for a single horizon.
         selection: As in `train_run`.
         device: As in `train_run`.
         progress: As in `train_run`.
@@ -300,6 +328,7 @@ def train_runs(
             place,
             config=configs[horizon],
             horizon=horizon,
+            shortest=shortest,
             seed=seed,
             selection=selection,
             device=device,

@@ -134,10 +134,11 @@ class AnyLengthModel:
                 for name, tensor in tensors.items()
                 if name.startswith(prefix)
             }
+            states = TaskStates.of(own["states_lookup"])
             with torch.device("meta"):
                 network = AnyLengthNetwork(
                     config=config,
-                    states=TaskStates.of(own["states_lookup"]),
+                    states=states,
                     observation_dim=own["encoder.weight"].shape[1],
                     lengths=tuple(temperatures),
                 )
@@ -187,7 +188,9 @@ class AnyLengthModel:
     def known(self, queries: Queries) -> tuple[Known, ...]:
         """Encode what is known of queries, by each member."""
         device = self.device
-        initial, goal = (torch.from_numpy(part).to(device) for part in (queries.initial, queries.goal))
+        initial, goal = (
+            torch.from_numpy(part).to(device) for part in (queries.initial, queries.goal)
+        )
         seen = torch.ones(len(queries), 2, dtype=torch.bool, device=device)
         if queries.seen is not None:
             seen = torch.from_numpy(queries.seen).to(device)
@@ -219,7 +222,8 @@ class AnyLengthModel:
     def scores(self, length: int, queries: Queries) -> SequenceScores:
         """Return calibrated scores of all sequences of a length for each query."""
         blocks = [
-            self.scores_of(length, self.known(block)) for block in queries.blocks(_BLOCK) or [queries]
+            self.scores_of(length, self.known(block))
+            for block in queries.blocks(_BLOCK) or [queries]
         ]
         emissions = torch.cat([scores.emissions for scores in blocks])
         return SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
@@ -259,6 +263,4 @@ def _length_temperature(logits: Tensor, target: Tensor) -> float:
 def _loss(
     network: AnyLengthNetwork, *, train: Windows, val: Windows, settings: AnyLengthSettings
 ) -> AnyLengthLoss:
-    return AnyLengthLoss(
-        network=network, train=train, val=val, config=settings.any_length_training
-    )
+    return AnyLengthLoss(network=network, train=train, val=val, config=settings.any_length_training)

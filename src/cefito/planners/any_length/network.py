@@ -178,6 +178,7 @@ class AnyLengthNetwork(nn.Module):
         nn.init.zeros_(self.unknown)
         nn.init.zeros_(self.length_before.weight)
         for head in self.heads:
+            assert isinstance(head, _Head)
             head.reset(generator)
 
     @property
@@ -245,7 +246,7 @@ class AnyLengthLoss:
         self.observations = Observations(train, config.augmentation, self.device)
         self.train, self.val = _Rows(train, network), _Rows(val, network)
         self.val_seen = torch.ones(len(val), 2, dtype=torch.bool, device=self.device)
-        self.val_observations = tuple(
+        self.val_initial, self.val_goal = (
             torch.from_numpy(part).to(self.device) for part in (val.initial, val.goal)
         )
 
@@ -303,7 +304,7 @@ class AnyLengthLoss:
         """Return the success rate with the length given, and how often the length is right."""
         rows = torch.arange(len(self.val.lengths), device=self.device)
         history = self.val.history(rows, torch.zeros_like(rows, dtype=torch.bool), self.module)
-        known = self.module.known(*self.val_observations, self.val_seen, history)
+        known = self.module.known(self.val_initial, self.val_goal, self.val_seen, history)
         right = 0
         for length in self.module.lengths:
             own = (self.val.lengths == length).nonzero()[:, 0]

@@ -45,7 +45,9 @@ class AnyLengthPlanner(BasePlanner):
     query. Plans of several lengths are padded with −1. Given one length, plans have that length.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(constraints=True, probabilities=True, partial=True)
+    abilities: ClassVar[Abilities] = Abilities(
+        constraints=True, probabilities=True, any_length=True
+    )
     name = "any-length"
     model: AnyLengthModel
     lengths: tuple[int, ...]  # that it plans, ascending
@@ -61,11 +63,6 @@ class AnyLengthPlanner(BasePlanner):
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
         """Train the chains of all lengths over windows of these lengths."""
-        if train.before is None:
-            raise ConfigError(
-                "any-length: learns windows of several lengths. Give the range, as in --steps 1-6.",
-                setting="steps",
-            )
         model, trainings = AnyLengthModel.fit(
             train, val, settings=settings, seed=seed, context=context
         )
@@ -80,9 +77,7 @@ class AnyLengthPlanner(BasePlanner):
         context: TrainingContext = TrainingContext(),
     ) -> Self:
         """Load the planner that was saved in a folder."""
-        model = AnyLengthModel.load(
-            Path(folder), config=settings.any_length, device=context.device
-        )
+        model = AnyLengthModel.load(Path(folder), config=settings.any_length, device=context.device)
         return cls(model, model.lengths)
 
     def save(self, folder: Path | str) -> None:
@@ -239,7 +234,5 @@ class AnyLengthPlanner(BasePlanner):
             probabilities=probabilities[best],
             task_probabilities=of_tasks[tasks[best]],
             searched_mass=None if constrained else 1.0,
-            length_probabilities=dict(
-                zip(self.lengths, np.exp(log_lengths).tolist(), strict=True)
-            ),
+            length_probabilities=dict(zip(self.lengths, np.exp(log_lengths).tolist(), strict=True)),
         )

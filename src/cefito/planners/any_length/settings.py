@@ -13,7 +13,9 @@ __all__ = ["AnyLengthConfig", "AnyLengthSettings", "AnyLengthTrainingConfig"]
 class AnyLengthConfig(ChainConfig):
     """The network that scores the chains of all lengths (not in the paper)."""
 
-    members: int = Field(3, ge=1)  # networks trained from different seeds, whose scores are averaged
+    members: int = Field(
+        3, ge=1
+    )  # networks trained from different seeds, whose scores are averaged
     recency: float = Field(0.5, gt=0, lt=1)  # weight of a step done, for each step done after it
 
 

@@ -1,0 +1,180 @@
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data import cut_windows
+from cefito.data.windows import fitting_windows
+from cefito.errors import ConfigError
+from cefito.planners.any_length.network import History
+from cefito.planners.any_length.planner import AnyLengthPlanner
+from cefito.planners.crf.planner import ChainPlanner
+from cefito.planners.methods import load_config
+from cefito.planners.queries import Queries
+from cefito.search.constraints import Constraints
+from cefito.training.trainer import TrainingContext
+
+KNOBS = {"train": 48, "val": 16, "test": 16, "dim": 12}
+NARROW = {
+    "any_length.hidden": 8,
+    "any_length.width": 8,
+    "any_length.emission": 8,
+    "any_length.members": 2,
+    "any_length_training.optimiser.epochs": 2,
+}
+
+
+def settings_for(**changes):
+    config = load_config("small", method="any-length", overrides={**NARROW, **changes})
+    return config.settings
+
+
+@pytest.fixture(scope="module")
+def windows(dataset):
+    return fitting_windows(dataset, horizon=3, shortest=1)
+
+
+@pytest.fixture(scope="module")
+def planner(windows):
+    return AnyLengthPlanner.fit(*windows, settings=settings_for(), seed=0).planner
+
+
+def test_windows_of_all_lengths(dataset, windows):
+    train, _ = windows
+    counts = {length: len(train.of_length(length)) for length in (1, 2, 3)}
+    for length, count in counts.items():
+        alone = cut_windows(dataset, horizon=length, split="train")
+        part = train.of_length(length)
+        assert count == len(alone)
+        np.testing.assert_array_equal(part.actions, alone.actions)
+        np.testing.assert_array_equal(part.goal, alone.goal)
+    for row in range(0, len(train), 97):
+        steps = [step.action for step in dataset.videos[train.video[row]].steps]
+        start = train.start[row]
+        before = train.before[row]
+        assert before[before >= 0].tolist() == steps[:start]
+        assert train.remaining[row] == len(steps) - start
+
+
+def test_history_of_actions():
+    done = torch.tensor([[2, 0, 2, -1], [-1, -1, -1, -1], [1, -1, 0, -1]])
+    history = History.of_actions(done, torch.tensor([True, False, True]), 3, 0.5)
+    assert history.done.tolist() == [[1, 0, 1], [0, 0, 0], [1, 1, 0]]
+    # 0.5 ** number of steps after; both times that action 2 was done add up, to at most 1
+    assert history.recent.tolist() == [[0.5, 0, 1], [0, 0, 0], [1, 0.5, 0]]
+    assert history.last.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    np.testing.assert_allclose(history.facts.numpy(), [[1, np.log(4)], [0, 0], [1, np.log(3)]])
+
+
+def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
+    """Against every sequence of every length, enumerated."""
+    _, val = windows
+    queries = Queries.from_windows(val.subset(range(3)), done=True)
+    model, found = planner.model, planner.plan(queries, 40)
+    lengths = model.log_lengths(queries)
+    for row, plans in enumerate(found):
+        listed = []
+        for place, length in enumerate(model.lengths):
+            scores = model.scores(length, queries.subset([row]))
+            for task, actions in enumerate(model.states.by_task()):
+                every = torch.tensor(list(product(actions, repeat=length)))
+                states = model.states.find(torch.full((len(every),), task), every)
+                logs = scores.log_probabilities(states[None])[0]
+                listed += [
+                    (float(log) + lengths[row, place], sequence)
+                    for log, sequence in zip(logs, every.tolist(), strict=True)
+                ]
+        listed.sort(key=lambda entry: -entry[0])
+        best = {}
+        for log, sequence in listed:
+            best.setdefault(tuple(sequence), log)
+        expected = list(best.values())[:40]
+        np.testing.assert_allclose(np.log(plans.probabilities), expected, atol=1e-5)
+        assert [tuple(plan.tolist()) for plan in plans.sequences[:3]] == list(best)[:3]
+        assert plans.exact
+        assert np.exp([log for log, _ in listed]).sum() == pytest.approx(1, abs=1e-5)
+        assert sum(plans.length_probabilities.values()) == pytest.approx(1)
+
+
+def test_one_length_is_planned_as_by_a_chain(planner, windows):
+    _, val = windows
+    queries = Queries.from_windows(val.of_length(2).subset(range(5)))
+    plans = planner.with_lengths(2, 2).plan(queries, 3)
+    scores = planner.model.scores(2, queries)
+    best, values = scores.best(3)
+    for row, plan in enumerate(plans):
+        assert plan.actions.shape == (3, 2)
+        expected = (values[row] - scores.log_partition()[row]).exp()
+        np.testing.assert_allclose(plan.probabilities[0], expected[0], rtol=1e-5)
+        assert plan.actions[0].tolist() == scores.states.actions[best[row, 0]].tolist()
+
+
+def test_given_task(planner, windows):
+    _, val = windows
+    queries = Queries.from_windows(val.subset(range(4)), oracle_task=True)
+    for task, plans in zip(queries.tasks, planner.plan(queries, 6), strict=True):
+        assert (plans.tasks == task).all()
+        np.testing.assert_allclose(plans.task_probabilities, 1, rtol=1e-6)
+
+
+def test_constraints_leave_lengths_out(planner, windows):
+    _, val = windows
+    actions = planner.model.states.by_task()[0]
+    queries = Queries.from_windows(val.subset([0]), oracle_task=False).with_task(0)
+    (plans,) = planner.plan(queries, 5, constraints=Constraints(pinned=((2, actions[0]),)))
+    assert all(len(plan) >= 2 and plan[1] == actions[0] for plan in plans.sequences)
+    (whole,) = planner.plan(queries, 10**4, constraints=Constraints(pinned=((2, actions[0]),)))
+    assert whole.probabilities.sum() == pytest.approx(1)
+
+
+def test_hidden_observations_do_not_count(planner, windows):
+    """Rows of unknown observations change nothing; known ones and steps done before do."""
+    _, val = windows
+    rows = val.subset(range(6))
+    hidden = Queries.from_windows(rows, goal=False)
+    other = Queries(initial=hidden.initial, goal=hidden.goal + 1, seen=hidden.seen)
+    for one, two in zip(planner.plan(hidden, 3), planner.plan(other, 3), strict=True):
+        np.testing.assert_array_equal(one.actions, two.actions)
+        np.testing.assert_array_equal(one.probabilities, two.probabilities)
+    for known in (Queries.from_windows(rows), Queries.from_windows(rows, goal=False, done=True)):
+        assert any(
+            not np.allclose(one.probabilities, two.probabilities)
+            for one, two in zip(planner.plan(hidden, 3), planner.plan(known, 3), strict=True)
+        )
+
+
+def test_saved_and_loaded(planner, windows, tmp_path):
+    _, val = windows
+    planner.save(tmp_path)
+    loaded = AnyLengthPlanner.load(tmp_path, settings=settings_for(), context=TrainingContext())
+    queries = Queries.from_windows(val.subset(range(5)), done=True)
+    for one, two in zip(planner.plan(queries, 4), loaded.plan(queries, 4), strict=True):
+        np.testing.assert_array_equal(one.actions, two.actions)
+        np.testing.assert_array_equal(one.scores, two.scores)
+
+
+def test_lengths_that_were_not_learned(planner):
+    with pytest.raises(ConfigError, match=r"steps 2-4: this run plans 1 to 3 steps"):
+        planner.with_lengths(2, 4)
+
+
+def test_other_planners_refuse_partial_queries(windows):
+    config = load_config("small", method="chain", overrides={"chain_training.optimiser.epochs": 1})
+    train, val = (part.of_length(2) for part in windows)
+    chain = ChainPlanner.fit(train, val, settings=config.settings, seed=0).planner
+    with pytest.raises(ConfigError, match="chain needs both observations"):
+        chain.plan(Queries.from_windows(val.subset([0]), goal=False), 1)
+
+
+def test_training_learns(windows):
+    """Against the most frequent plan of each length."""
+    changes = {f"any_length.{name}": 64 for name in ("hidden", "width", "emission")}
+    changes |= {"any_length.dropout": 0, "any_length.input_dropout": 0, "any_length.members": 1}
+    changes |= {"any_length_training.optimiser.learning_rate": 5e-3}
+    changes |= {"any_length_training.optimiser.epochs": 15}
+    fitted = AnyLengthPlanner.fit(*windows, settings=settings_for(**changes), seed=0)
+    (result,) = fitted.trainings.values()
+    scores = dict(zip(result.metrics, result.scores, strict=True))
+    assert scores["success_rate"] > 15
+    assert scores["length_accuracy"] > 45
