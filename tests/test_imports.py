@@ -19,7 +19,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
 # What everyone may use; each of these only what stands before it.
 GROUND = (
     *("errors", "settings", "arrays", "locks", "files", "progress"),
-    *("runtime", "notebook"),
+    *("runtime", "markup"),
 )
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}

@@ -3,7 +3,7 @@
 import html5lib
 
 import cefito
-from cefito.notebook import MOST, Folded, card
+from cefito.markup import MOST, Folded, card
 
 
 def train(world, folder):

@@ -1,4 +1,6 @@
+import dataclasses
 import json
+import re
 import shutil
 import sys
 import zipfile
@@ -10,7 +12,7 @@ from cefito.cli import main
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.runs import evaluate_run
-from cefito.evaluation.sharing import export_run, pull_run, push_run
+from cefito.evaluation.sharing import export_run, kept_scores, model_card, pull_run, push_run
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs import bundle
@@ -116,6 +118,25 @@ def test_the_card_says_what_it_is(run, tmp_path):
     assert "license:" not in card
     assert "None was chosen for the weights" in card
     assert "The run folder has none" in card
+
+
+def test_the_card_shows_names_literally(run):
+    hostile = "<b>|tea| *a*_b_ [c](javascript:d)\n`e`"
+    escaped = r"&lt;b&gt;\|tea\| \*a\*\_b\_ [c]\(javascript:d) \`e\`"
+    dataset = run.info.dataset.model_copy(update={"name": hostile, "observed": {hostile: hostile}})
+    training = {hostile: next(iter(run.info.training.values()))}
+    changes = {"dataset": dataset, "preset": hostile, "versions": {hostile: "1"}}
+    changes |= {"training": training, "parameters": {hostile: 1}, "config": {hostile: hostile}}
+    info = run.info.model_copy(update=changes)
+    scores = [one.model_copy(update={"dataset": hostile}) for one in kept_scores(run.folder)]
+    card = model_card(dataclasses.replace(run, info=info), scores, license_name=hostile)
+    head, settings, rest = re.split(r"```json\n(.*?)\n```", card, flags=re.DOTALL)
+    assert json.loads(settings) == {hostile: hostile}
+    assert f"license: {json.dumps(hostile)}" in head
+    shown = head.partition("\n---\n")[2] + rest
+    # heading, data set, observations, preset, version, parameters, training, scores, licence
+    assert shown.count(escaped) == 10
+    assert "<b>" not in shown
 
 
 @pytest.mark.parametrize(

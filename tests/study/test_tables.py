@@ -347,11 +347,13 @@ Two.
 
 
 def test_names_are_escaped():
-    hostile = "<script>x</script> a\\|b [c](javascript:x) &\nd"
+    hostile = "<script>x</script> a\\|b [c](javascript:x) &\nd_*e*_ `f` ~$g"
     table = Table(
         title=hostile, heads=(hostile,), lines=((Entry(text=hostile),),), notes=(hostile,)
     )
-    escaped = r"&lt;script&gt;x&lt;/script&gt; a\\\|b [c]\(javascript:x) &amp; d"
+    escaped = (
+        r"&lt;script&gt;x&lt;/script&gt; a\\\|b [c]\(javascript:x) &amp; d\_\*e\*\_ \`f\` \~\$g"
+    )
     shown = markdown(table)
     assert shown.count(escaped) == 4
     assert "<" not in shown

@@ -35,7 +35,7 @@ from cefito.files import (
     write_json,
     write_tensors,
 )
-from cefito.notebook import Folded, card
+from cefito.markup import Folded, card
 from cefito.settings import Record, read_record
 
 __all__ = [

@@ -15,6 +15,7 @@ from cefito.errors import RunError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoIntervals
 from cefito.files import new_folder, write_text
+from cefito.markup import in_markdown
 from cefito.runs.bundle import pack
 from cefito.runs.folder import MANIFEST, read_manifest
 from cefito.runs.hub import CARD, fetched, push_folder, repository
@@ -37,24 +38,23 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
     """The card in Markdown, with the front matter that hubs read."""
     info = run.info
     description = run.planner.describe()
-    parameters = ", ".join(
-        f"{name} {count:,}" for name, count in (info.parameters or description.parameters).items()
-    )
+    counts = info.parameters or description.parameters
+    parameters = in_markdown(", ".join(f"{name} {count:,}" for name, count in counts.items()))
     facts = {
-        "method": f"{description.name} (`{info.method}`)",
+        "method": f"{in_markdown(description.name)} (`{info.method}`)",
         "actions of a plan (T)": info.horizon,
         "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
         "an observation": f"{run.planner.observation_dim} numbers",
         "parameters": parameters or "none",
     }
     data = {
-        "name": info.dataset.name,
+        "name": in_markdown(info.dataset.name),
         "fingerprint": f"`{info.dataset.fingerprint}`" if info.dataset.fingerprint else "imported",
         "observations": _plain(info.dataset.observed) or "unknown",
         "windows": _plain(info.windows) or "unknown",
     }
     made = {
-        "preset": Path(info.preset).name,
+        "preset": in_markdown(Path(info.preset).name),
         "seed": "none" if info.seed is None else info.seed,
         "epochs and weights were chosen on": info.selection or "unknown (imported)",
         "versions": _plain(info.versions),
@@ -63,7 +63,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         made["imported from"] = _plain(info.imported)
     parts = [
         _front_matter(license_name),
-        f"# {description.name} on {info.dataset.name}, T = {info.horizon}",
+        in_markdown(f"# {description.name} on {info.dataset.name}, T = {info.horizon}"),
         "A procedure planner: from observations before and after some steps it predicts the "
         f"{info.horizon} actions between. Made with cefito.",
         "## Use",
@@ -85,7 +85,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         "## Limits",
         _limits(run),
         "## Licence",
-        f"Of the weights: {license_name}."
+        f"Of the weights: {in_markdown(license_name)}."
         if license_name
         else "None was chosen for the weights; ask the author. The licence of the training data "
         "may apply to weights.",
@@ -100,14 +100,16 @@ def _front_matter(license_name: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A nested record on one line."""
+    """A nested record on one line, in Markdown."""
     if not value:
         return ""
-    return "; ".join(
-        f"{name}: {json.dumps(part, ensure_ascii=False, sort_keys=True)}"
-        if isinstance(part, dict | list)
-        else f"{name} {part}"
-        for name, part in value.items()
+    return in_markdown(
+        "; ".join(
+            f"{name}: {json.dumps(part, ensure_ascii=False, sort_keys=True)}"
+            if isinstance(part, dict | list)
+            else f"{name} {part}"
+            for name, part in value.items()
+        )
     )
 
 
@@ -116,7 +118,10 @@ def _list(facts: dict[str, Any]) -> str:
 
 
 def _trainings(training: Mapping[str, TrainingResult]) -> str:
-    rows = [(name, str(result.epochs), str(result.best_epoch)) for name, result in training.items()]
+    rows = [
+        (in_markdown(name), str(result.epochs), str(result.best_epoch))
+        for name, result in training.items()
+    ]
     return _table(("network", "epochs", "kept epoch"), rows) if rows else ""
 
 
@@ -137,8 +142,9 @@ def _scores(scores: Sequence[RunEvaluation]) -> str:
             if (value := one.percent(name)) is not None
         ]
         parts.append(
-            f"{one.dataset}, split {one.split}, {one.windows:,}{sampled} windows{given}; "
-            f"the search was {exact}:\n\n" + _table(("per cent", "score", "interval"), rows)
+            f"{in_markdown(one.dataset)}, split {one.split}, {one.windows:,}{sampled} windows"
+            f"{given}; the search was {exact}:\n\n"
+            + _table(("per cent", "score", "interval"), rows)
         )
     if any(one.intervals is not None for one in scores):
         parts.append(

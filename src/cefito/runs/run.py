@@ -22,7 +22,7 @@ from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
-from cefito.notebook import Folded, card
+from cefito.markup import Folded, card
 from cefito.planners.base import Planner
 from cefito.planners.methods import find_method, method_settings
 from cefito.runs.bundle import unpacked

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.notebook import Folded, card
+from cefito.markup import Folded, card
 from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
 from cefito.search.step_costs import Cheapest, StepCosts

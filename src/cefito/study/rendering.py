@@ -6,14 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 
 from cefito.files import FileRecord
+from cefito.markup import in_markdown
 
 __all__ = ["NONE", "Entry", "Table", "latex", "markdown", "signed"]
 
 NONE = "–"
 """Text of an empty cell."""
-_IN_MARKDOWN = str.maketrans(
-    {"\\": "\\\\", "|": "\\|", "&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " "}
-)
 _IN_LATEX = str.maketrans(
     {
         **{sign: "\\" + sign for sign in "&%#_${}"},
@@ -57,18 +55,18 @@ def signed(value: float) -> str:
 def markdown(table: Table) -> str:
     """A Markdown table; the best is bold, the second best italic."""
     marks: dict[int, Callable[[str], str]] = {0: str, 1: "**{}**".format, 2: "*{}*".format}
-    rows = [[marks[entry.rank](_in_markdown(entry.text)) for entry in line] for line in table.lines]
+    rows = [[marks[entry.rank](in_markdown(entry.text)) for entry in line] for line in table.lines]
     if table.below:
         rows.insert(len(rows) - table.below, ["*published*", *[""] * (len(table.heads) - 1)])
     lines = [
-        f"**{_in_markdown(table.title)}**",
+        f"**{in_markdown(table.title)}**",
         "",
-        _piped([*map(_in_markdown, table.heads)]),
+        _piped([*map(in_markdown, table.heads)]),
         _piped(["---", *["---:"] * (len(table.heads) - 1)]),
         *map(_piped, rows),
     ]
     for note in table.notes:
-        lines += ["", _in_markdown(note)]
+        lines += ["", in_markdown(note)]
     return "\n".join(lines) + "\n"
 
 
@@ -103,11 +101,6 @@ def latex(table: Table) -> str:
 
 def _piped(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _in_markdown(text: str) -> str:
-    """Escape tags, cells and links; emphasis does no harm."""
-    return text.translate(_IN_MARKDOWN).replace("](", "]\\(")
 
 
 def _in_latex(text: str) -> str:

@@ -1,7 +1,7 @@
-"""HTML representations for notebooks: without scripts, in the notebook's colours, escaped.
+"""HTML for notebooks, and text in Markdown; names are escaped.
 
-Inline styles inherit the text's colour, so that they do not leak into the page and work with dark
-themes.
+The HTML has no scripts. Its inline styles inherit the text's colour, so that they do not leak into
+the page and work with dark themes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["MOST", "Folded", "card"]
+__all__ = ["MOST", "Folded", "card", "in_markdown"]
 
 MOST = 50
 """Maximum lines of a table."""
 _CELL = "padding:.15em .7em;text-align:left;vertical-align:top;color:inherit;background:transparent"
+_IN_MARKDOWN = str.maketrans(
+    {sign: "\\" + sign for sign in "\\|*_`~$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " "}
+)
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _text(value: object) -> str:
     return escape(f"{value:,}" if type(value) is int else str(value))
+
+
+def in_markdown(text: str) -> str:
+    """Escape text for a line or a cell of Markdown: emphasis, code, formulas, tags and links."""
+    return text.translate(_IN_MARKDOWN).replace("](", "]\\(")
