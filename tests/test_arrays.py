@@ -8,8 +8,10 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cefito.arrays import ALIGNMENT, aligned, load_npy, load_npz
+from cefito.arrays import ALIGNMENT, aligned, load_npy, load_npz, observed_rows
 from cefito.errors import DataError
 from cefito.files import load_tensors, read_json, write_tensors
 
@@ -127,3 +129,28 @@ def test_loaded_tensors_are_aligned(tmp_path):
         for tensor in loaded.values():
             first = tensor.ctypes.data if framework == "np" else tensor.data_ptr()
             assert first % ALIGNMENT == 0
+
+
+HALVES = st.integers(-10, 120).map(lambda number: number / 2)
+
+
+@given(
+    st.lists(st.floats(-5, 60) | HALVES, max_size=6), st.integers(1, 50), st.sampled_from([1, 3, 5])
+)
+def test_rows_against_a_loop(times, rows, seconds):
+    around = range(-(seconds // 2), seconds // 2 + 1)
+    expected = [
+        [min(max(round(time) + offset, 0), rows - 1) for offset in around] for time in times
+    ]
+    assert observed_rows(times, rows=rows, seconds=seconds).tolist() == expected
+
+
+@pytest.mark.parametrize("seconds", [1, 3, 5])
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_the_last_row_there_is_is_repeated_as_by_the_loader(rows, seconds):
+    for time in range(rows):
+        around = range(time - seconds // 2, time + seconds // 2 + 1)
+        inside = [row for row in around if 0 <= row < rows]
+        (found,) = observed_rows([time], rows=rows, seconds=seconds, border="last").tolist()
+        assert found == inside + inside[-1:] * (seconds - len(inside))
+    assert observed_rows([0.0], rows=3, seconds=3, border="last").tolist() == [[0, 1, 1]]

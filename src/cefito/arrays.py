@@ -1,4 +1,4 @@
-"""Read .npy and .npz files without trusting them, and align arrays in memory.
+"""Read .npy and .npz files without trusting them, align arrays in memory, and number their rows.
 
 A header is compared with the size of the file before memory is allocated. Pickled objects are never
 loaded, archives are never read beyond their declared size, and only regular files are opened (no
@@ -13,8 +13,9 @@ import stat
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,12 @@ from cefito.errors import CefitoError, DataError, explained, reason
 __all__ = [
     "ALIGNMENT",
     "MAX_ARRAY_BYTES",
+    "Border",
     "aligned",
     "check_regular",
     "load_npy",
     "load_npz",
+    "observed_rows",
     "row_numbers",
 ]
 
@@ -53,6 +56,8 @@ _BROKEN = (
 """Errors of NumPy and zipfile on damaged and hostile files."""
 
 
+Border = Literal["nearest", "last"]
+"""Row repeated where an observation passes a border: the nearest, or the last one available."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -62,6 +67,22 @@ def row_numbers(rows: Any) -> NDArray[np.int64]:
     if numbers.size and numbers.dtype.kind not in "iu":
         raise DataError(f"rows of type {numbers.dtype}: expected whole numbers, counted from 0.")
     return numbers.astype(np.int64)
+
+
+def observed_rows(
+    times: Sequence[float], *, rows: int, seconds: int, border: Border = "nearest"
+) -> NDArray[np.int64]:
+    """Return the rows of the observation at each of S times in seconds, int64 [S, seconds].
+
+    They are the rows, in [0, rows), of an odd number of seconds around the rounded time (halves to
+    the even one). At second 0 of three, "nearest" repeats a row as 0, 0, 1 and "last" as 0, 1, 1.
+    """
+    centres = np.array([round(time) for time in times], dtype=np.int64).reshape(-1, 1)
+    first, last = centres - seconds // 2, np.clip(centres + seconds // 2, 0, rows - 1)
+    if border == "last":  # rows before the beginning are left out
+        first = np.maximum(first, 0)
+    around: NDArray[np.int64] = np.clip(first + np.arange(seconds), 0, last)
+    return around
 
 
 def aligned(array: NDArray[Scalar]) -> NDArray[Scalar]:

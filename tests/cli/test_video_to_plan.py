@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
+from cefito.arrays import observed_rows
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.readers.observing import observed_rows
 from cefito.encoders.s3d import S3D
 from tiny_runs import as_arguments
 

@@ -285,10 +285,16 @@ def fitting_windows(
 
 
 def joined_windows(first: Windows, second: Windows) -> Windows:
-    """The windows of both, ordered by video and start; everything else as in the first."""
+    """Return the windows of both, ordered by video and start; everything else as in the first.
+
+    Raises:
+        DataError: Only one of them has observations between steps.
+    """
+    if (first.between is None) != (second.between is None):
+        raise DataError(
+            "only one of the windows to join has observations between steps. Add them to both."
+        )
     names = _ARRAYS if first.between is None else (*_ARRAYS, "between")
-    if first.between is not None and second.between is None:
-        raise DataError("the second windows have no observations between steps. Add them too.")
     both: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names
     }

@@ -12,7 +12,7 @@ import numpy as np
 
 from cefito.arrays import check_regular
 from cefito.encoders.frames import probe
-from cefito.encoders.video import BATCH, VideoEncoder, encode_rows, record
+from cefito.encoders.video import BATCH, VideoEncoder, check_batch, encode_rows, record
 from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import load_npy, read_json, write_bytes, write_json
 from cefito.progress import Advance, Progress, silent
@@ -58,8 +58,10 @@ def extract_videos(
         progress: Shows progress in videos.
 
     Raises:
-        ConfigError: Two videos of one name, or features of another encoder in `target`.
+        ConfigError: A batch without clips, two videos of one name, or features of another encoder
+            in `target`.
     """
+    check_batch(batch)
     names = _videos(source)
     root = source if source.is_dir() else source.parent
     targets = {name: target / Path(name).with_suffix(".npy") for name in names}

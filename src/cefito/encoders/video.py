@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cefito.arrays import Border, observed_rows
 from cefito.encoders.frames import Sampling, VideoInfo, clips, probe
 from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages
 from cefito.errors import ConfigError
@@ -27,6 +28,7 @@ __all__ = [
     "BATCH",
     "Pictures",
     "VideoEncoder",
+    "check_batch",
     "encode_rows",
     "extract_features",
     "observations_from_video",
@@ -147,7 +149,7 @@ def extract_features(
     *,
     at: Sequence[float] | None = None,
     seconds: int = 3,
-    border: str = "nearest",
+    border: Border = "nearest",
     batch: int = BATCH,
     progress: Progress = silent,
 ) -> NDArray[np.float32]:
@@ -170,18 +172,20 @@ def extract_features(
     """
     if seconds < 1 or seconds % 2 == 0:
         raise ConfigError(f"{seconds} seconds around a time: expected an odd number, such as 3.")
+    check_batch(batch)
     info = probe(video)
     if at is None:
-        rows, places = list(range(info.seconds)), None
+        places = np.arange(info.seconds)
     else:
-        places = [_around(info, time, seconds, border) for time in at]
-        rows = sorted({row for several in places for row in several})
+        for time in at:
+            if not (math.isfinite(time) and 0 <= time < info.duration + 1):
+                fault = f"lasts {info.duration:.1f} seconds; second {time:g} is outside it"
+                raise ConfigError(f"{info.path}: {fault}.")
+        places = observed_rows(at, rows=info.seconds, seconds=seconds, border=border)
+    rows = np.unique(places)
     with progress(video.name, total=len(rows)) as advance:
-        vectors = encode_rows(info, rows, encoder, batch, advance)
-    if places is None:
-        return vectors
-    found = np.searchsorted(rows, np.array(places, dtype=np.int64).reshape(-1))
-    return vectors[found].reshape(len(places), seconds, -1)
+        vectors = encode_rows(info, rows.tolist(), encoder, batch, advance)
+    return vectors[np.searchsorted(rows, places)]
 
 
 def observations_from_video(
@@ -191,7 +195,7 @@ def observations_from_video(
     encoder: VideoEncoder,
     *,
     seconds: int = 3,
-    border: str = "nearest",
+    border: Border = "nearest",
     made_with: Mapping[str, Any] | None = None,
     batch: int = BATCH,
     progress: Progress = silent,
@@ -236,12 +240,16 @@ def observations_from_video(
     return both[0].reshape(-1), both[1].reshape(-1)
 
 
+def check_batch(batch: int) -> None:
+    """Refuse a batch without clips (ConfigError)."""
+    if batch < 1:
+        raise ConfigError(f"a batch of {batch} clips: expected at least 1.")
+
+
 def encode_rows(
     info: VideoInfo, rows: Sequence[int], encoder: VideoEncoder, batch: int, advance: Advance
 ) -> NDArray[np.float32]:
     """Return the vectors of some seconds of a video, ascending, float32 [len(rows), D]."""
-    if batch < 1:
-        raise ConfigError(f"a batch of {batch} clips: expected at least 1.")
     vectors: list[NDArray[np.float32]] = []
     for several in _batches(clips(info, rows, encoder.sampling), batch):
         vectors.append(encoder.encode(several.float() / 255))
@@ -250,18 +258,6 @@ def encode_rows(
     return check_array(
         found, shape=(len(rows), None), place=f"{info.path}: its features", rows="row"
     )
-
-
-def _around(info: VideoInfo, time: float, seconds: int, border: str) -> list[int]:
-    """Return the rows of the seconds around a time."""
-    if not (math.isfinite(time) and 0 <= time < info.duration + 1):
-        fault = f"lasts {info.duration:.1f} seconds; second {time:g} is outside it"
-        raise ConfigError(f"{info.path}: {fault}.")
-    first = round(time) - seconds // 2
-    last = min(first + seconds, info.seconds) - 1
-    if border == "last":
-        first = max(first, 0)
-    return [min(max(first + offset, 0), last) for offset in range(seconds)]
 
 
 def _batches(single: Iterator[Tensor], size: int) -> Iterator[Tensor]:

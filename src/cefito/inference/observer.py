@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cefito.arrays import Border
 from cefito.errors import ConfigError
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
@@ -33,7 +34,7 @@ class ObservationRecipe:
     made_with: Mapping[str, Any]  # encoder and its settings; empty if the run does not say
     seconds: int  # that make one observation
     size: int  # E, numbers in an observation
-    border: str = "nearest"  # row repeated beyond a border, as in `FeatureLayout`
+    border: Border = "nearest"  # row repeated beyond a border, as in `FeatureLayout`
 
     @classmethod
     def of(cls, run: Run) -> ObservationRecipe:

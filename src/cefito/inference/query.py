@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import StrictBool, StrictInt, StrictStr, create_model
 
+from cefito.arrays import Border
 from cefito.data.annotations import Taxonomy, nfc
 from cefito.data.readers.archives import FeatureArray, load_features
 from cefito.data.readers.assemble import PRECISIONS
-from cefito.data.readers.observing import Border, observe
+from cefito.data.readers.observing import observe
 from cefito.data.vocabulary import find_action, find_actions
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_array, load_npy

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cefito.data import open_dataset
 from cefito.data.annotations import Annotations, Step
 from cefito.data.readers import Source, prepare, read_common, shards, summary_rows
-from cefito.data.readers.observing import is_beyond, kept_steps, observed_rows
+from cefito.data.readers.observing import is_beyond, kept_steps
 from cefito.errors import ConfigError, DataError
 
 WIDTH = 6
@@ -56,31 +56,6 @@ STEPS = st.lists(
     min_size=1,
     max_size=8,
 )
-
-
-HALVES = st.integers(-10, 120).map(lambda number: number / 2)
-
-
-@given(
-    st.lists(st.floats(-5, 60) | HALVES, max_size=6), st.integers(1, 50), st.sampled_from([1, 3, 5])
-)
-def test_rows_against_a_loop(times, rows, seconds):
-    around = range(-(seconds // 2), seconds // 2 + 1)
-    expected = [
-        [min(max(round(time) + offset, 0), rows - 1) for offset in around] for time in times
-    ]
-    assert observed_rows(times, rows=rows, seconds=seconds).tolist() == expected
-
-
-@pytest.mark.parametrize("seconds", [1, 3, 5])
-@pytest.mark.parametrize("rows", [1, 2, 9])
-def test_the_last_row_there_is_is_repeated_as_by_the_loader(rows, seconds):
-    for time in range(rows):
-        around = range(time - seconds // 2, time + seconds // 2 + 1)
-        inside = [row for row in around if 0 <= row < rows]
-        (found,) = observed_rows([time], rows=rows, seconds=seconds, border="last").tolist()
-        assert found == inside + inside[-1:] * (seconds - len(inside))
-    assert observed_rows([0.0], rows=3, seconds=3, border="last").tolist() == [[0, 1, 1]]
 
 
 @given(STEPS, st.integers(1, 20))

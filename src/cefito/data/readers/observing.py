@@ -1,10 +1,9 @@
 """Observations of steps from features of one row a second, as the published benchmarks make them.
 
-The observation at a time is the concatenated rows of the seconds around the rounded time (halves to
-the even one); beyond a border the nearest row is repeated, or, as the reference loader does, the
-last one of those around the time: [f0, f0, f1] or [f0, f1, f1] at second 0. If no step ends more
-than half a second after the last row, steps beyond it are only a matter of rounding and are
-observed there.
+The observation at a time is the concatenated rows of the seconds around it. Beyond a border the
+nearest row is repeated, or, as the reference loader does, the last one of those around the time. If
+no step ends more than half a second after the last row, steps beyond it are only a matter of
+rounding and are observed there.
 """
 
 from __future__ import annotations
@@ -15,17 +14,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import Border, observed_rows
 from cefito.data.annotations import Step
 from cefito.data.readers.archives import FeatureArray, FeatureError
 
 __all__ = [
     "Beyond",
-    "Border",
     "is_beyond",
     "is_rounding",
     "kept_steps",
     "observe",
-    "observed_rows",
 ]
 
 Beyond = Literal["drop", "rewrite", "error"]
@@ -34,8 +32,6 @@ Beyond = Literal["drop", "rewrite", "error"]
 drop leaves them out; rewrite replaces them by the step before, features and label, as the reference
 loader does; error refuses them.
 """
-Border = Literal["nearest", "last"]
-"""Row repeated where an observation passes a border: the nearest, or the last one available."""
 
 
 def is_beyond(step: Step, rows: int) -> bool:
@@ -66,18 +62,6 @@ def kept_steps(steps: Sequence[Step], rows: int, beyond: Beyond) -> list[int]:
         elif kept:
             kept.append(kept[-1])
     return kept + kept[-1:] * (len(steps) - len(kept))
-
-
-def observed_rows(
-    times: Sequence[float], *, rows: int, seconds: int, border: Border = "nearest"
-) -> NDArray[np.int64]:
-    """Rows of the observation at each of S times, in [0, rows), int64 [S, seconds]."""
-    centres = np.array([round(time) for time in times], dtype=np.int64).reshape(-1, 1)
-    first, last = centres - seconds // 2, np.clip(centres + seconds // 2, 0, rows - 1)
-    if border == "last":  # rows before the beginning are left out
-        first = np.maximum(first, 0)
-    around: NDArray[np.int64] = np.clip(first + np.arange(seconds), 0, last)
-    return around
 
 
 def observe(

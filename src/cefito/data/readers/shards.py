@@ -16,11 +16,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from cefito.arrays import Border
 from cefito.data.annotations import Video
 from cefito.data.readers.archives import FeatureError, load_features
 from cefito.data.readers.observing import (
     Beyond,
-    Border,
     is_beyond,
     is_rounding,
     kept_steps,
