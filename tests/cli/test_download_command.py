@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from cefito.cli import main
+from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
 
 CONTENT = b"weights" * 1000
 HASH = hashlib.sha256(CONTENT).hexdigest()
@@ -79,7 +81,7 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "Available downloads"
     names = [line.split()[0] for line in out.splitlines()]
-    assert {"s3d", "coin-features", "niv-features"} <= set(names)
+    assert {"s3d", "coin-features", "niv-features", "captaincook4d"} <= set(names)
     assert "needs --address" in out
     assert main(["data", "download", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
@@ -87,6 +89,22 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     assert value[0]["address"].endswith("/s3d_howto100m.pth")
     assert value[2]["address"] is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_of_files(tmp_path, capsys, refused, monkeypatch):
+    served = write_cook_files(tmp_path / "served", cook_values(KITCHEN, ROWS))
+    argv = ["data", "download", "captaincook4d", str(tmp_path / "mine")]
+    wrong = refused(*argv, "--sha256", HASH)
+    assert "apply to one file: captaincook4d-annotations, captaincook4d-names, " in wrong
+    with serve_cook_files(monkeypatch, served):
+        assert main([*argv, "--json"]) == 0
+    captured = capsys.readouterr()
+    done = json.loads(captured.out)
+    assert [Path(one["file"]).name for one in done] == list(FILES.values())
+    assert [one["checked"] for one in done] == [False, False, False, True]
+    assert "captaincook4d-features: EgoVLP features of CaptainCook4D's steps" in captured.err
+    for file in FILES.values():
+        assert (tmp_path / "mine" / file).read_bytes() == (served / file).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,16 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
+from cefito.data.readers import captaincook4d
+from cooking import (
+    FILES,
+    KITCHEN,
+    NUMBERS,
+    ROWS,
+    accept_features,
+    cook_values,
+    write_cook_files,
+)
 
 
 def one_line(text):
@@ -138,6 +148,55 @@ def test_names_of_a_folder_are_merged(make_source, tmp_path, call, refused):
     assert err.startswith("note: map.csv: 0 names of tasks and 1 of steps were replaced.\nwrote ")
     assert len(open_dataset(tmp_path / "out").taxonomy.actions) == 7
     assert "--column applies to tables" in refused(*prepare, "--column", "step=x")
+
+
+@pytest.fixture
+def kitchen(tmp_path, monkeypatch):
+    """A folder of downloaded files, and one of features, a row a second, of its recordings."""
+    monkeypatch.setattr(captaincook4d, "PUBLISHED", NUMBERS)
+    folder = write_cook_files(tmp_path / "download", cook_values(KITCHEN, ROWS))
+    accept_features(monkeypatch, folder / FILES["features"])
+    (tmp_path / "features").mkdir()
+    for video in KITCHEN.videos:
+        np.save(tmp_path / "features" / f"{video.video_id}.npy", np.ones((40, 4), np.float32))
+    return folder
+
+
+def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, capsys):
+    assert prepare("captaincook4d", kitchen, tmp_path / "out", "--name", "kitchen") == 0
+    captured = capsys.readouterr()
+    dataset = open_dataset(tmp_path / "out")
+    assert (dataset.name, dataset.annotations) == ("kitchen", KITCHEN)
+    skipped, missing, wrote = captured.err.splitlines()
+    assert skipped.startswith("note: 4 steps have negative times")
+    assert missing == "note: 1 recordings have no features and are left out: 1_999."
+    assert wrote == f"wrote {tmp_path / 'out'}: kitchen, fingerprint {dataset.fingerprint[:12]}"
+
+
+def test_prepare_captaincook4d_from_own_features(kitchen, tmp_path):
+    features = ("--features", tmp_path / "features", "--seconds", "1")
+    assert prepare("captaincook4d", kitchen, tmp_path / "out", *features) == 0
+    files = ("--annotations", kitchen / FILES["annotations"], "--split", kitchen / FILES["split"])
+    assert prepare("captaincook4d", *files, "--out", tmp_path / "other", *features) == 0
+    for folder in ("out", "other"):
+        dataset = open_dataset(tmp_path / folder)
+        assert dataset.observation_dim == 4
+        assert [video.video_id for video in dataset.videos] == ["1_7", "1_10", "3_1", "3_2"]
+        assert dataset.videos == KITCHEN.videos
+
+
+def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):
+    argv = ("data", "prepare", "captaincook4d")
+    out, files = tmp_path / "out", ("--annotations", kitchen / FILES["annotations"])
+    for given, message in (
+        ((), "give the folder of the download and a new folder, or --annotations, --split and"),
+        ((kitchen,), "give the folder of the download"),
+        ((*files, "--out", out), "give the folder of the download"),
+        ((kitchen, out, "--seconds", "5"), "features of steps take --name only"),
+        ((kitchen, out, *files), "give --features, a folder with one file a video"),
+        ((tmp_path, out), "step_embeddings_gt.pkl: no such file. Download it: cefito data"),
+    ):
+        assert message in refused(*argv, *given)
 
 
 @pytest.mark.parametrize(

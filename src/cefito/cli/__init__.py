@@ -22,7 +22,7 @@ TRACEBACK = "--traceback"  # option of every command: with an error, also show t
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": (
         "quickstart:quickstart",
-        "The whole method once, in minutes, on a small simulated world.",
+        "The library once, in minutes, on a small simulated world or on real videos.",
     ),
     "data": ("data:app", "Prepare, describe and check data sets."),
     "train": ("train:train", "Train a planner on a prepared data set."),

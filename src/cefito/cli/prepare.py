@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -146,25 +146,51 @@ for _name, _title in (("crosstask", "CrossTask"), ("coin", "COIN"), ("niv", "NIV
 
 @app.command
 def captaincook4d(
+    source: Path | None = None,
+    target: Path | None = None,
+    /,
     *,
-    annotations: Path,
-    split: Path,
-    out: Path,
+    annotations: Path | None = None,
+    split: Path | None = None,
+    out: Path | None = None,
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
-    """Prepare CaptainCook4D from its step annotations and a folder of features or videos.
+    """Prepare CaptainCook4D from its download, or from annotations and features or videos.
+
+    Without --features and --videos, the downloaded features of steps are the observations.
 
     Args:
-        annotations: The complete step annotations, JSON.
-        split: Recordings of train, val and test, JSON.
-        out: New folder. A preparation that was stopped continues when it is repeated.
+        source: Folder of cefito data download captaincook4d.
+        target: New folder. A preparation that was stopped continues when it is repeated.
+        annotations: The complete step annotations, JSON, by default the downloaded ones.
+        split: Recordings of train, val and test, JSON, by default the downloaded ones.
+        out: New folder, if it is not given as the second argument.
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
-    from cefito.data.readers import read_captaincook4d
+    from cefito.data.readers import downloaded_files, prepare_captaincook4d, read_captaincook4d
 
-    _prepare(partial(read_captaincook4d, annotations, split), out, observed, encoder)
+    target, names = target or out, None
+    published = source is not None and annotations is None and split is None
+    if source is not None:
+        files = downloaded_files(source)
+        annotations, split = annotations or files["annotations"], split or files["split"]
+        names = files["names"]
+    if annotations is None or split is None or target is None:
+        raise ConfigError(
+            "give the folder of the download and a new folder, or --annotations, --split and --out."
+        )
+    if source is None or not published or observed.features or observed.videos:
+        read = partial(read_captaincook4d, annotations, split, names)
+        _prepare(read, target, observed, encoder)
+        return
+    if (replace(observed, name=None), encoder) != (_DEFAULTS, S3D_OF_BENCHMARKS):
+        raise ConfigError("of these options, downloaded features of steps take --name only.")
+    dataset = prepare_captaincook4d(source, target, name=observed.name)
+    for note in dataset.provenance["notes"]:
+        talk(f"note: {note}")
+    wrote(target, dataset)
 
 
 def _prepare(

@@ -1,30 +1,49 @@
-"""`cefito quickstart`: the whole method once, in minutes, on an embedded world."""
+"""`cefito quickstart`: the library once, in minutes, on an embedded world or on real videos."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, table, talk
+from cefito.cli.options import Flag
 from cefito.cli.scores import metric_cells, metric_columns
+
+if TYPE_CHECKING:
+    from cefito.inference.answer import PlannedSequence
 
 __all__ = ["quickstart"]
 
 
-def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
+def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) -> None:
     """Make a small simulated world, train on it, plan its test videos.
 
     Two simple planners are scored for comparison.
 
     Args:
-        out: New folder for data set, run and pictures.
+        real: Download features of 383 real kitchen videos (CaptainCook4D, 5 MB), train the chain
+            on them alone, plan the test videos, write a report.
+        out: New folder for data set, run and pictures; by default runs/quickstart, with --real
+            runs/quickstart-real.
         seed: Seed of world and training.
     """
-    from cefito.study.quickstart import run_quickstart
+    from cefito.encoders.cache import default_cache
+    from cefito.report import report_run, save_report
+    from cefito.study.quickstart import REAL, run_quickstart, run_real_quickstart
 
     started = time.monotonic()
+    out = out or Path("runs", "quickstart-real" if real else "quickstart")
     with log_warnings():
-        made = run_quickstart(out, seed=seed, progress=progress)
+        if real:
+            downloads = default_cache().with_name(REAL)
+            talk(f"files: {downloads} (CaptainCook4D: annotations MIT, features Apache-2.0)")
+            made = run_real_quickstart(out, downloads=downloads, seed=seed, progress=progress)
+            shown = [out / "report.html"]
+            save_report(report_run(made.run, frames=False, progress=progress), shown[0])
+        else:
+            made = run_quickstart(out, seed=seed, progress=progress)
+            shown = made.pictures
     first, columns = made.evaluations[0], metric_columns(made.evaluations)
     rows = [
         [
@@ -44,16 +63,17 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
         if example.predicted_task_name != task:
             task += f" (taken for: {example.predicted_task_name})"
         lines = [
-            (f"{plan.score:.3f}", f"{plan.energy:.4f}", " → ".join(plan.names), mark)
+            (*_values(plan, real), " → ".join(plan.names), mark)
             for plan in example.plans
             for mark in ["annotated" if plan.names == example.true_names else ""]
         ]
         title = f"\n{task} – {example.video}, from step {example.from_step}\n"
         title += f"  annotated: {' → '.join(example.true_names)}"
-        table(title, ("score", "energy", "plan", ""), lines)
-    pictures = " and ".join(map(str, made.pictures))
+        heads = ("probability",) if real else ("score", "energy")
+        table(title, (*heads, "plan", ""), lines)
     seconds = time.monotonic() - started
-    talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {pictures}.")
+    where = " and ".join(map(str, shown))
+    talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {where}.")
     example = made.examples[0]
     talk(
         "What next:\n"
@@ -61,5 +81,17 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
         f"{example.from_step}\n"
         "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then "
         "cefito train DATA --horizon 3 --out RUN\n"
-        "  the paper's size  cefito train DATA --horizon 3 --preset paper --out RUN"
+        f"  {_LAST_REAL.format(out=out) if real else _LAST}"
     )
+
+
+_LAST = "the paper's size  cefito train DATA --horizon 3 --preset paper --out RUN"
+_LAST_REAL = (
+    "other planners    cefito compare {out}/data --planners all --horizons 3 --seeds 1 --out CMP"
+)
+
+
+def _values(plan: PlannedSequence, real: bool) -> list[str]:
+    if real:
+        return [f"{100 * (plan.probability or 0):.1f} %"]
+    return [f"{plan.score:.3f}", f"{plan.energy:.4f}"]

@@ -32,7 +32,7 @@ from cefito.locks import made_folders
 from cefito.progress import Progress, silent
 from cefito.settings import Record
 
-__all__ = ["Downloaded", "Place", "download", "find_place", "places"]
+__all__ = ["Downloaded", "Place", "download", "find_place", "find_places", "places"]
 
 _MIB = 1 << 20
 _BLOCK = 1 << 18
@@ -58,6 +58,7 @@ class Place(Record):
     sha256: str | None  # in hex
     licence: str
     by_hand: str  # where to look if the address is missing or no longer works
+    group: str | None = None  # name under which it is downloaded together with others
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,15 @@ def places() -> dict[str, Place]:
 def find_place(name: str) -> Place:
     """Find a file by name."""
     if name not in places():
-        raise ConfigError(f"unknown download '{name}'; expected one of: {', '.join(places())}.")
+        known = dict.fromkeys(part for at in places().values() for part in (at.group, at.name))
+        names = ", ".join(filter(None, known))
+        raise ConfigError(f"unknown download '{name}'; expected one of: {names}.")
     return places()[name]
+
+
+def find_places(name: str) -> list[Place]:
+    """Find a file by name, or all files of a group."""
+    return [at for at in places().values() if at.group == name] or [find_place(name)]
 
 
 def download(

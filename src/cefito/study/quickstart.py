@@ -1,16 +1,21 @@
-"""The whole method once, on a small simulated world: train, plan, compare, draw."""
+"""The library once, in minutes: train, plan, compare.
+
+The whole method on a small simulated world, or its chain on real videos of a kitchen.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from cefito.data.downloads import download, find_places
 from cefito.data.prepared import PreparedDataset
+from cefito.data.readers import prepare_captaincook4d
 from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
-from cefito.errors import RunError
+from cefito.errors import DataError, RunError
 from cefito.evaluation.plan_files import WindowPlans, window_plans
 from cefito.evaluation.score import Evaluation, evaluate_planner
 from cefito.files import write_json
@@ -24,11 +29,13 @@ from cefito.search.settings import SearchConfig, search_settings
 from cefito.study.figures import EnergyCurve, draw_energies, draw_training
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["Quickstart", "run_quickstart"]
+__all__ = ["REAL", "Quickstart", "run_quickstart", "run_real_quickstart"]
 
 HORIZON = 3
 EXAMPLES = 3
-SIMPLE = ("nearest", "frequent")  # methods that CEFITO is compared with
+REAL = "captaincook4d"
+"""Download of the real videos."""
+SIMPLE = ("nearest", "frequent")  # methods that are compared with
 _EVERYTHING = {"method": "exhaustive", "objective": "energy", "tasks": 1}
 
 
@@ -38,7 +45,7 @@ class Quickstart:
 
     folder: Path
     run: Run
-    evaluations: list[Evaluation]  # of CEFITO, CEFITO with the true task, and `SIMPLE`
+    evaluations: list[Evaluation]  # of the run, the run with the true task, and `SIMPLE`
     examples: list[WindowPlans]
     pictures: list[Path]
 
@@ -47,12 +54,83 @@ def run_quickstart(
     folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
 ) -> Quickstart:
     """Make the simulated world, train on it, plan its test videos, compare with simple planners."""
+    _check_free(folder)
+    config = config or load_config("quickstart")
+    dataset = write_world(folder / "world", seed=seed)
+    made = _tour(dataset, folder, config, seed, progress)
+    test = cut_windows(dataset, horizon=HORIZON, split="test")
+    pictures = [made.run.folder / "training.png", made.run.folder / "energies.png"]
+    draw_training(made.run.folder, pictures[0])
+    draw_energies([_curve(made.run, test, row) for row in _example_rows(test)], pictures[1])
+    return replace(made, pictures=pictures)
+
+
+def run_real_quickstart(
+    folder: Path,
+    *,
+    downloads: Path,
+    seed: int = 0,
+    config: RunConfig | None = None,
+    progress: Progress = silent,
+) -> Quickstart:
+    """Download features of real videos, train the chain, plan the test videos, compare.
+
+    Args:
+        folder: New folder for data set and run.
+        downloads: Folder of the downloaded files, which are kept there.
+        seed: Seed of the training.
+        config: Settings of CEFITO, of which the sections of the chain are used; by default the
+            preset `quickstart`.
+        progress: Shows progress.
+
+    Raises:
+        DataError: A file cannot be downloaded, or is not the published one.
+        RunError: The folder holds something.
+    """
+    _check_free(folder)
+    _download(downloads, progress)
+    dataset = prepare_captaincook4d(downloads, folder / "data")
+    config = config or load_config("quickstart", dataset=dataset.name)
+    chain = method_settings("chain", config.sections, place="quickstart")
+    own = RunConfig("chain", config.preset, chain)
+    return _tour(dataset, folder, own, seed, progress, simple=config)
+
+
+def _check_free(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(
             f"{folder}: exists already. Choose another folder, or remove it.", setting="out"
         )
-    config = config or load_config("quickstart")
-    dataset = write_world(folder / "world", seed=seed)
+
+
+def _download(folder: Path, progress: Progress) -> None:
+    """Download the files of real videos; if that fails, the message lists all of them."""
+    places = find_places(REAL)
+    for place in places:
+        try:
+            download(place.name, folder, progress=progress)
+        except DataError as problem:
+            if (folder / place.file).exists():
+                raise
+            complaint = str(problem).partition(". ")[0]
+            files = ", ".join(f"{at.file} from {at.address}" for at in places)
+            remedy = f"Without a network, save these files in {folder} and repeat the command"
+            raise DataError(f"{complaint}. {remedy}: {files}.") from problem
+
+
+def _tour(
+    dataset: PreparedDataset,
+    folder: Path,
+    config: RunConfig,
+    seed: int,
+    progress: Progress,
+    *,
+    simple: RunConfig | None = None,
+) -> Quickstart:
+    """Train, plan the test windows, compare; keep scores and examples beside the run.
+
+    The simple methods have the run's settings and task classifier, or those of `simple`.
+    """
     run = train_run(
         dataset, folder / "run", config=config, horizon=HORIZON, seed=seed, progress=progress
     )
@@ -60,7 +138,10 @@ def run_quickstart(
         split: cut_windows(dataset, horizon=HORIZON, split=split)
         for split in ("train", "val", "test")
     }
-    evaluations, plans = _compare(run, dataset, splits, config, seed)
+    context = TrainingContext(
+        folder=run.folder if simple is None else folder / "simple", key=dataset.fingerprint
+    )
+    evaluations, plans = _compare(run, splits, simple or config, seed, context)
     write_json(
         run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations]
     )
@@ -69,23 +150,18 @@ def run_quickstart(
     tasks = np.array([plan.tasks[0] for plan in chosen if plan.tasks is not None])
     examples = window_plans(dataset, splits["test"].subset(rows), chosen, tasks=tasks)
     write_json(run.folder / "examples.json", [example.to_dict() for example in examples])
-    pictures = [run.folder / "training.png", run.folder / "energies.png"]
-    draw_training(run.folder, pictures[0])
-    draw_energies([_curve(run, splits["test"], row) for row in rows], pictures[1])
     return Quickstart(
-        folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=pictures
+        folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=[]
     )
 
 
 def _compare(
-    run: Run, dataset: PreparedDataset, splits: dict[str, Windows], config: RunConfig, seed: int
+    run: Run, splits: dict[str, Windows], config: RunConfig, seed: int, context: TrainingContext
 ) -> tuple[list[Evaluation], list[Plans]]:
     """Scores of the run, without and with true task, and of simple methods; the run's plans."""
     test = splits["test"]
     evaluation, plans = evaluate_planner(run.planner, test)
     evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
-    # reuses the run's training of the task classifier
-    context = TrainingContext(folder=run.folder, key=dataset.fingerprint)
     for name in SIMPLE:
         method = find_method(name)
         fitted = method.planner.fit(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Video
-from cefito.data.readers import read_benchmark, read_captaincook4d
+from cefito.data.readers import read_benchmark
 from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.source import UNPUBLISHED
 from cefito.errors import ConfigError, DataError
@@ -186,69 +186,6 @@ def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     wrong("niv", empty / "a_train.json", "the annotations have no known form")
     with pytest.raises(ConfigError, match="benchmark 'ytb': expected one of crosstask, coin"):
         read_benchmark("ytb", empty)
-
-
-@pytest.fixture
-def cook(tmp_path):
-    def step(number, start, end, errors=False):
-        value = {"step_id": number, "description": f"step {number}", "has_errors": errors}
-        return value | {"start_time": start, "end_time": end}
-
-    value = {
-        "1_7": {
-            "activity_id": 1,
-            "activity_name": "Sandwich",
-            "steps": [step(9, 7.0, 9.5), step(4, 1.25, 3.0, True), step(8, -1.0, -1.0)],
-        },
-        "2_1": {"activity_id": 2, "activity_name": "Soup", "steps": [step(2, 0, 5)]},
-        "2_2": {"activity_id": 2, "activity_name": "Soup", "steps": [step(2, 0, 5)]},
-    }
-    split = {"train": ["1_7", "9_9"], "val": [], "test": ["2_1"]}
-
-    def write(value=value, split=split):
-        (tmp_path / "steps.json").write_text(json.dumps(value))
-        (tmp_path / "split.json").write_text(json.dumps(split))
-        return tmp_path / "steps.json", tmp_path / "split.json"
-
-    return write, value, split
-
-
-def test_captaincook4d(cook):
-    write, _, split = cook
-    whole = read_captaincook4d(*write(split=split | {"val": ["2_2"]}))
-    assert [video.split for video in whole.annotations.videos] == ["train", "test", "val"]
-    found = read_captaincook4d(*write())
-    names = found.annotations.taxonomy.names([0, 1, 2, 3])
-    assert names == ["step 4", "step 8", "step 9", "step 2"]
-    assert [task.actions for task in found.annotations.taxonomy.tasks] == [(0, 1, 2), (3,)]
-    assert found.annotations.videos == (
-        Video("1_7", "train", 0, (Step(1.25, 3.0, 0), Step(7.0, 9.5, 2))),
-        Video("2_1", "test", 1, (Step(0, 5, 3),)),
-    )
-    for note, part in zip(found.notes, ("not performed", "in no split"), strict=True):
-        assert note.startswith("1 ")
-        assert part in note
-
-
-@pytest.mark.parametrize(
-    ("edit", "match"),
-    [
-        (lambda v, _: v["1_7"].pop("steps"), "recording '1_7': not a recording"),
-        (lambda v, _: v["1_7"]["steps"][0].update(end_time=2), r"recording '1_7', step 0"),
-        (lambda v, _: v["1_7"]["steps"][2].update(end_time=2), r"the step runs from -1.0 to 2"),
-        (lambda v, _: v["1_7"]["steps"].append(v["1_7"]["steps"][0]), "are identical"),
-        (lambda _, s: s["test"].append("1_7"), "'1_7' is in train and in test"),
-        (lambda _, s: s.__setitem__("test", "2_1"), "not a split of recordings"),
-        (lambda _, s: s.clear(), "names no recording of"),
-        (lambda _, s: (s.clear(), s.update(train=["x"])), "names no recording of"),
-        (lambda v, _: v.clear(), "not CaptainCook4D's step annotations"),
-    ],
-)
-def test_captaincook4d_that_is_malformed(cook, edit, match):
-    write, value, split = cook
-    edit(value, split)
-    with pytest.raises(DataError, match=match):
-        read_captaincook4d(*write(value, split))
 
 
 def test_a_folder_of_far_too_many_files_is_not_walked(tmp_path, monkeypatch):

@@ -1,109 +1,254 @@
-"""CaptainCook4D: its complete step annotations and a split of its recordings.
+"""CaptainCook4D: its step annotations, a split of its recordings, and published features of steps.
 
-A step with negative times was not performed and is left out. Steps are sorted by their start times.
+Actions and tasks are numbered by the ascending published ids of steps and activities, recordings
+are sorted by the numbers in their names, and steps by start and end, which are rounded to
+milliseconds. A step with a negative time, or that does not end after it starts, was not performed
+and is left out.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import replace
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cefito.data.annotations import SPLITS, Annotations, Taxonomy, Video, nfc, parsing
+from cefito.data.downloads import find_place, find_places
+from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.readers.source import Source, check_repeats, make_step
+from cefito.data.readers.step_embeddings import read_step_embeddings
 from cefito.errors import DataError
-from cefito.files import MAX_BYTES, read_json
+from cefito.files import MAX_BYTES, check_new, read_json
 from cefito.settings import Record, read_record
 
-__all__ = ["read_captaincook4d"]
+__all__ = ["downloaded_files", "prepare_captaincook4d", "read_captaincook4d"]
 
+DOWNLOAD = "captaincook4d"
+"""Name under which annotations and features are downloaded."""
+PUBLISHED = {
+    **{"train recordings": 212, "val recordings": 62, "test recordings": 109},
+    **{"steps": 5404, "actions": 350, "tasks": 24},
+}
+"""Numbers that the published annotations and features give."""
 _SHAPE = (
     'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", '
     '"start_time", "end_time"}]}}.'
 )
 _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
+_NAMES_SHAPE = 'Expected {step id: description}, as in {"1": "Pour-Pour 1 egg into the cup"}.'
 
 
-def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
-    """Read the step annotations and the split; recordings in no split are left out with a note."""
-    annotations, split = Path(annotations), Path(split)
+def read_captaincook4d(
+    annotations: Path | str, split: Path | str, names: Path | str | None = None
+) -> Source:
+    """Read the step annotations and the split; recordings in no split are left out with a note.
+
+    Args:
+        annotations: The complete step annotations, JSON.
+        split: Recordings of train, val and test, JSON.
+        names: Descriptions by step id, JSON; by default the first one in the annotations.
+    """
+    return _read(Path(annotations), Path(split), None if names is None else Path(names))[0]
+
+
+def downloaded_files(folder: Path | str) -> dict[str, Path]:
+    """Paths of `annotations`, `names`, `split` and `features` in the folder of the download."""
+    return {
+        place.name.removeprefix(f"{DOWNLOAD}-"): Path(folder) / place.file
+        for place in find_places(DOWNLOAD)
+    }
+
+
+def prepare_captaincook4d(
+    folder: Path | str, target: Path | str, *, name: str | None = None
+) -> PreparedDataset:
+    """Turn the downloaded annotations and features of steps into a prepared data set.
+
+    The observation of a step is the mean of EgoVLP's projected features [256] of the 2 s segments
+    that the step touches; it is the same at the start and at the end of the step.
+
+    Args:
+        folder: Folder of the download.
+        target: New folder.
+        name: Name shown in tables; by default captaincook4d.
+
+    Raises:
+        DataError: A file is missing, malformed or not the published one, or annotations and
+            features do not fit.
+    """
+    folder, target = Path(folder), Path(target)
+    check_new(target, name)
+    files = downloaded_files(folder)
+    embeddings = read_step_embeddings(files["features"], find_place(f"{DOWNLOAD}-features"))
+    source, ids = _read(files["annotations"], files["split"], files["names"], embeddings)
+    videos = source.annotations.videos
+    _check_published(source.annotations, folder)
+    rows = np.concatenate(
+        [
+            embeddings[video.video_id].rows_of(
+                [(ids[step.action], step.start, step.end) for step in video.steps],
+                place=f"{files['features']}, recording '{video.video_id}'",
+            )
+            for video in videos
+        ]
+    )
+    return write_dataset(
+        target,
+        name=name or source.annotations.taxonomy.dataset,
+        annotations=source.annotations,
+        start=rows,
+        end=rows,
+        provenance={
+            "observations": (
+                "mean EgoVLP features of the 2 s segments of each step, the same at its start and "
+                "end, stored as float16"
+            ),
+            "source": {"kind": source.form, "files": [path.name for path in files.values()]},
+            "notes": list(source.notes),
+            "cefito": version("cefito"),
+        },
+    )
+
+
+def _check_published(annotations: Annotations, folder: Path) -> None:
+    """Compare numbers of recordings, steps, actions and tasks with the published ones."""
+    splits = Counter(video.split for video in annotations.videos)
+    found = {f"{split} recordings": splits[split] for split in SPLITS} | {
+        "steps": annotations.step_count,
+        "actions": len(annotations.taxonomy.actions),
+        "tasks": len(annotations.taxonomy.tasks),
+    }
+    for what, expected in PUBLISHED.items():
+        if found[what] != expected:
+            both = f"{found[what]:,} {what} with features; expected {expected:,}"
+            raise DataError(f"{folder}: has {both}. Remove its files and download them again.")
+
+
+@dataclass(frozen=True)
+class _Performed:
+    """A performed step: its published id, description, start and end in seconds."""
+
+    number: int
+    description: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class _Recording:
+    activity: int
+    name: str  # of the activity
+    steps: tuple[_Performed, ...]
+    skipped: int  # annotated steps that were not performed
+
+
+def _read(
+    annotations: Path, split: Path, names: Path | None, kept: Collection[str] | None = None
+) -> tuple[Source, list[int]]:
+    """The source of recordings that are in the split and in `kept`; the step id of each action."""
     value = read_json(annotations, _SHAPE, most=MAX_BYTES)
     if not isinstance(value, dict) or not value:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")
     split_of = _split(split)
-    entries = {
-        nfc(recording): _entry(entry, f"{annotations}, recording '{recording}'")
-        for recording, entry in value.items()
+    descriptions = {} if names is None else _descriptions(names)
+    entries = {nfc(recording): entry for recording, entry in value.items()}
+    chosen = [recording for recording in sorted(entries, key=_numbers) if recording in split_of]
+    used = {
+        recording: _recording(entries[recording], f"{annotations}, recording '{recording}'")
+        for recording in chosen
+        if kept is None or recording in kept
     }
-    taxonomy, actions, tasks = _taxonomy(entries)
-    videos, skipped = [], 0
-    for recording, (activity, _, steps) in entries.items():
-        if recording not in split_of:
-            continue
-        made = []
-        for number, (step, _, start, end) in enumerate(steps):
-            if start < 0 and end < 0:
-                continue
-            place = f"{annotations}, recording '{recording}', step {number} (counted from 0)"
-            made.append(make_step(start, end, actions[step], place=place))
-        skipped += len(steps) - len(made)
-        videos.append(Video(recording, split_of[recording], tasks[activity], tuple(made)))
-    if not videos:
+    if not used:
         raise DataError(f"{split}: names no recording of {annotations.name}. {_SPLIT_SHAPE}")
-    found = Annotations(taxonomy=taxonomy, videos=tuple(videos))
-    repeats = check_repeats(found, annotations)
-    in_order = tuple(
-        replace(video, steps=tuple(sorted(video.steps, key=lambda step: (step.start, step.end))))
-        for video in videos
-    )
+    taxonomy, actions, tasks = _taxonomy(used, descriptions)
+    videos = []
+    for recording, found in used.items():
+        place = f"{annotations}, recording '{recording}'"
+        steps = [make_step(x.start, x.end, actions[x.number], place=place) for x in found.steps]
+        task = tasks[found.activity]
+        videos.append(Video(recording, split_of[recording], task, tuple(steps)))
+    made = Annotations(taxonomy=taxonomy, videos=tuple(videos))
+    repeats = check_repeats(made, annotations)
     notes = []
-    if skipped:
-        notes.append(f"{skipped} steps have negative times: not performed, so left out.")
-    if len(videos) < len(entries):
-        notes.append(f"{len(entries) - len(videos)} recordings are in no split and are left out.")
-    return Source(
-        annotations=replace(found, videos=in_order),
+    if skipped := sum(found.skipped for found in used.values()):
+        because = "have negative times or no duration: not performed, so left out"
+        notes.append(f"{skipped} steps {because}.")
+    if len(chosen) < len(entries):
+        notes.append(f"{len(entries) - len(chosen)} recordings are in no split and are left out.")
+    if missing := [recording for recording in chosen if recording not in used]:
+        notes.append(f"{len(missing)} recordings have no features and are left out: {missing[0]}.")
+    source = Source(
+        annotations=made,
         form="CaptainCook4D's step annotations",
-        files=(annotations, split),
+        files=(annotations, split) if names is None else (annotations, split, names),
         notes=(*notes, *repeats),
     )
+    return source, list(actions)
 
 
-_Entry = tuple[int, str, list[tuple[int, str, float, float]]]
+def _numbers(recording: str) -> list[str | int]:
+    """Key that sorts 1_7 before 1_10."""
+    parts = re.split(r"([0-9]+)", recording)
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
-def _entry(entry: Any, place: str) -> _Entry:
+def _recording(entry: Any, place: str) -> _Recording:
     with parsing(place, "a recording", _SHAPE):
-        steps = []
-        for step in entry["steps"]:
-            name = nfc(str(step["description"])).strip()
-            times = float(step["start_time"]), float(step["end_time"])
-            steps.append((int(step["step_id"]), name, *times))
-        return int(entry["activity_id"]), nfc(str(entry["activity_name"])).strip(), steps
+        steps = [
+            _Performed(
+                int(step["step_id"]),
+                str(step["description"]),
+                round(float(step["start_time"]), 3),
+                round(float(step["end_time"]), 3),
+            )
+            for step in entry["steps"]
+        ]
+        performed = [step for step in steps if 0 <= step.start < step.end]
+        return _Recording(
+            activity=int(entry["activity_id"]),
+            name=nfc(str(entry["activity_name"])).strip(),
+            steps=tuple(sorted(performed, key=lambda step: (step.start, step.end))),
+            skipped=len(steps) - len(performed),
+        )
 
 
-def _taxonomy(entries: dict[str, _Entry]) -> tuple[Taxonomy, dict[int, int], dict[int, int]]:
-    """The taxonomy, and its ids of the published step and activity ids."""
+def _taxonomy(
+    recordings: dict[str, _Recording], descriptions: dict[int, str]
+) -> tuple[Taxonomy, dict[int, int], dict[int, int]]:
+    """The taxonomy, and its ids of the published step and activity ids, ascending."""
     names: dict[int, str] = {}
     activities: dict[int, str] = {}
     owned: dict[int, set[int]] = defaultdict(set)
-    for activity, activity_name, steps in entries.values():
-        activities.setdefault(activity, activity_name)
-        for step, name, _, _ in steps:
-            names.setdefault(step, name)
-            owned[activity].add(step)
-    order = dict.fromkeys(
-        step for activity in sorted(activities) for step in sorted(owned[activity])
-    )
-    actions = {step: number for number, step in enumerate(order)}
-    tasks = {activity: number for number, activity in enumerate(sorted(activities))}
+    for found in recordings.values():
+        activities.setdefault(found.activity, found.name)
+        for step in found.steps:
+            names.setdefault(step.number, descriptions.get(step.number, step.description))
+            owned[found.activity].add(step.number)
+    actions = {number: action for action, number in enumerate(sorted(names))}
+    tasks = {activity: task for task, activity in enumerate(sorted(activities))}
     taxonomy = Taxonomy.from_names(
         "captaincook4d",
-        [(activities[activity], [actions[step] for step in owned[activity]]) for activity in tasks],
-        [names[step] for step in actions],
+        [(activities[one], [actions[number] for number in owned[one]]) for one in tasks],
+        [_name(names[number]) for number in actions],
     )
     return taxonomy, actions, tasks
+
+
+def _name(description: str) -> str:
+    """The description without the verb before its first hyphen, as in "Coat -Coat a cup"."""
+    return nfc(description.partition("-")[2].strip() or description.strip())
+
+
+def _descriptions(path: Path) -> dict[int, str]:
+    value = read_json(path, _NAMES_SHAPE)
+    with parsing(str(path), "descriptions of steps", _NAMES_SHAPE):
+        return {int(number): str(description) for number, description in value.items()}
 
 
 def _split(path: Path) -> dict[str, str]:
