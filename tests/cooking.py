@@ -35,13 +35,14 @@ KITCHEN = Annotations(
         Video("1_7", "train", 0, tuple(Step(2.0 * at, 2.0 * at + 1.5, at) for at in range(8))),
         Video("1_10", "test", 0, (Step(0.0, 3.25, 4), Step(5.0, 9.0, 2), Step(5.0, 9.0, 0))),
         Video("3_1", "val", 1, (Step(1.0, 4.0, 9), Step(2.5, 3.0, 9), Step(2.5, 6.0, 8))),
-        Video("3_2", "test", 1, tuple(Step(2.0 * at, 2.0 * at + 1.5, at) for at in range(7, 14))),
+        Video("3_2", "train", 1, tuple(Step(2.0 * at, 2.0 * at + 1.5, at) for at in range(7, 14))),
+        Video("3_4", "test", 1, tuple(Step(2.0 * at, 2.0 * at + 1.5, at) for at in range(9, 13))),
     ),
 )
-ROWS = np.random.default_rng(4).standard_normal((21, 256)).astype(np.float16)
+ROWS = np.random.default_rng(4).standard_normal((25, 256)).astype(np.float16)
 NUMBERS = {
-    **{"train recordings": 1, "val recordings": 1, "test recordings": 2},
-    **{"steps": 21, "actions": 14, "tasks": 2},
+    **{"train recordings": 2, "val recordings": 1, "test recordings": 2},
+    **{"steps": 25, "actions": 14, "tasks": 2},
 }
 """What the made-up kitchen holds."""
 

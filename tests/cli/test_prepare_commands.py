@@ -168,7 +168,7 @@ def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, capsys):
     dataset = open_dataset(tmp_path / "out")
     assert (dataset.name, dataset.annotations) == ("kitchen", KITCHEN)
     skipped, missing, wrote = captured.err.splitlines()
-    assert skipped.startswith("note: 4 steps have negative times")
+    assert skipped.startswith("note: 5 steps have negative times")
     assert missing == "note: 1 recordings have no features and are left out: 1_999."
     assert wrote == f"wrote {tmp_path / 'out'}: kitchen, fingerprint {dataset.fingerprint[:12]}"
 
@@ -181,7 +181,7 @@ def test_prepare_captaincook4d_from_own_features(kitchen, tmp_path):
     for folder in ("out", "other"):
         dataset = open_dataset(tmp_path / folder)
         assert dataset.observation_dim == 4
-        assert [video.video_id for video in dataset.videos] == ["1_7", "1_10", "3_1", "3_2"]
+        assert [video.video_id for video in dataset.videos] == ["1_7", "1_10", "3_1", "3_2", "3_4"]
         assert dataset.videos == KITCHEN.videos
 
 

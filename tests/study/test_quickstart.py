@@ -1,16 +1,20 @@
 import json
 
+import numpy as np
 import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
+from cefito.data.downloads import find_places
+from cefito.data.readers import captaincook4d
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.errors import RunError
+from cefito.errors import DataError, RunError
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.study import quickstart
-from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart
+from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart, run_real_quickstart
+from cooking import FILES, KITCHEN, NUMBERS, ROWS, cook_values, serve_cook_files, write_cook_files
 from tiny_runs import TINY_RUN
 
 CONFIG = load_config("paper", overrides=TINY_RUN)
@@ -132,3 +136,67 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert "exists already" in captured.err
+
+
+def real_quickstart(values, tmp_path, capsys, monkeypatch):
+    """Call the command on served files, with hardly any training; stdout and stderr."""
+    monkeypatch.setattr(quickstart, "load_config", lambda *_, **__: CONFIG)
+    monkeypatch.setattr("cefito.encoders.cache.default_cache", lambda: tmp_path / "cache" / "text")
+    out = tmp_path / "start"
+    served = write_cook_files(tmp_path / "served", values)
+    with serve_cook_files(monkeypatch, served):
+        assert main(["quickstart", "--real", "--out", str(out)]) == 0
+    names = {path.name for path in (tmp_path / "cache" / "captaincook4d").iterdir()}
+    assert names == set(FILES.values())
+    assert {path.name for path in out.iterdir()} == {"data", "run", "simple", "report.html"}
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[0].startswith("captaincook4d: ")
+    for row, name in enumerate(
+        ("chain", "chain, true task", "nearest window", "most frequent window"), start=2
+    ):
+        assert captured.out.splitlines()[row].split("  ")[0] == name
+    assert "probability  plan" in captured.out
+    assert f"look at {out}/report.html." in captured.err
+    line = next(line for line in captured.err.splitlines() if "cefito plan" in line)
+    assert main(line.split("cefito ")[1].split()) == 0  # what it suggests works
+    return out
+
+
+def test_real_videos_of_a_made_up_kitchen(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(captaincook4d, "PUBLISHED", NUMBERS)
+    out = real_quickstart(cook_values(KITCHEN, ROWS), tmp_path, capsys, monkeypatch)
+    dataset, run = open_dataset(out / "data"), open_run(out / "run")
+    assert dataset.annotations == KITCHEN
+    assert (run.info.method, run.info.dataset.fingerprint) == ("chain", dataset.fingerprint)
+    assert main(["check", str(out / "run")]) == 0
+    assert "chain on captaincook4d, T = 3" in (out / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_real_videos(shared_data, real_annotations, tmp_path, capsys, monkeypatch):
+    with np.load(shared_data / "captaincook4d" / "features.npz") as arrays:
+        values = cook_values(real_annotations("captaincook4d"), arrays["start"])
+    out = real_quickstart(values, tmp_path, capsys, monkeypatch)
+    scores = json.loads((out / "run" / "comparison-test.json").read_text())
+    assert [score["windows"] for score in scores] == [1324] * 4
+    assert scores[2]["metrics"]["success_rate"] == pytest.approx(16.01, abs=0.01)  # nearest
+
+
+def test_without_a_network_the_message_lists_the_files(tmp_path, monkeypatch):
+    served = write_cook_files(tmp_path / "served", cook_values(KITCHEN, ROWS))
+    with serve_cook_files(monkeypatch, served) as stop:
+        stop()
+        with pytest.raises(DataError) as caught:
+            run_real_quickstart(tmp_path / "start", downloads=tmp_path / "files")
+        message = str(caught.value)
+        for place in find_places("captaincook4d"):
+            assert f"{place.file} from {place.address}" in message
+    assert "cannot be reached (" in message
+    assert f"Without a network, save these files in {tmp_path / 'files'} and repeat" in message
+    assert not (tmp_path / "start").exists()
+
+
+def test_damaged_files_are_named(tmp_path, monkeypatch):
+    folder = write_cook_files(tmp_path / "files", cook_values(KITCHEN, ROWS))
+    with pytest.raises(DataError, match=r"pkl: the file has .* expected 3,269,792. Remove it and"):
+        run_real_quickstart(tmp_path / "start", downloads=folder)

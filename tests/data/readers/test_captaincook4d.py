@@ -151,7 +151,7 @@ def test_downloaded_files_of_a_made_up_kitchen(kitchen, tmp_path, monkeypatch):
     assert made.annotations == KITCHEN
     assert made.start.tobytes() == made.end.tobytes() == ROWS.tobytes()
     assert [note[:17] for note in made.provenance["notes"]] == [
-        "4 steps have nega",
+        "5 steps have nega",
         "1 recordings have",
     ]
     assert made.provenance["notes"][1].endswith("have no features and are left out: 1_999.")
@@ -201,10 +201,13 @@ def entry(values, recording="1_7"):
 @pytest.mark.parametrize(
     ("edit", "match"),
     [
-        (lambda v: forget(v, "3_2"), "has 1 test recordings with features; expected 2. Remove"),
-        (lambda v: v["split"]["train"].remove("1_7"), "has 0 train recordings with features"),
+        (lambda v: forget(v, "3_4"), "has 1 test recordings with features; expected 2. Remove"),
+        (
+            lambda v: v["split"]["train"].remove("1_7"),
+            "has 1 train recordings with features",
+        ),
         (lambda v: v["annotations"].pop("1_10"), "has 1 test recordings with features; expected 2"),
-        (lambda v: v["annotations"]["1_7"]["steps"].pop(), "has 20 steps with features; expected"),
+        (lambda v: v["annotations"]["1_7"]["steps"].pop(), "has 24 steps with features; expected"),
         (
             lambda v: entry(v)["step_info"].pop(),
             r"'1_7': has shape \[8, 256\]; expected \[7, 256\]",
