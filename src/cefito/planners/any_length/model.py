@@ -35,6 +35,7 @@ from cefito.training.trainer import TrainingContext, TrainingResult
 __all__ = ["AnyLengthModel"]
 
 _BLOCK = 512  # queries scored at once
+_SPREAD = 0.5  # deviation of the priors of the lengths' factor, as a logarithm, and offsets
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class AnyLengthModel:
     title: ClassVar[str] = "any-length chain"
     file: ClassVar[str] = "any-length.safetensors"
     networks: tuple[AnyLengthNetwork, ...]
-    # divide the mean scores of each length, and the mean logits of the lengths
-    temperatures: Mapping[int, float]
-    length_temperature: float = 1.0
+    temperatures: Mapping[int, float]  # divide the mean scores of each length
+    # factor and offsets of the mean logits of the lengths [1 + L], without and with a goal
+    length_scales: tuple[tuple[float, ...], tuple[float, ...]]
 
     @classmethod
     def fit(
@@ -91,7 +92,8 @@ class AnyLengthModel:
                 centre=config.centre,
             )
             networks.append(network)
-        model = cls(tuple(networks), dict.fromkeys(lengths, 1.0))
+        plain = (1.0, *[0.0] * len(lengths))
+        model = cls(tuple(networks), dict.fromkeys(lengths, 1.0), (plain, plain))
         return model._calibrated(val), results
 
     def _calibrated(self, val: Windows) -> Self:
@@ -109,13 +111,14 @@ class AnyLengthModel:
             found = scores.states.find(tasks, actions)
             videos = len(set(windows.video.tolist()))
             temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
-        logits = self._length_logits(Queries.from_windows(val))
-        target = torch.from_numpy(val.lengths - self.lengths[0]).to(logits.device)
-        return replace(
-            self,
-            temperatures=temperatures,
-            length_temperature=_length_temperature(logits, target),
-        )
+        scales = []
+        for goal in (False, True):
+            queries = Queries.from_windows(val, goal=goal)
+            target = val.lengths if goal else np.minimum(val.remaining, self.lengths[-1])
+            logits = self.log_lengths(queries)
+            videos = len(set(val.video.tolist()))
+            scales.append(_fitted_scale(logits, target - self.lengths[0], videos=videos))
+        return replace(self, temperatures=temperatures, length_scales=(scales[0], scales[1]))
 
     @classmethod
     def load(
@@ -144,7 +147,8 @@ class AnyLengthModel:
                 )
             load_weights(network, own, str(path), copy=False)
             networks.append(network.to(device).eval())
-        return cls(tuple(networks), temperatures, calibration["length_temperature"])
+        without, within = (tuple(scale) for scale in calibration["length_scales"])
+        return cls(tuple(networks), temperatures, (without, within))
 
     def save(self, folder: Path) -> None:
         """Write all members into one file."""
@@ -155,7 +159,7 @@ class AnyLengthModel:
         }
         calibration = {
             "temperatures": dict(self.temperatures),
-            "length_temperature": self.length_temperature,
+            "length_scales": self.length_scales,
         }
         # a single entry: the order of several entries would differ from file to file
         write_tensors(folder / self.file, tensors, {"calibration": json.dumps(calibration)})
@@ -213,10 +217,11 @@ class AnyLengthModel:
         return scores.heated(self.temperatures[length])
 
     def log_lengths_of(self, known: tuple[Known, ...]) -> Tensor:
-        """Return log p(length | what is known) [B, L]."""
+        """Return log p(length | what is known) of queries [N, L]."""
         members = zip(self.networks, known, strict=True)
         logits = torch.stack([network.length_logits(own) for network, own in members]).mean(dim=0)
-        return (logits / self.length_temperature).log_softmax(dim=1)
+        scales = torch.tensor(self.length_scales, device=logits.device)[known[0].seen[:, 1].long()]
+        return (scales[:, :1] * logits + scales[:, 1:]).log_softmax(dim=1)
 
     @torch.inference_mode()
     def scores(self, length: int, queries: Queries) -> SequenceScores:
@@ -231,12 +236,9 @@ class AnyLengthModel:
     @torch.inference_mode()
     def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(length | what is known) of queries [N, L]."""
-        return np.asarray(self._length_logits(queries).double().cpu().numpy())
-
-    @torch.inference_mode()
-    def _length_logits(self, queries: Queries) -> Tensor:
         blocks = queries.blocks(_BLOCK) or [queries]
-        return torch.cat([self.log_lengths_of(self.known(block)) for block in blocks])
+        logs = torch.cat([self.log_lengths_of(self.known(block)) for block in blocks])
+        return np.asarray(logs.double().cpu().numpy())
 
 
 def _neighbours(train: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -250,14 +252,28 @@ def _neighbours(train: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return pairs[:, 3:], pairs[:, 0]
 
 
-def _length_temperature(logits: Tensor, target: Tensor) -> float:
-    """Return the temperature that maximises the likelihood of true lengths, from 0.5 to 4."""
-    grid = torch.linspace(0.5, 4.0, 71).tolist()
-    losses = [
-        float(torch.nn.functional.cross_entropy(logits / value, target)) if len(target) else value
-        for value in grid
-    ]
-    return grid[int(np.argmin(losses))] if len(target) else 1.0
+def _fitted_scale(
+    logits: NDArray[np.float64], target: NDArray[np.int64], *, videos: int
+) -> tuple[float, ...]:
+    """Return the factor f and offsets b [1 + L] that calibrate the lengths of validation windows.
+
+    Maximises Σ log softmax(f · logits + b) at the targets [N], with a video as one observation, f
+    shrunk towards 1 and b towards 0 by normal priors of log f and b.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    count = logits.shape[1]
+    if not len(target):
+        return (1.0, *[0.0] * count)
+
+    def loss(values: NDArray[np.float64]) -> float:
+        scaled = np.exp(values[0]) * logits + values[1:]
+        misfit = -log_softmax(scaled, axis=1)[np.arange(len(target)), target].mean()
+        return float(videos * misfit + (values**2).sum() / (2 * _SPREAD**2))
+
+    found = minimize(loss, np.zeros(1 + count), method="L-BFGS-B").x
+    return (float(np.exp(found[0])), *(float(value) for value in found[1:]))
 
 
 def _loss(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -31,8 +31,9 @@ from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["AnyLengthPlanner"]
+__all__ = ["AnyLengthPlanner", "Ranking"]
 
+Ranking = Literal["probability", "length", "edit"]
 _TOGETHER = 256  # queries whose scores are held at once
 _COMPARED = 64  # plans of each length that are weighed against each other under constraints
 
@@ -41,8 +42,10 @@ _COMPARED = 64  # plans of each length that are weighed against each other under
 class AnyLengthPlanner(BasePlanner):
     """Plans the likeliest sequences of all lengths of a range in one ranking, exactly.
 
-    Energies and scores are −log p(length) p(task, sequence | length), given what is known of the
-    query. Plans of several lengths are padded with −1. Given one length, plans have that length.
+    Energies are −log p(length) p(task, sequence | length), given what is known of the query. Plans
+    of several lengths are padded with −1. Given one length, plans have that length. Rankings:
+    "probability"; "length", by the probability of the length first; "edit", by the least expected
+    edit distance to the true plan (minimum Bayes risk) over the likeliest plans.
     """
 
     abilities: ClassVar[Abilities] = Abilities(
@@ -51,6 +54,7 @@ class AnyLengthPlanner(BasePlanner):
     name = "any-length"
     model: AnyLengthModel
     lengths: tuple[int, ...]  # that it plans, ascending
+    ranking: Ranking = "probability"
 
     @classmethod
     def fit(
@@ -97,6 +101,10 @@ class AnyLengthPlanner(BasePlanner):
                 f"steps {asked}: this run plans {known[0]} to {known[-1]} steps.", setting="steps"
             )
         return replace(self, lengths=tuple(range(shortest, longest + 1)))
+
+    def with_ranking(self, ranking: Ranking) -> Self:
+        """Return a planner that ranks plans in another way; this one stays unchanged."""
+        return replace(self, ranking=ranking)
 
     @property
     def horizon(self) -> int:
@@ -177,7 +185,8 @@ class AnyLengthPlanner(BasePlanner):
             tasks = torch.zeros_like(tasks)
         of_tasks = (logs[:, :, None] + tasks).logsumexp(dim=1).exp()  # p(c) = Σ_T p(T) p(c | T)
         found, refusals = {}, []
-        count = max(top_k, _COMPARED) if constraints else top_k
+        wide = constraints or self.ranking != "probability"
+        count = max(top_k, _COMPARED) if wide else top_k
         for length, scores in zip(self.lengths, every, strict=True):
             try:
                 found[length] = likeliest_plans(scores, queries, count, constraints)
@@ -219,14 +228,16 @@ class AnyLengthPlanner(BasePlanner):
             ]
         )
         tasks = np.concatenate([plans.tasks for plans in parts if plans.tasks is not None])
-        best = np.lexsort((*actions.T[::-1], scores))[:top_k]
+        order = np.lexsort((*actions.T[::-1], scores))
+        criterion = self._criterion(actions, scores, log_lengths)
+        best = order[criterion[order].argsort(kind="stable")][:top_k]
         probabilities, constrained = np.exp(-scores), parts[0].searched_mass is None
         if constrained:  # shares of the allowed plans that were compared
             probabilities = probabilities / probabilities.sum()
         return Plans(
             actions=actions[best],
             energies=scores[best],
-            scores=scores[best],
+            scores=criterion[best],
             evaluated=SearchCost(token_forwards=2, leaves=0),
             exact=all(plans.exact for plans in parts),
             tasks=tasks[best],
@@ -236,3 +247,28 @@ class AnyLengthPlanner(BasePlanner):
             searched_mass=None if constrained else 1.0,
             length_probabilities=dict(zip(self.lengths, np.exp(log_lengths).tolist(), strict=True)),
         )
+
+    def _criterion(
+        self,
+        actions: NDArray[np.int64],
+        energies: NDArray[np.float64],
+        log_lengths: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return the values [n] that plans [n, longest] of these energies are ranked by."""
+        if self.ranking == "probability":
+            return energies
+        sizes = (actions >= 0).sum(axis=1)
+        if self.ranking == "length":
+            # all plans of the likeliest length first
+            ranks = (-log_lengths).argsort().argsort()[sizes - self.lengths[0]]
+            return np.asarray(ranks * (energies.max() + 1) + energies)
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import cdist
+
+        likely = energies.argsort(kind="stable")[:_COMPARED]
+        plans = [row[:size].tolist() for row, size in zip(actions, sizes, strict=True)]
+        others = [plans[place] for place in likely]
+        distances = cdist(plans, others, scorer=Levenshtein.normalized_distance, dtype=np.float64)
+        weights = np.exp(-energies[likely])
+        # Σ_b p(b) d(a, b) / Σ_b p(b)
+        return np.asarray(distances @ weights / weights.sum())
