@@ -111,6 +111,7 @@ class AnyLengthModel:
             found = scores.states.find(tasks, actions)
             videos = len(set(windows.video.tolist()))
             temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
+        assert val.remaining is not None
         scales = []
         for goal in (False, True):
             queries = Queries.from_windows(val, goal=goal)
