@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,6 +22,10 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.files import file_digest, value_sealed
 from language_model import Stand, stand
 from moved_arrays import all_arrays_moved
+from tiny_runs import TINY_LENGTHS
+
+if TYPE_CHECKING:
+    from cefito.runs.run import Run
 
 TAXONOMY = {
     "dataset": "tiny",
@@ -179,6 +183,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
     """A small simulated data set, not to be changed."""
     knobs = WorldKnobs(train=24, val=12, test=12, dim=8)
     return write_world(tmp_path_factory.mktemp("simulated") / "world", knobs=knobs)
+
+
+@pytest.fixture(scope="session")
+def run_of_lengths(world: PreparedDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of 1 to 4 steps on the simulated data set, not to be changed."""
+    from cefito.planners.methods import load_config
+    from cefito.runs.train import train_run
+
+    config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
+    folder = tmp_path_factory.mktemp("lengths") / "run"
+    return train_run(world, folder, config=config, horizon=4, shortest=1, seed=0, tracker="none")
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,16 @@ TINY_RUN: dict[str, Any] = {
 """Of any preset; a CEFITO that has learned hardly anything."""
 
 
+TINY_LENGTHS: dict[str, Any] = {
+    "any_length.hidden": 16,
+    "any_length.width": 16,
+    "any_length.emission": 16,
+    "any_length.members": 1,
+    "any_length_training.optimiser.epochs": 2,
+}
+"""Of the method any-length."""
+
+
 NARROW = {
     "field.width": 16,
     "pdpp.widths": [8],

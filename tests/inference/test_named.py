@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.errors import ConfigError
-from cefito.inference.query import NamedConstraints, parse_constraints
+from cefito.inference.constraints import NamedConstraints, parse_constraints
 from cefito.search.constraints import Constraints
 
 TAXONOMY = Taxonomy(

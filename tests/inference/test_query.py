@@ -91,7 +91,7 @@ def test_files_that_hold_no_observation(array, message, tmp_path):
 def test_files_of_different_sizes_and_missing_ones(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(4))
     np.save(tmp_path / "b.npy", np.zeros(5))
-    with pytest.raises(DataError, match=r"a\.npy has 4 features, .*b\.npy 5\."):
+    with pytest.raises(DataError, match=r"a\.npy has 4 features, .*b\.npy has 5"):
         query_from_files(tmp_path / "a.npy", tmp_path / "b.npy")
     with pytest.raises(DataError, match=r"c\.npy: no such file"):
         query_from_files(tmp_path / "a.npy", tmp_path / "c.npy")

@@ -13,7 +13,7 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError
 from cefito.inference.answer import answer
-from cefito.inference.query import NamedConstraints
+from cefito.inference.constraints import NamedConstraints
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.search.settings import search_settings

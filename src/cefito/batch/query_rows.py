@@ -16,9 +16,8 @@ from cefito.data.readers.archives import load_features
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
+from cefito.inference.constraints import Name, NamedConstraints
 from cefito.inference.query import (
-    Name,
-    NamedConstraints,
     Precision,
     check_width,
     query_from_features,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
-from cefito.cli.options import Flag, steps_range
+from cefito.cli.options import Flag
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.cli.scores import (
     interval_cells,
@@ -81,8 +81,8 @@ def evaluate(
     """
     from cefito.data.annotations import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
+    from cefito.inference.steps import open_planning
     from cefito.planners.base import check_probabilities
-    from cefito.runs.run import open_run
     from cefito.runtime import pick_device
 
     if split not in SPLITS:
@@ -90,8 +90,9 @@ def evaluate(
     if reliability is not None:
         check_target(reliability, _PICTURES, "reliability")
     with log_warnings():
-        found = open_run(run, horizon=horizon, device=pick_device(device))
-        opened = options.applied(found if steps is None else found.with_steps(*steps_range(steps)))
+        opened = options.applied(
+            open_planning(run, horizon=horizon, steps=steps, device=pick_device(device))
+        )
         if reliability is not None:
             check_probabilities(opened.planner, "reliability")
         try:

@@ -27,7 +27,6 @@ __all__ = [
     "pairs",
     "real_number",
     "settings",
-    "steps_range",
     "whole_number",
     "with_option",
 ]
@@ -164,16 +163,3 @@ def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
             "ones with commas between, as in 3,4,5."
         )
     return tuple(map(int, parts))
-
-
-def steps_range(text: str, option: str = "--steps") -> tuple[int, int]:
-    """Parse a number of steps such as "3", or a range such as "1-6": shortest and longest."""
-    found = re.fullmatch(r"([1-9][0-9]{0,3})(?:-([1-9][0-9]{0,3}))?", text.strip())
-    shortest, longest = (
-        (int(part) for part in (found[1], found[2] or found[1])) if found else (1, 0)
-    )
-    if shortest > longest:
-        raise ConfigError(
-            f"{option} {text[:40]}: expected a number of steps, or a range, as in 3 or 1-6."
-        )
-    return shortest, longest

@@ -149,7 +149,7 @@ class PlanOptions:
         """Return the settings of all queries; refuse tasks and actions that the run lacks."""
         from cefito.batch.query_rows import QuerySettings
         from cefito.data.vocabulary import find_task
-        from cefito.inference.query import parse_constraints
+        from cefito.inference.constraints import parse_constraints
         from cefito.settings import validated
 
         task = None if self.task is None else find_task(run.taxonomy, self.task)

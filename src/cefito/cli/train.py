@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Settings, horizons, settings, steps_range
+from cefito.cli.options import Settings, horizons, settings
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.runtime import Precision
@@ -63,6 +63,7 @@ def train(
     """
     from cefito.data.annotations import Taxonomy
     from cefito.data.prepared import name_and_fingerprint, open_dataset
+    from cefito.inference.steps import steps_range
     from cefito.planners.methods import load_config, precisions
     from cefito.progress import silent
     from cefito.runs.folder import folders_for

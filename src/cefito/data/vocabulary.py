@@ -213,14 +213,27 @@ class VocabularyMatch:
         )
 
     def translated(self, windows: Windows) -> tuple[Windows, LeftOut]:
-        """Translate windows to known ids, without those of new tasks or actions, without text."""
-        tasks = self.tasks[windows.tasks]
-        actions = self.actions[windows.tasks[:, None], windows.actions]
-        strange = (actions < 0).any(axis=1)
+        """Translate windows to known ids, without those of new tasks or actions, without text.
+
+        New actions before a window are left out of `before`.
+        """
+
+        def known(actions: NDArray[np.int64]) -> NDArray[np.int64]:
+            """Return known ids of actions [N, T]; −1 stays."""
+            return np.where(actions < 0, -1, self.actions[windows.tasks[:, None], actions])
+
+        tasks, actions = self.tasks[windows.tasks], known(windows.actions)
+        strange = ((actions < 0) & (windows.actions >= 0)).any(axis=1)
         kept = np.flatnonzero((tasks >= 0) & ~strange)
         left_out = LeftOut(int((tasks < 0).sum()), int((strange & (tasks >= 0)).sum()))
+        before = None if windows.before is None else known(windows.before)
         found = replace(
-            windows, tasks=tasks, actions=actions, taxonomy=self.known, action_text=None
+            windows,
+            tasks=tasks,
+            actions=actions,
+            before=before,
+            taxonomy=self.known,
+            action_text=None,
         )
         return found.subset(kept), left_out
 

@@ -189,28 +189,28 @@ def encode_pictures(paths: Sequence[Path | str], encoder: ImageEncoder) -> NDArr
 
 
 def observations_from_images(
-    initial: Path | str,
-    goal: Path | str,
+    initial: Path | str | None,
+    goal: Path | str | None,
     encoder: ImageEncoder,
     *,
     size: int | None = None,
     made_with: Mapping[str, Any] | None = None,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
     """Encode two picture files as the observations between which to plan.
 
     If an observation of the data set spans several seconds, the picture's vector is repeated for
     each, as if nothing moved.
 
     Args:
-        initial: Picture of the scene before the first step.
-        goal: Picture of the scene after the last step.
+        initial: Picture of the scene before the first step; None if there is none.
+        goal: Picture of the scene after the last step; None if there is none.
         encoder: The encoder of the run's data set.
         size: E, features of an observation of the run; by default the size of one vector.
         made_with: The content of `extract.json` beside the features of the run's data set; its
             weights and layer must be the encoder's.
 
     Returns:
-        `initial` and `goal`, float32 [E].
+        `initial` and `goal`, float32 [E], or None.
 
     Raises:
         ConfigError: The run's features were made with another encoder or are of another size.
@@ -228,12 +228,15 @@ def observations_from_images(
         )
         message = f"the run was trained on features of {trained}. Give this model, not {given}."
         raise ConfigError(message, setting="encoder")
-    vectors = encode_pictures([initial, goal], encoder)  # [2, D]
+    vectors = encode_pictures(
+        [path for path in (initial, goal) if path is not None], encoder
+    )  # [1 or 2, D]
     width = vectors.shape[1]
     size = width if size is None else size
     if size % width or size // width % 2 == 0:
         fault = f"{size} numbers, a picture encoded by {described['model']} gives {width}"
         message = f"the run takes observations of {fault}. Give the same encoder."
         raise ConfigError(message, setting="encoder")
-    first, second = np.tile(vectors, size // width)
-    return first, second
+    rows = iter(np.tile(vectors, size // width))
+    first = None if initial is None else next(rows)
+    return first, None if goal is None else next(rows)

@@ -190,8 +190,8 @@ def extract_features(
 
 def observations_from_video(
     video: Path,
-    start: float,
-    end: float,
+    start: float | None,
+    end: float | None,
     encoder: VideoEncoder,
     *,
     seconds: int = 3,
@@ -199,15 +199,15 @@ def observations_from_video(
     made_with: Mapping[str, Any] | None = None,
     batch: int = BATCH,
     progress: Progress = silent,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
     """Encode the two observations of a video between which to plan, as the benchmarks do.
 
     Each concatenates the vectors of the seconds around its moment, so E = seconds · D.
 
     Args:
         video: The file.
-        start: Second at which the first step begins.
-        end: Second at which the last step ends.
+        start: Second at which the first step begins; None if it is not known.
+        end: Second at which the last step ends; None if it is not known.
         encoder: From `open_encoder`, or any of that form.
         seconds: Seconds per observation, odd, as in the planner's training data.
         border: Second that is repeated beyond a border, likewise.
@@ -217,7 +217,7 @@ def observations_from_video(
         progress: Shows progress in seconds of the video.
 
     Returns:
-        `initial` and `goal`, float32 [E]. Errors are as for `extract_features`.
+        `initial` and `goal`, float32 [E], or None. Errors are as for `extract_features`.
     """
     given = record(encoder)
     trained = given if made_with is None else made_with
@@ -226,18 +226,20 @@ def observations_from_video(
         if trained.get(name) != given.get(name):
             fault = f"the planner was trained on features of {was}, not of {would}"
             raise ConfigError(f"{video}: {fault}. Use the same encoder.")
-    if not start < end:
+    if start is not None and end is not None and not start < end:
         raise ConfigError(f"{video}: the end (second {end:g}) must be after the start ({start:g}).")
-    both = extract_features(
+    observed = extract_features(
         video,
         encoder,
-        at=(start, end),
+        at=[time for time in (start, end) if time is not None],
         seconds=seconds,
         border=border,
         batch=batch,
         progress=progress,
     )
-    return both[0].reshape(-1), both[1].reshape(-1)
+    rows = iter(observed.reshape(len(observed), -1))
+    first = None if start is None else next(rows)
+    return first, None if end is None else next(rows)
 
 
 def check_batch(batch: int) -> None:

@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
-from cefito.data.vocabulary import find_task, in_words
+from cefito.data.vocabulary import find_action, find_task, in_words
 from cefito.errors import ConfigError
-from cefito.inference.query import NamedConstraints, check_width
+from cefito.inference.constraints import Name, NamedConstraints
+from cefito.inference.query import check_width
 from cefito.planners.base import (
     UNCONSTRAINED,
     Planner,
     Queries,
     check_min_probability,
+    check_partial,
     check_task_given,
 )
 from cefito.progress import Progress, silent
@@ -82,6 +84,15 @@ class ReplyAnswer(Record):
     asked: str  # time of the answer, UTC, ISO 8601
 
 
+class KnownAnswer(Record):
+    """What is known of the query."""
+
+    initial: bool  # the observation before the first step
+    goal: bool  # the observation after the last step
+    done: list[int] | None  # actions done before, oldest first; None if unknown
+    names: list[str] | None  # their names
+
+
 class Truth(Record):
     """The annotated actions, with their names."""
 
@@ -100,14 +111,16 @@ class Answer(Record):
     searched_mass: float | None  # see `cefito.search.problem.Plans`
     search: SearchAnswer
     weights: dict[str, float] | None  # of the objective's terms
-    lengths: dict[int, float] | None = None  # probability of each number of steps, if it is open
+    # probability of each number of steps, if it is open; without a goal, of steps to the end
+    lengths: dict[int, float] | None = None
+    known: KnownAnswer | None = None  # None for both observations alone
     truth: Truth | None = None
     dataset: DatasetName | None = None  # if it is not the run's
     reply: ReplyAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer for JSON; without fields that are None and seldom given."""
-        seldom = ("lengths", "truth", "dataset", "reply")
+        seldom = ("lengths", "known", "truth", "dataset", "reply")
         absent = {name for name in seldom if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=absent)
 
@@ -117,6 +130,7 @@ def answer(
     query: Queries,
     *,
     task: int | str | None = None,
+    done: Sequence[Name] | None = None,
     top_k: int = 5,
     constraints: Constraints | NamedConstraints = UNCONSTRAINED,
     min_probability: float | None = None,
@@ -131,6 +145,7 @@ def answer(
         run: A run of any method.
         query: One query.
         task: Id or name of the task, instead of the predicted one.
+        done: Ids or names of the actions done before, oldest first; None for those of the query.
         top_k: Number of plans.
         constraints: Constraints on every plan, by ids or by names.
         min_probability: Probability from which the best plan makes the answer sure.
@@ -143,7 +158,7 @@ def answer(
         ConfigError: An argument that is invalid, or that the planner cannot follow.
         RunError: Observations of another dimension.
     """
-    query, constraints = prepare_query(run, query, task=task, constraints=constraints)
+    query, constraints = prepare_query(run, query, task=task, done=done, constraints=constraints)
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
     try:
@@ -168,15 +183,25 @@ def prepare_query(
     query: Queries,
     *,
     task: int | str | None = None,
+    done: Sequence[Name] | None = None,
     constraints: Constraints | NamedConstraints = UNCONSTRAINED,
 ) -> tuple[Queries, Constraints]:
-    """Return a query with its task, and constraints by ids; arguments are as in `answer`."""
+    """Return a query with its task and done steps, and constraints by ids; see `answer`."""
     taxonomy = run.taxonomy
     check_width(run, query.initial.shape[-1], "observations have")
     given = None if task is None else find_task(taxonomy, task)
     if given is not None:
         check_task_given(run.planner)
         query = query.with_task(given)
+    if done is not None:
+        check_partial(run.planner, "done")
+        query = query.with_done(
+            [find_action(taxonomy, action, task=given, setting="done") for action in done]
+        )
+    if query.empty.any():
+        raise ConfigError(
+            "nothing is known of the query. Give an observation, the task, or steps done before."
+        )
     if isinstance(constraints, Constraints):  # ids need to be checked, not found
         constraints = NamedConstraints(**vars(constraints))
     return query, constraints.resolved(taxonomy, task=given)
@@ -227,6 +252,7 @@ def to_answer(
         ),
         weights=description.weights,
         lengths=plans.length_probabilities,
+        known=_known(query, taxonomy),
         truth=None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth)),
         dataset=dataset,
         reply=plans.reply and ReplyAnswer.model_validate(plans.reply, from_attributes=True),
@@ -253,6 +279,17 @@ def planned_sequences(
             plans.sequences, plans.energies, plans.scores, probabilities, tasks, strict=True
         )
     ]
+
+
+def _known(query: Queries, taxonomy: Taxonomy) -> KnownAnswer | None:
+    """Return what is known of one query; None for both observations alone."""
+    if query.whole:
+        return None
+    (initial, goal), done = query.known[0].tolist(), None
+    if query.done is not None:
+        done = [action for action in query.done[0].tolist() if action >= 0]
+    names = None if done is None else taxonomy.names(done)
+    return KnownAnswer(initial=initial, goal=goal, done=done, names=names)
 
 
 def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[None]:

@@ -105,8 +105,8 @@ class Observer:
 
         return isinstance(self.encoder, Pictures)
 
-    def of_pictures(self, initial: Path | str, goal: Path | str) -> Queries:
-        """Make the query of two pictures in files."""
+    def of_pictures(self, initial: Path | str | None, goal: Path | str | None) -> Queries:
+        """Make the query of two pictures in files, or of one."""
         from cefito.encoders.images import observations_from_images
         from cefito.encoders.video import Pictures
 
@@ -116,19 +116,24 @@ class Observer:
                 setting="encoder",
             )
         first, second = observations_from_images(
-            Path(initial),
-            Path(goal),
+            None if initial is None else Path(initial),
+            None if goal is None else Path(goal),
             self.encoder.images,
             made_with=self.recipe.made_with or None,
             size=self.recipe.size,
         )
         self._warn_unknown()
-        return Queries(initial=first[None], goal=second[None])
+        return Queries.partial(size=self.recipe.size, initial=first, goal=second)
 
     def of_video(
-        self, video: Path | str, start: float, end: float, *, progress: Progress = silent
+        self,
+        video: Path | str,
+        start: float | None,
+        end: float | None,
+        *,
+        progress: Progress = silent,
     ) -> Queries:
-        """Make the query of two times of a video file, in seconds."""
+        """Make the query of two times of a video file, in seconds, or of one."""
         from cefito.encoders.video import observations_from_video
 
         initial, goal = observations_from_video(
@@ -142,7 +147,7 @@ class Observer:
             progress=progress,
         )
         self._warn_unknown()
-        return Queries(initial=initial[None], goal=goal[None])
+        return Queries.partial(size=self.recipe.size, initial=initial, goal=goal)
 
     def _warn_unknown(self) -> None:
         if not self.recipe.made_with:

@@ -36,6 +36,7 @@ __all__ = [
     "check_finetuning",
     "check_finite",
     "check_min_probability",
+    "check_partial",
     "check_probabilities",
     "check_queries",
     "check_task_given",
@@ -319,16 +320,24 @@ def check_queries(
         if not planner.abilities.constraints:
             raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")
         check_actions(constraints, planner.vocabulary.actions)
-    if not queries.whole and not planner.abilities.any_length:
-        raise ConfigError(
-            f"{planner.name} needs both observations and takes no steps done before. Use a run of "
-            "several lengths, as cefito train DATA --steps 1-6 makes it.",
-            setting="goal",
-        )
+    if not queries.whole:
+        check_partial(planner, "goal" if queries.done is None else "done")
+        if planner.vocabulary.actions is not None:
+            queries.check_done(planner.vocabulary.actions)
     if (width := queries.initial.shape[1]) != planner.observation_dim:
         raise RunError(
             f"observations have {width} features; this run was trained on "
             f"{planner.observation_dim}."
+        )
+
+
+def check_partial(planner: Planner, setting: str) -> None:
+    """Refuse a planner that needs both observations and takes no steps done before."""
+    if not planner.abilities.any_length:
+        raise ConfigError(
+            f"{planner.name} needs both observations and takes no steps done before. Use a run of "
+            "several lengths, as cefito train DATA --steps 1-6 makes it.",
+            setting=setting,
         )
 
 

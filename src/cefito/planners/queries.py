@@ -93,10 +93,11 @@ class Queries:
         """
         given = (initial, goal)
         rows = [np.zeros(size, np.float32) if one is None else np.asarray(one) for one in given]
+        seen = [one is not None for one in given]
         return cls(
             initial=rows[0][None],
             goal=rows[1][None],
-            seen=None if None not in given else np.array([[one is not None for one in given]]),
+            seen=None if all(seen) else np.array([seen]),
             done=None if done is None else np.array([list(done)], dtype=np.int64),
         )
 
@@ -129,11 +130,18 @@ class Queries:
 
     @classmethod
     def concatenate(cls, several: Sequence[Queries]) -> Queries:
-        """Concatenate queries by rows; all else than observations is that of all or of none."""
+        """Concatenate queries by rows, all with the same `extras`."""
         given = {
             name: [part for queries in several if (part := getattr(queries, name)) is not None]
             for name in _ARRAYS
         }
+        if given["seen"]:
+            given["seen"] = [queries.known for queries in several]
+        widest = max((part.shape[1] for part in given["done"]), default=0)
+        given["done"] = [
+            np.pad(part, ((0, 0), (0, widest - part.shape[1])), constant_values=-1)
+            for part in given["done"]
+        ]
         return cls(**{name: np.concatenate(parts) for name, parts in given.items() if parts})
 
     def __len__(self) -> int:
@@ -165,6 +173,29 @@ class Queries:
         """Refuse ends that a planner of so many actions does not know (DataError)."""
         _check_known(self.ends, "ends", known, "the run knows the actions")
 
+    def check_done(self, known: int) -> None:
+        """Refuse actions done before that a planner of so many actions does not know."""
+        _check_known(self.done, "done", known, "the run knows the actions")
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Names of what is given besides observations; alike for queries that can be joined."""
+        names = ("tasks", "ends", "between", "done")
+        return tuple(name for name in names if getattr(self, name) is not None)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether the initial observation and the goal are known [N, 2]."""
+        return np.ones((len(self), 2), dtype=np.bool_) if self.seen is None else self.seen
+
+    @property
+    def empty(self) -> NDArray[np.bool_]:
+        """Whether neither an observation, nor the task, nor a step done before is known [N]."""
+        if self.seen is None or self.tasks is not None:
+            return np.zeros(len(self), dtype=np.bool_)
+        done = False if self.done is None else (self.done >= 0).any(axis=1)
+        return np.asarray(~(self.seen.any(axis=1) | done))
+
     @property
     def whole(self) -> bool:
         """Whether every query has both observations and nothing is said of steps before."""
@@ -173,6 +204,20 @@ class Queries:
     def with_task(self, task: int) -> Queries:
         """Return the same queries, all of one known task."""
         return replace(self, tasks=np.full(len(self), task, dtype=np.int64))
+
+    def with_done(self, done: Sequence[int]) -> Queries:
+        """Return the same queries, all after the same actions, oldest first."""
+        row = np.array(done, dtype=np.int64)
+        return replace(self, done=np.tile(row, (len(self), 1)))
+
+    def with_goal(self, goal: NDArray[np.floating[Any]]) -> Queries:
+        """Return the same queries, all with the same goal observation [E]."""
+        known = np.stack([self.known[:, 0], np.ones(len(self), dtype=np.bool_)], axis=1)
+        return replace(
+            self,
+            goal=np.tile(goal, (len(self), 1)),
+            seen=None if known.all() else known,
+        )
 
 
 def _check_known(ids: NDArray[np.int64] | None, name: str, known: int, words: str) -> None:

@@ -186,7 +186,7 @@ def check_actions(constraints: Constraints, known: int | None = None) -> None:
             if isinstance(action, str) or (known is not None and not 0 <= action < known):
                 raise ConfigError(
                     f"constraints: {name} holds {action!r}; expected ids of actions{most}. "
-                    "NamedConstraints of cefito.inference.query finds ids of names.",
+                    "NamedConstraints of cefito.inference.constraints finds ids of names.",
                     setting=name,
                 )
 

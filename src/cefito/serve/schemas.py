@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from cefito.inference.query import ActionNames, NamedConstraints, Pairs, Pins
+from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
 from cefito.search.constraints import declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import ProblemDetails

@@ -9,7 +9,8 @@ import pytest
 
 from browsing import chromium, faults
 from cefito.inference.answer import answer
-from cefito.inference.query import NamedConstraints, query_from_video
+from cefito.inference.constraints import NamedConstraints
+from cefito.inference.query import query_from_video
 from cefito.report.mistakes import missing_steps, step_kinds
 
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}

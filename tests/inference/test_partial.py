@@ -1,0 +1,173 @@
+"""Queries without a goal, without observations, and after steps done; numbers of steps."""
+
+import numpy as np
+import pytest
+
+from cefito.errors import ConfigError, DataError
+from cefito.inference.answer import answer
+from cefito.inference.query import query_from_files, query_from_video
+from cefito.inference.steps import open_planning, planning, steps_range
+from cefito.planners.queries import Queries
+
+
+def names_of(run, actions):
+    return [run.taxonomy.actions[action].name for action in actions]
+
+
+@pytest.fixture(scope="module")
+def video(world):
+    """A test video of at least six steps."""
+    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
+
+
+@pytest.fixture(scope="module")
+def single(world, tmp_path_factory):
+    """A run of one length, of a method that trains nothing."""
+    from cefito.planners.methods import load_config
+    from cefito.runs.train import train_run
+
+    config = load_config("paper", method="nearest")
+    folder = tmp_path_factory.mktemp("single") / "run"
+    return train_run(world, folder, config=config, horizon=3, seed=0, tracker="none")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(3, (3, 3)), ("3", (3, 3)), (" 2-4 ", (2, 4)), ("1-1", (1, 1))]
+)
+def test_numbers_of_steps(given, expected):
+    assert steps_range(given) == expected
+
+
+@pytest.mark.parametrize("given", [0, -1, "", "4-2", "a", "3,4", "1-2-3", True, "10000"])
+def test_refused_numbers_of_steps(given):
+    with pytest.raises(ConfigError, match="expected a number of steps, or a range") as caught:
+        steps_range(given)
+    assert caught.value.setting == "steps"
+
+
+def test_runs_of_some_steps(run_of_lengths, single):
+    assert planning(run_of_lengths, None) is run_of_lengths
+    assert planning(run_of_lengths, "2-3").steps == "2-3"
+    assert open_planning(run_of_lengths.folder, steps=2).steps == "2"
+    assert open_planning(run_of_lengths.folder, horizon=2, steps=2).steps == "2"
+    with pytest.raises(ConfigError, match="steps 5: this run plans 1 to 4 steps"):
+        planning(run_of_lengths, 5)
+    assert planning(single, 3) is single
+    with pytest.raises(ConfigError, match=r"plans 3 steps\. Train a run of several lengths"):
+        planning(single, "2-3")
+
+
+def test_one_number_chooses_among_runs_of_several_horizons(single, tmp_path):
+    (tmp_path / "T3").symlink_to(single.folder)
+    (tmp_path / "T4").symlink_to(single.folder)
+    assert open_planning(tmp_path, steps=3).horizon == 3
+
+
+@pytest.mark.parametrize("goal", [True, False])
+@pytest.mark.parametrize("done", [True, False])
+def test_the_window_of_a_video(run_of_lengths, world, video, goal, done):
+    actions = [step.action for step in video.steps]
+    row = int(world.first_row[world.videos.index(video)])
+    for run, first, length in (
+        (run_of_lengths, 1, 4),
+        (run_of_lengths, len(actions) - 2, 2),
+        (planning(run_of_lengths, 1), 2, 1),
+    ):
+        query, truth = query_from_video(run, video.video_id, first, goal=goal, done=done)
+        assert truth.tolist() == actions[first : first + length]
+        np.testing.assert_array_equal(query.initial[0], world.start[row + first])
+        assert query.known.tolist() == [[True, goal]]
+        if goal:
+            np.testing.assert_array_equal(query.goal[0], world.end[row + first + length - 1])
+        assert (None if query.done is None else query.done.tolist()) == (
+            [actions[:first]] if done else None
+        )
+    with pytest.raises(ConfigError, match=r"2 from step \d+ .* do not fit"):
+        query_from_video(planning(run_of_lengths, "2-4"), video.video_id, len(actions) - 1)
+
+
+def test_answers_of_several_lengths(run_of_lengths, video):
+    query, truth = query_from_video(run_of_lengths, video.video_id, 2, goal=False)
+    task = run_of_lengths.taxonomy.tasks[video.task]
+    before = names_of(run_of_lengths, [step.action for step in video.steps[:2]])
+    found = answer(run_of_lengths, query, task=task.name, done=before, top_k=30, truth=truth)
+    assert len(found.plans) == 30
+    assert {len(plan.actions) for plan in found.plans} > {1}
+    for plan in found.plans:
+        assert 1 <= len(plan.actions) <= 4
+        assert min(plan.actions) >= 0
+        assert plan.names == names_of(run_of_lengths, plan.actions)
+    assert list(found.lengths) == [1, 2, 3, 4]
+    assert sum(found.lengths.values()) == pytest.approx(1)
+    said = found.to_dict()
+    assert said["known"] == {
+        "initial": True,
+        "goal": False,
+        "done": [step.action for step in video.steps[:2]],
+        "names": before,
+    }
+    assert list(said["lengths"]) == ["1", "2", "3", "4"]
+    assert said["truth"]["actions"] == truth.tolist()
+
+
+def test_neither_observation(run_of_lengths):
+    size, taxonomy = run_of_lengths.planner.observation_dim, run_of_lengths.taxonomy
+    nothing, task = Queries.partial(size=size), taxonomy.tasks[1]
+    found = answer(run_of_lengths, nothing, task=task.name)
+    assert {action for plan in found.plans for action in plan.actions} <= set(task.actions)
+    assert found.known.initial is found.known.goal is False
+    after = answer(run_of_lengths, nothing, done=[task.actions[0]])
+    assert after.plans
+    for known in ({}, {"done": []}):
+        with pytest.raises(ConfigError, match="nothing is known of the query"):
+            answer(run_of_lengths, nothing, **known)
+
+
+def test_refused_steps_done(run_of_lengths, single):
+    query = Queries.partial(size=run_of_lengths.planner.observation_dim, initial=np.zeros(8))
+    with pytest.raises(ConfigError, match="unknown action 'fly'") as caught:
+        answer(run_of_lengths, query, done=["fly"])
+    assert caught.value.setting == "done"
+    with pytest.raises(DataError, match=r"'done', row 0 .* the run knows the actions 0 to"):
+        answer(run_of_lengths, query.with_done([10_000]))
+    with pytest.raises(ConfigError, match=r"needs both observations .* several lengths") as caught:
+        answer(single, Queries(initial=query.initial, goal=query.goal), done=[0])
+    assert caught.value.setting == "done"
+    with pytest.raises(ConfigError, match=r"needs both observations .* several lengths") as caught:
+        answer(single, query)
+    assert caught.value.setting == "goal"
+
+
+def test_one_file(run_of_lengths, tmp_path):
+    row = np.arange(8, dtype=np.float32)
+    np.save(tmp_path / "a.npy", row)
+    query = query_from_files(tmp_path / "a.npy", None, run_of_lengths)
+    assert query.known.tolist() == [[True, False]]
+    np.testing.assert_array_equal(query.initial, row[None])
+    query = query_from_files(None, tmp_path / "a.npy", run_of_lengths)
+    assert query.known.tolist() == [[False, True]]
+    np.testing.assert_array_equal(query.goal, row[None])
+    with pytest.raises(DataError, match="found: no file"):
+        query_from_files(None, None, run_of_lengths)
+
+
+def test_queries_of_different_kinds_are_planned_together_as_alone(run_of_lengths, video):
+    queries = [
+        query_from_video(run_of_lengths, video.video_id, first, goal=goal, done=True)[0]
+        for first, goal in ((0, True), (3, False), (1, True))
+    ]
+    together = Queries.concatenate(queries)
+    assert together.done.shape == (3, 3)
+    assert together.known.tolist() == [[True, True], [True, False], [True, True]]
+    for query, plans in zip(queries, run_of_lengths.planner.plan(together, 5), strict=True):
+        (alone,) = run_of_lengths.planner.plan(query, 5)
+        np.testing.assert_array_equal(plans.actions, alone.actions)
+        np.testing.assert_allclose(plans.scores, alone.scores, rtol=1e-4)
+
+
+def test_a_goal_is_added(run_of_lengths):
+    query = Queries.partial(size=8, initial=np.ones(8))
+    whole = query.with_goal(np.full(8, 2.0, dtype=np.float32))
+    assert whole.whole
+    assert whole.goal.tolist() == [[2.0] * 8]
+    assert Queries.partial(size=8, done=[1]).with_goal(np.ones(8)).known.tolist() == [[False, True]]
