@@ -129,7 +129,7 @@ def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path):
     for number, plans in found.items():
         asked_for = rows[number - 1]
         if "task" in asked_for:
-            assert {plan["task"] for plan in plans} == {asked_for["task"]}
+            assert {plan["task_id"] for plan in plans} == {asked_for["task"]}
         if number % 4 == 2:
             assert all(action not in plan["names"] for plan in plans)
         if number % 4 == 3:

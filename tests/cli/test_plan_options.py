@@ -99,7 +99,7 @@ def test_a_list_of_queries_with_tasks_and_constraints(
     code, out, _ = call(*argv, "--json", "--top-k", 30)
     assert code == 0
     one, two, three = map(json.loads, out.splitlines())
-    assert [entry["task"]["id"] for entry in (one, two, three)] == [11, 11, 10]
+    assert [entry["task_id"] for entry in (one, two, three)] == [11, 11, 10]
     assert {plan["actions"][0] for plan in one["plans"]} == {a}
     assert all({b, c} <= set(plan["actions"]) for plan in two["plans"])
     for entry in (one, two, three):
@@ -146,14 +146,14 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
     how = ("--tasks", 3, "--objective", objective, "--top-k", 3000)
     value = plans(*how)
     assert value["search"] == {"method": "exhaustive", "tasks": 3, "interrupted": False}
-    first, task = value["plans"][0], value["task"]
-    tasks = {entry["task"] for entry in value["plans"]}
+    first, task = value["plans"][0], value["task_id"]
+    tasks = {entry["task_id"] for entry in value["plans"]}
     assert len(tasks) == 3
     assert len(value["plans"]) == sum(len(space[task]) ** 3 for task in tasks)
-    assert (task["id"], task["source"]) == (first["task"], "predicted")
-    assert task["name"] == world.taxonomy.tasks[task["id"]].name
+    assert (task, value["task_source"]) == (first["task_id"], "predicted")
+    assert value["task"] == first["task"] == world.taxonomy.tasks[task].name
     for entry in value["plans"]:
-        assert set(entry["actions"]) <= set(space[entry["task"]])
+        assert set(entry["actions"]) <= set(space[entry["task_id"]])
         assert entry["names"] == world.taxonomy.names(entry["actions"])
     scores = [entry["score"] for entry in value["plans"]]
     assert scores == sorted(scores)
@@ -168,7 +168,7 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
     assert bool(known) == (objective == "fitted")
     assert objective == "energy" or not same
     assert len(lines) == len(value["plans"])
-    assert f"{first['task']}: {task['name']}" in lines[0]
+    assert f"{task}: {first['task']}" in lines[0]
     found, quality, *_ = err.splitlines()
     sure = f"(predicted, {100 * task['probability']:.1f} %; 3 tasks searched)"
     assert found == f"task {task['id']}: {task['name']} {sure}"

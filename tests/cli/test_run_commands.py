@@ -398,9 +398,9 @@ def check_plans(value, world, count):
     assert len(value["plans"]) == count
     for entry in value["plans"]:
         assert entry["score"] == entry["energy"]
-        assert entry["task"] == value["task"]["id"]
+        assert (entry["task"], entry["task_id"]) == (value["task"], value["task_id"])
         assert entry["names"] == world.taxonomy.names(entry["actions"])
-        assert set(entry["actions"]) <= set(world.taxonomy.tasks[value["task"]["id"]].actions)
+        assert set(entry["actions"]) <= set(world.taxonomy.tasks[value["task_id"]].actions)
     energies = [entry["energy"] for entry in value["plans"]]
     assert energies == sorted(energies)
     assert len({tuple(entry["actions"]) for entry in value["plans"]}) == count
@@ -414,9 +414,12 @@ def test_plan_json(task, run, world, capsys):
     value = json.loads(captured.out)
     assert captured.err == ""
     check_plans(value, world, 9)
-    name = world.taxonomy.tasks[value["task"]["id"]].name
-    given = {"id": task, "name": name, "source": "given", "probability": None}
-    assert value["task"]["source"] == "predicted" if task is None else value["task"] == given
+    assert value["task"] == world.taxonomy.tasks[value["task_id"]].name
+    if task is None:
+        assert value["task_source"] == "predicted"
+    else:
+        assert (value["task_id"], value["task_source"]) == (task, "given")
+        assert value["task_probability"] is None
     assert value["sure"] is value["searched_mass"] is None
     assert len(value["truth"]["actions"]) == 3
 
@@ -442,7 +445,7 @@ def test_plan_with_probabilities(run, capsys):
         assert value["sure"] is sure
         assert len(value["plans"]) == 5
         assert sum(plan["probability"] for plan in value["plans"]) <= value["searched_mass"] + 1e-9
-        assert 0 < value["task"]["probability"] <= 1
+        assert 0 < value["task_probability"] <= 1
 
 
 def test_evaluate_with_probabilities(run, capsys, tmp_path):

@@ -9,7 +9,7 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
-from cefito.inference.answer import Answer, TaskAnswer, answer
+from cefito.inference.answer import Answer, answer
 from cefito.inference.query import query_from_video
 from cefito.planners.base import BasePlanner
 from cefito.planners.methods import load_config
@@ -48,14 +48,14 @@ def test_an_answer(run):
     query, truth = query_of(run)
     found = answer(run, query, top_k=4, truth=truth)
     task = int(run.planner.predict_tasks(query)[0])
-    named = TaskAnswer(id=task, name=["tea", "toast", "tyre"][task], source="predicted")
-    assert found.task == named.model_copy(update={"probability": found.task.probability})
-    assert 1 / 3 <= found.task.probability <= 1
+    name = ["tea", "toast", "tyre"][task]
+    assert (found.task, found.task_id, found.task_source) == (name, task, "predicted")
+    assert 1 / 3 <= found.task_probability <= 1
     plans = run.planner.plan(query, 4)[0]
     assert [plan.actions for plan in found.plans] == plans.actions.tolist()
     assert [plan.energy for plan in found.plans] == plans.energies.tolist()
     for plan in found.plans:
-        assert plan.task == task
+        assert (plan.task, plan.task_id) == (name, task)
         assert plan.score == plan.energy
         assert plan.names == run.taxonomy.names(plan.actions)
     assert found.truth.model_dump() == {"actions": [3, 4, 4], "names": ["cut", "heat", "heat"]}
@@ -80,10 +80,14 @@ PLAN = {
     "energy": "float",
     "score": "float",
     "probability": "NoneType",
-    "task": "int",
+    "task": "str",
+    "task_id": "int",
 }
 FORM = {
-    "task": {"id": "int", "name": "str", "source": "str", "probability": "float"},
+    "task": "str",
+    "task_id": "int",
+    "task_source": "str",
+    "task_probability": "float",
     "plans": [PLAN],
     "evaluated": {"token_forwards": "int", "leaves": "int"},
     "exact": "bool",
@@ -110,7 +114,7 @@ def test_the_form_of_an_answer(run, truth):
 
 def test_an_answer_for_a_given_task(run):
     found = answer(run, query_of(run)[0], task=1)
-    assert found.task == TaskAnswer(id=1, name="toast", source="given", probability=None)
+    assert (found.task, found.task_source, found.task_probability) == ("toast", "given", None)
     assert len(found.plans) == 5
     assert all(set(plan.actions) <= set(run.planner.space.actions[1]) for plan in found.plans)
 
@@ -190,15 +194,15 @@ def test_an_answer_among_several_tasks(run):
     query, _ = query_of(run)
     found = answer(several, query, top_k=1000)
     assert found.search.tasks == 3
-    assert {plan.task for plan in found.plans} == {0, 1, 2}
-    best = found.plans[0].task
-    assert (found.task.id, found.task.source) == (best, "predicted")
+    assert {plan.task_id for plan in found.plans} == {0, 1, 2}
+    best = found.plans[0].task_id
+    assert (found.task_id, found.task_source) == (best, "predicted")
     for plan in found.plans:
-        assert set(plan.actions) <= set(run.planner.space.actions[plan.task])
+        assert set(plan.actions) <= set(run.planner.space.actions[plan.task_id])
     assert [plan.score for plan in found.plans] == sorted(plan.score for plan in found.plans)
     assert found.weights == vars(several.planner.weights)
     alone = answer(several, query, task=1)
-    assert (alone.task.source, alone.search.tasks) == ("given", 1)
+    assert (alone.task_source, alone.search.tasks) == ("given", 1)
 
 
 def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
@@ -208,7 +212,7 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
     found = answer(several, query, constraints=Constraints(required=(wait,)))
     assert found.search.tasks == 2
     found = answer(several, query, constraints=Constraints(pinned=((3, jack_down),)))
-    assert (found.search.tasks, found.task.id) == (1, 2)
+    assert (found.search.tasks, found.task_id) == (1, 2)
     assert all(plan.actions[2] == jack_down for plan in found.plans)
     with pytest.raises(ConfigError, match="The next 2 likely tasks cannot"):
         answer(several, query, constraints=Constraints(pinned=((3, jack_down), (1, 0))))
@@ -231,7 +235,7 @@ def test_an_answer_that_is_stopped_at_once(run, changes):
     found = answer(changed, query, stop=lambda: True)
     assert found.search.interrupted is True
     assert len(found.plans) <= 5
-    assert found.task.id in (0, 1, 2)
+    assert found.task_id in (0, 1, 2)
     assert answer(changed, query, stop=lambda: False).search.interrupted is False
 
 
@@ -253,17 +257,17 @@ def test_an_answer_of_another_method(baseline, run, method):
     (plans,) = other.planner.plan(query, 2)
     assert [plan.actions for plan in found.plans] == plans.actions.tolist()
     task = int(other.planner.predict_tasks(query)[0])
-    assert (found.task.id, found.task.name) == (task, ["tea", "toast", "tyre"][task])
+    assert (found.task_id, found.task) == (task, ["tea", "toast", "tyre"][task])
     assert (found.search.method, found.search.interrupted, found.weights) == (None, False, None)
     form = {**FORM, "weights": "NoneType", "search": {**FORM["search"], "method": "NoneType"}}
     if method == "frequent":
         form["plans"] = [PLAN | {"probability": "float"}]
         form["searched_mass"] = "float"
     else:
-        form["task"] = {**FORM["task"], "probability": "NoneType"}
+        form["task_probability"] = "NoneType"
     assert json.dumps(kinds(found.to_dict())) == json.dumps(form)
     given = answer(other, query, task=2)
-    assert given.task == TaskAnswer(id=2, name="tyre", source="given", probability=None)
+    assert (given.task, given.task_source, given.task_probability) == ("tyre", "given", None)
     assert all(set(plan.actions) <= {6, 7} for plan in given.plans)
     with pytest.raises(ConfigError, match=r"cannot obey constraints"):
         answer(other, query, constraints=Constraints(forbidden=(0,)))
@@ -312,6 +316,6 @@ class Taskless(BasePlanner):
 
 def test_an_answer_without_tasks(run):
     found = answer(replace(run, planner=Taskless()), query_of(run)[0], top_k=2)
-    assert set(found.task.model_dump().values()) == {None}
+    assert {found.task, found.task_id, found.task_source, found.task_probability} == {None}
     assert [plan.task for plan in found.plans] == [None, None]
     assert [plan.names[0] for plan in found.plans] == ["boil", "cut"]

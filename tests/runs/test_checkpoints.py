@@ -228,7 +228,7 @@ def test_without_a_classifier_tasks_must_be_given(run, observations):
         assert caught.value.setting == "task"
     found = answer(run, queries(observations[:, :1]), task=1, top_k=3)
     assert len(found.plans) == 3
-    assert (found.task.name, found.task.source, found.task.probability) == ("toast", "given", None)
+    assert (found.task, found.task_source, found.task_probability) == ("toast", "given", None)
     assert found.weights == {"energy": 1.0, "prior": 0.0, "chain": 0.0, "task": 0.0}
 
 

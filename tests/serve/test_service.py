@@ -65,7 +65,7 @@ def test_an_answer_is_the_library_s(client, place, run, windows):
         wanted = [getattr(plan, name) for plan in known.plans]
         assert [plan[name] for plan in reply["plans"]] == pytest.approx(wanted, rel=1e-4)
     assert (reply["run"], reply["horizon"], reply["exact"]) == ("tea", 3, known.exact)
-    assert (reply["task"]["id"], reply["task"]["name"]) == (known.task.id, known.task.name)
+    assert (reply["task"]["id"], reply["task"]["name"]) == (known.task_id, known.task)
     first = reply["plans"][0]["actions"][0]
     assert first["name"] == run.taxonomy.actions[first["id"]].name
     assert reply["effort"]["token_forwards"] == known.evaluated.token_forwards

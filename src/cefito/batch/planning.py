@@ -10,7 +10,6 @@ from typing import Self
 
 from cefito.batch.query_rows import QueryRow, QuerySettings, query_from_row
 from cefito.batch.sources import Row
-from cefito.data.annotations import Taxonomy
 from cefito.errors import CefitoError, ConfigError
 from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
 from cefito.planners.base import Queries
@@ -34,8 +33,8 @@ class PlanRow(Record):
     energy: float
     score: float
     probability: float | None
-    task: int | None
-    task_name: str | None
+    task: str | None
+    task_id: int | None
     exact: bool
     sure: bool | None
     searched_mass: float | None
@@ -43,7 +42,7 @@ class PlanRow(Record):
     leaves: int
 
     @classmethod
-    def of(cls, answer: Answer, query: str, line: int, taxonomy: Taxonomy) -> list[Self]:
+    def of(cls, answer: Answer, query: str, line: int) -> list[Self]:
         """Return the rows of an answer, best plan first."""
         return [
             cls(
@@ -51,7 +50,6 @@ class PlanRow(Record):
                 line=line,
                 rank=rank,
                 **dict(plan),
-                task_name=None if plan.task is None else taxonomy.tasks[plan.task].name,
                 exact=answer.exact,
                 sure=answer.sure,
                 searched_mass=answer.searched_mass,
@@ -115,7 +113,7 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
         if isinstance(one, QueryRow):
             answer = next(answers)
             if isinstance(answer, Answer) and answer.plans:
-                found.plans += PlanRow.of(answer, row.id, row.number, run.taxonomy)
+                found.plans += PlanRow.of(answer, row.id, row.number)
                 continue
             one = f"{row.place}: {answer if isinstance(answer, str) else 'no plan was found.'}"
         found.bad.append(BadRow(query=row.id, line=row.number, reason=one))

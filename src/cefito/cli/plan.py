@@ -115,18 +115,20 @@ def plan(
 def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
     from cefito.data.vocabulary import sequence
 
-    task, plans, searched = found.task, found.plans, found.search.tasks
+    plans, searched = found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
-    if task.id is not None:
-        likely = "" if task.probability is None else f", {_percent(task.probability)}"
-        talk(f"task {task.id}: {task.name} ({task.source}{likely}{among})")
+    if found.task is not None:
+        likely = "" if found.task_probability is None else f", {_percent(found.task_probability)}"
+        talk(f"task {found.task_id}: {found.task} ({found.task_source}{likely}{among})")
     columns = {"energy (lower is better)": [f"{plan.energy:.4f}" for plan in plans]}
     if any(plan.score != plan.energy for plan in plans):
         columns = {"energy": columns.popitem()[1]}
         columns["score (lower is better)"] = [f"{plan.score:.4f}" for plan in plans]
     columns |= _probabilities(plans)
     if len({plan.task for plan in plans}) > 1:
-        columns["task"] = [_task_cell(plan.task, taxonomy) for plan in plans]
+        columns["task"] = [
+            "" if plan.task is None else f"{plan.task_id}: {plan.task}" for plan in plans
+        ]
     columns["plan"] = [sequence(taxonomy, plan.actions, ids=ids) for plan in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
@@ -161,10 +163,6 @@ def _answered(reply: ReplyAnswer) -> str:
 
 def _percent(probability: float) -> str:
     return f"{100 * probability:.1f} %"
-
-
-def _task_cell(task: int | None, taxonomy: Taxonomy) -> str:
-    return "" if task is None else f"{task}: {taxonomy.tasks[task].name}"
 
 
 def _quality(found: Answer) -> str:
@@ -229,7 +227,7 @@ def _show_many(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool
     best = [made.plans[0] for _, made in found]
     columns = {
         "query": [name for name, _ in found],
-        "task": [made.task.name or "" for _, made in found],
+        "task": [made.task or "" for _, made in found],
         "score (lower is better)": [f"{plan.score:.4f}" for plan in best],
         **_probabilities(best),
         "best plan": [sequence(taxonomy, plan.actions, ids=ids) for plan in best],

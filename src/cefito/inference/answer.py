@@ -13,6 +13,7 @@ from cefito.data.vocabulary import find_action, find_task, in_words
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
 from cefito.inference.query import check_width
+from cefito.markup import Folded, card
 from cefito.planners.base import (
     UNCONSTRAINED,
     Planner,
@@ -39,15 +40,6 @@ __all__ = [
 ]
 
 
-class TaskAnswer(Record):
-    """The task of the best plan; all None if the planner has no notion of tasks."""
-
-    id: int | None = None
-    name: str | None = None
-    source: Literal["predicted", "given"] | None = None
-    probability: float | None = None  # over all its sequences; None if it was given or is unknown
-
-
 class PlannedSequence(Record):
     """One plan."""
 
@@ -56,7 +48,18 @@ class PlannedSequence(Record):
     energy: float
     score: float  # criterion that plans are ordered by, lower is better
     probability: float | None  # of plan and task, given the observations
-    task: int | None  # that it was found for
+    task: str | None  # that it was found for
+    task_id: int | None
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Names of its actions."""
+        return tuple(self.names)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Ids of its actions."""
+        return tuple(self.actions)
 
 
 class EffortAnswer(Record):
@@ -103,7 +106,10 @@ class Truth(Record):
 class Answer(Record):
     """The plans of one query."""
 
-    task: TaskAnswer  # of the best plan
+    task: str | None  # of the best plan; None if the planner has no notion of tasks
+    task_id: int | None
+    task_source: Literal["predicted", "given"] | None
+    task_probability: float | None  # over all its sequences; None if it was given or is unknown
     plans: list[PlannedSequence]  # best first
     evaluated: EffortAnswer
     exact: bool  # whether no other allowed sequence is better
@@ -117,6 +123,48 @@ class Answer(Record):
     truth: Truth | None = None
     dataset: DatasetName | None = None  # if it is not the run's
     reply: ReplyAnswer | None = None
+
+    @property
+    def best(self) -> tuple[str, ...]:
+        """Names of the actions of the best plan; empty without plans."""
+        return self.plans[0].steps if self.plans else ()
+
+    def __repr__(self) -> str:
+        first = f"best {_named(self.plans[0]).strip()}, " if self.plans else ""
+        task = "" if self.task is None else f"task {self._task()}, "
+        return f"Answer({len(self.plans)} plans, {first}{task}{self._proven()})"
+
+    def __str__(self) -> str:
+        lines = [] if self.task is None else [f"task: {self._task()}"]
+        lines += [_named(plan) for plan in self.plans] or ["no plan"]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        columns = {
+            "probability": [_percent(plan.probability) for plan in self.plans],
+            "score": [f"{plan.score:.4f}" for plan in self.plans],
+            "steps": [" → ".join(plan.names) for plan in self.plans],
+            "task": [plan.task or "" for plan in self.plans],
+        }
+        known = {name: cells for name, cells in columns.items() if any(cells)}
+        facts = {"task": self._task(), "plans": self._proven()}
+        if self.lengths is not None:
+            facts["number of steps"] = ", ".join(
+                f"{length}: {_percent(probability)}" for length, probability in self.lengths.items()
+            )
+        return card(
+            " → ".join(self.best) or "no plan",
+            {name: fact for name, fact in facts.items() if fact},
+            [Folded("Plans", tuple(known), list(zip(*known.values(), strict=True)), open=True)],
+        )
+
+    def _task(self) -> str:
+        """Return the task and its probability in words; empty if there is none."""
+        likely = "" if self.task_probability is None else f", {_percent(self.task_probability)}"
+        return "" if self.task is None else f"{self.task}{likely}"
+
+    def _proven(self) -> str:
+        return "exact" if self.exact else "not exact"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer for JSON; without fields that are None and seldom given."""
@@ -229,17 +277,13 @@ def to_answer(
     sure = None
     if min_probability is not None:
         sure = len(plans) > 0 and (_first(plans.probabilities) or 0.0) >= min_probability
-    task = TaskAnswer()
-    if tasks[0] is not None:
-        given = query.tasks is not None
-        task = TaskAnswer(
-            id=tasks[0],
-            name=taxonomy.tasks[tasks[0]].name,
-            source="given" if given else "predicted",
-            probability=None if given else _first(plans.task_probabilities),
-        )
+    given = query.tasks is not None
+    source: Literal["predicted", "given"] = "given" if given else "predicted"
     return Answer(
-        task=task,
+        task=_name_of(tasks[0], taxonomy),
+        task_id=tasks[0],
+        task_source=None if tasks[0] is None else source,
+        task_probability=None if given else _first(plans.task_probabilities),
         plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
         evaluated=EffortAnswer(**vars(plans.evaluated)),
         exact=plans.exact,
@@ -273,7 +317,8 @@ def planned_sequences(
             energy=float(energy),
             score=float(score),
             probability=probability,
-            task=task,
+            task=_name_of(task, taxonomy),
+            task_id=task,
         )
         for actions, energy, score, probability, task in zip(
             plans.sequences, plans.energies, plans.scores, probabilities, tasks, strict=True
@@ -299,6 +344,20 @@ def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[N
     count = max(len(plans), 1)
     predicted = planner.predict_tasks(query)
     return [None] * count if predicted is None else [int(predicted[0])] * count
+
+
+def _name_of(task: int | None, taxonomy: Taxonomy) -> str | None:
+    return None if task is None else taxonomy.tasks[task].name
+
+
+def _named(plan: PlannedSequence) -> str:
+    """Return a plan in words, after its probability, or its score if it has none."""
+    value = f"{plan.score:.4f}" if plan.probability is None else _percent(plan.probability)
+    return f"{value:>7}  {' → '.join(plan.names)}"
+
+
+def _percent(probability: float | None) -> str:
+    return "" if probability is None else f"{100 * probability:.1f} %"
 
 
 def _first(values: NDArray[np.float64] | None) -> float | None:

@@ -208,21 +208,23 @@ def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
     def named(actions: Sequence[int], names: Sequence[str]) -> list[Named]:
         return [Named(id=id_, name=name) for id_, name in zip(actions, names, strict=True)]
 
-    def task_of(id_: int | None) -> Named | None:
-        return None if id_ is None else Named(id=id_, name=run.taxonomy.tasks[id_].name)
-
     return PlanAnswer(
         request_id=correlation_id.get() or "",
         run=prepared.served.name,
         horizon=run.horizon,
-        task=TaskOut.model_validate(answer.task),
+        task=TaskOut(
+            id=answer.task_id,
+            name=answer.task,
+            source=answer.task_source,
+            probability=answer.task_probability,
+        ),
         plans=[
             PlanOut(
                 actions=named(plan.actions, plan.names),
                 energy=plan.energy,
                 score=plan.score,
                 probability=plan.probability,
-                task=task_of(plan.task),
+                task=None if plan.task is None else Named(id=plan.task_id, name=plan.task),
             )
             for plan in answer.plans
         ],

@@ -106,7 +106,7 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     page.get_by_role("button", name="Plan", exact=True).click()
     plans, found = wanted(drawn)
     assert planned(page) == plans
-    assert found.task.name in page.locator("#task-said").inner_text()
+    assert found.task in page.locator("#task-said").inner_text()
     assert (
         f"{100 * found.plans[0].probability:.1f} %" in page.locator("#plans .p").first.inner_text()
     )
