@@ -3,6 +3,7 @@
 import html5lib
 
 import cefito
+from cefito.inference.answer import answer
 from cefito.markup import MOST, Folded, card
 
 
@@ -40,6 +41,26 @@ def test_runs_planners_and_plans(world, tmp_path):
     plans = run.planner.plan(cefito.Queries.from_windows(test.subset([0])), 2)[0]
     one_line(plans, f"{len(plans)} of 3 actions, best {plans.actions[0].tolist()} at ")
     one_line(cefito.Problem(test.initial[0], test.goal[0], (0, 1)), "2 actions, 8 features")
+
+
+def test_answers(world, tmp_path):
+    run = train(world, tmp_path / "run")
+    test = cefito.cut_windows(world, horizon=3, split="test")
+    found = answer(run, cefito.Queries.from_windows(test.subset([0])), top_k=2)
+    best = " → ".join(found.best)
+    assert found.best == tuple(found.plans[0].names) == tuple(run.taxonomy.names(found.plans[0].ids))
+    one_line(found, f"Answer(2 plans, best {found.plans[0].score:.4f}  {best}", f"'{found.task}'")
+    assert str(found).splitlines()[0] == f"task: {found.task}"
+    assert [line.split("  ")[-1] for line in str(found).splitlines()[1:]] == [
+        " → ".join(plan.steps) for plan in found.plans
+    ]
+    in_a_notebook(found, best, found.task, "<summary>Plans</summary>")
+    likely = found.model_copy(update={"task_probability": 0.5, "lengths": {2: 0.25, 3: 0.75}})
+    in_a_notebook(likely, f"{found.task}, 50.0 %", "2: 25.0 %, 3: 75.0 %")
+    none = found.model_copy(update={"plans": [], "task": None})
+    one_line(none, "Answer(0 plans, ")
+    assert (none.best, str(none)) == ((), "no plan")
+    in_a_notebook(none, "no plan")
 
 
 def in_a_notebook(value, *parts):

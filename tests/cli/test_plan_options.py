@@ -170,8 +170,8 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
     assert len(lines) == len(value["plans"])
     assert f"{task}: {first['task']}" in lines[0]
     found, quality, *_ = err.splitlines()
-    sure = f"(predicted, {100 * task['probability']:.1f} %; 3 tasks searched)"
-    assert found == f"task {task['id']}: {task['name']} {sure}"
+    sure = f"(predicted, {100 * value['task_probability']:.1f} %; 3 tasks searched)"
+    assert found == f"task {task}: {first['task']} {sure}"
     assert f"exact: no other allowed sequence is better; {tokens(value)}" in quality
 
 

@@ -140,7 +140,7 @@ def test_plans_that_are_saved_are_read_again(given, world, tmp_path, ending):
     assert [window.rank for window in made[:5]] == [1, 2, None, None, 1]
     assert [window.success for window in made[:5]] == [True, False, False, False, True]
     assert made[0].plans[0].probability == 0.25
-    assert (made[0].plans[0].task, made[1].plans[0].task) == (1, windows.tasks[1])
+    assert (made[0].plans[0].task_id, made[1].plans[0].task_id) == (1, windows.tasks[1])
     assert made[3].plans == []
     for window, video, first in zip(made, windows.video, windows.start, strict=True):
         steps = world.videos[video].steps[first : first + 3]

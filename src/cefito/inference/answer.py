@@ -131,7 +131,7 @@ class Answer(Record):
 
     def __repr__(self) -> str:
         first = f"best {_named(self.plans[0]).strip()}, " if self.plans else ""
-        task = "" if self.task is None else f"task {self._task()}, "
+        task = "" if self.task is None else f"task {self.task!r}, "
         return f"Answer({len(self.plans)} plans, {first}{task}{self._proven()})"
 
     def __str__(self) -> str:
