@@ -305,22 +305,28 @@ def test_a_short_picture_beside_longer_sound_is_no_fault(tmp_path):
     assert info.seconds == 2
 
 
-def test_damage_is_reported_with_its_second(tmp_path):
+@pytest.mark.parametrize(
+    ("share", "length", "fault"),
+    [(0, 3000, "cannot be decoded at second"), (0.5, 40, "is damaged at second")],
+)
+def test_damage_is_reported_with_its_second(share, length, fault, tmp_path):
+    """Damage of whole pictures, and of a part of one, which a decoder hides."""
     noise = np.random.default_rng(0).integers(0, 255, (100, 32, 48, 3), np.uint8)
     path = write_video(tmp_path / "clip.mp4", steady(4), picture=lambda number: noise[number])
     with av.open(str(path)) as container:
-        position = min(
-            packet.pos
+        position, size = min(
+            (packet.pos, packet.size)
             for packet in container.demux(video=0)
             if packet.size and packet.pts * packet.time_base >= 2
         )
     content = bytearray(path.read_bytes())
-    content[position : position + 3000] = b"\xff" * 3000
+    begin = position + int(share * size)
+    content[begin : begin + length] = b"\xff" * length
     path.write_bytes(content)
     message = refused(path, decode)
     second = float(message.split(" at second ")[1].split(" ")[0].rstrip("."))
     assert 1.5 <= second <= 3.2
-    assert "cannot be decoded at second" in message or "is damaged at second" in message
+    assert fault in message
     assert len(list(clips(probe(path), [0], SMALL))) == 1  # earlier seconds can be read
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data import cut_windows
+from cefito.data import Annotations, cut_windows
 from cefito.data.simulation.observations import ObservationKnobs
 from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.planners.base import Queries
@@ -324,11 +325,18 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
         return replace(video, split="train") if video.split == "val" else video
 
     splits = {video.video_id: video.split for video in world.videos}
-    given = {"tasks": [0, 1], "rename": training}
-    old = part_of(world, tmp_path / "old", **given, keep=lambda video: video.split != "val")
-    more = part_of(world, tmp_path / "more", **given)
+    old = part_of(
+        world,
+        tmp_path / "old",
+        tasks=[0, 1],
+        rename=training,
+        keep=lambda video: video.split != "val",
+    )
+    more = part_of(world, tmp_path / "more", tasks=[1, 0], rename=training)
     run = train_run(old, tmp_path / "run", config=NEAREST, horizon=3, seed=0)
     before = trained_videos(run.folder)
+    held_out = {more.videos[number].video_id for number in split_videos(more.videos)["val"]}
+    assert held_out & {*before.train}
     train, val = Start.make(run, more, None).windows(more, horizon=3, selection="held-out")
     ids = [
         {more.videos[video].video_id for video in windows.video.tolist()}
@@ -340,6 +348,9 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
     added = {name for name in ids[0] | ids[1] if name not in {*before.train, *before.val}}
     assert {splits[name] for name in added} == {"val"}
     assert len(added) >= 2
+    assert (train.split, val.split) == ("train", "val")
+    _, test = Start.make(run, more, None).windows(more, horizon=3, selection="published")
+    assert test.split == "test"
 
 
 def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tmp_path, caplog):
@@ -384,6 +395,25 @@ def test_what_cannot_be_finetuned(chain, old, new, world, tmp_path):
     with pytest.raises(DataError, match="split 'train' gives no windows"):
         finetune(chain, none, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_tasks_of_one_name_that_cannot_be_told_apart(world, tmp_path):
+    def named_tea(dataset, *tasks):
+        taxonomy = dataset.taxonomy
+        renamed = [
+            replace(task, name="tea") if task.id in tasks else task for task in taxonomy.tasks
+        ]
+        taxonomy = replace(taxonomy, tasks=tuple(renamed))
+        return {"annotations": Annotations(taxonomy=taxonomy, videos=dataset.videos)}
+
+    def part(name, tasks, *tea):
+        plain = part_of(world, tmp_path / f"{name}-plain", tasks=tasks)
+        return part_of(world, tmp_path / name, tasks=tasks, **named_tea(plain, *tea))
+
+    run = train_run(part("old", [0, 1], 0, 1), tmp_path / "run", config=NEAREST, horizon=3, seed=0)
+    new = part("new", [2, 3, 0], 2)
+    with pytest.raises(DataError, match=r"new: \d+ windows .* names are ambiguous\. Rename them"):
+        Start.make(run, new, None).windows(new, horizon=3, selection="held-out")
 
 
 def test_epochs_of_a_finetuning(chain, further):

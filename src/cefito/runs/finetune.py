@@ -73,7 +73,7 @@ def finetune(
     Raises:
         ConfigError: The run's method cannot be finetuned, or settings are invalid or would change
             its networks.
-        DataError: A split gives no windows, or actions have ambiguous names.
+        DataError: A split gives no windows, or names of tasks or actions are ambiguous.
         RunError: Observations are of another kind, or the folder holds something else.
     """
     check_finetuning(run.planner)

@@ -108,9 +108,10 @@ class Start:
         match = match_vocabulary(self.taxonomy, dataset.taxonomy)
         found, left_out = match.translated(windows)
         if left_out:
+            count = left_out.new_task + left_out.new_action
             raise DataError(
-                f"{dataset.folder}: {left_out.new_task + left_out.new_action} windows have actions "
-                "with ambiguous names within a task. Rename them."
+                f"{dataset.folder}: {count} windows have tasks, or actions within a task, whose "
+                "names are ambiguous. Rename them."
             )
         text = dataset.action_text
         return found if text is None else replace(found, action_text=match.rows(text))

@@ -96,6 +96,12 @@ def test_release_that_is_malformed(release, wrong, name, text, match):
     wrong("crosstask", release, match)
 
 
+def test_release_without_annotations_of_its_tasks(release, wrong):
+    for path in (release / "annotations").glob("[!1]*.csv"):
+        path.unlink()
+    wrong("crosstask", release, r"annotations: no TASK_VIDEO\.csv of a task in tasks_primary\.txt")
+
+
 @pytest.fixture
 def database():
     steps = [
@@ -148,7 +154,10 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
     (tmp_path / "taxonomy.json").write_text(json.dumps(taxonomy))
     found = read_benchmark("coin", coin())  # found beside the annotations
     assert found.annotations.taxonomy.names([1, 3]) == ["sip", "cook"]
-    database["database"]["aa"]["annotation"][0]["label"] = "bake"
+    step = database["database"]["aa"]["annotation"][0]
+    step |= {"id": "4", "label": "cook"}
+    wrong("coin", coin(database), "action 3 is not one of task 1. Give the taxonomy of these")
+    step |= {"id": "3", "label": "bake"}
     wrong("coin", coin(database), "action 2 is 'bake' here, but 'boil' in the taxonomy")
 
 
