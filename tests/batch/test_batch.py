@@ -225,6 +225,24 @@ def test_shards_whose_features_were_replaced_are_planned_again(
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
+def test_features_that_are_replaced_while_they_are_planned(
+    nearest, features, tmp_path, monkeypatch
+):
+    class Late(EXECUTORS["serial"]):
+        def map(self, function, arguments, **how):
+            outcomes = super().map(function, arguments, **how)
+            np.save(features / "v3.npy", np.load(features / "v5.npy"))
+            return outcomes
+
+    out = tmp_path / "plans.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setitem(EXECUTORS, "serial", Late)
+        problems = plan_batch(nearest, features, out).problems
+    assert problems == ("queries 1 to 8: the files of their observations have changed meanwhile.",)
+    assert not out.exists()
+    assert plan_batch(nearest, features, out).counts.plans > 0
+
+
 def test_features_are_read_once(nearest, features, tmp_path, monkeypatch):
     read = []
 
@@ -396,6 +414,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
         ("gone/plans.jsonl", {}, "the folder does not exist"),
         ("folder.jsonl", {}, "is a folder"),
         ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),
+        ("plans.jsonl", {"threads": 0}, "threads 0: expected at least 1"),
         ("plans.jsonl", {"address": "x"}, "ray"),
         ("plans.jsonl", {"address": "x", "executor": "serial"}, "address x: only for the exec"),
         ("plans.jsonl", {"split": "test"}, "is no data set"),
