@@ -9,6 +9,8 @@ import pytest
 from cefito.batch.batch import plan_batch
 from cefito.batch.query_rows import QuerySettings
 from cefito.errors import CefitoError
+from cefito.planners.base import Marginals
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.simple.nearest import NearestPlanner
 
 from .conftest import observed
@@ -103,9 +105,12 @@ def test_bad_rows_are_reported_and_do_not_affect_others(beside, nearest, tmp_pat
     assert lines == set(range(1, 2 * len(TABLE) + 1))
 
 
-def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path):
-    """Queries with equal constraints are planned together."""
+def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path, monkeypatch):
+    """Queries with equal constraints are planned together; the observations point to one task."""
     width, taxonomy = trained.planner.observation_dim, trained.taxonomy
+    last = len(taxonomy.tasks) - 1
+    tasks = np.where(np.arange(last + 1) == last, 0.98, 0.02 / last)[None]
+    monkeypatch.setattr(CefitoPlanner, "marginals", lambda *_: Marginals(tasks=tasks))
     rows = observed(12, width)
     action = taxonomy.actions[taxonomy.tasks[0].actions[0]].name
     for number, row in enumerate(rows):
@@ -134,6 +139,10 @@ def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path):
             assert all(action not in plan["names"] for plan in plans)
         if number % 4 == 3:
             assert all(len(set(plan["actions"])) == 3 for plan in plans)
+        asked_much = "task" in asked_for or "constraints" in asked_for
+        assert {len(plan["warnings"]) for plan in plans} == {
+            int(asked_much and plans[0]["task_id"] != last)
+        }
         assert {plan["sure"] for plan in plans} == {plans[0]["probability"] >= 0.5}
 
 

@@ -11,6 +11,8 @@ from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.files import unsealed
+from cefito.planners.base import Marginals
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot
 
@@ -422,6 +424,31 @@ def test_plan_json(task, run, world, capsys):
         assert value["task_probability"] is None
     assert value["sure"] is value["searched_mass"] is None
     assert len(value["truth"]["actions"]) == 3
+
+
+def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monkeypatch, tmp_path):
+    count = len(world.taxonomy.tasks)
+    tasks = np.where(np.arange(count) == 11, 0.01, 0.99 / (count - 1))[None]
+    monkeypatch.setattr(CefitoPlanner, "marginals", lambda *_: Marginals(tasks=tasks))
+    given, likely = (world.taxonomy.tasks[task].name for task in (11, 0))
+    share = f"{99 / (count - 1):.1f} %"
+    said = f"the observations point to the task '{likely}' ({share}); given is '{given}' (1.0 %)"
+    argv = ["plan", run, "--video", VIDEO, "--task", 11]
+    assert f"warning: {said}" in succeeds(capsys, *argv).err.splitlines()
+    captured = succeeds(capsys, *argv, "--json", "--quiet")
+    assert captured.err.splitlines() == [f"warning: {said}"]
+    assert json.loads(captured.out)["warnings"] == [said]
+    assert "warning" not in succeeds(capsys, "plan", run, "--video", VIDEO).err
+
+    test = cut_windows(world, horizon=3, split="test")
+    ends = {name: getattr(test, name)[0].tolist() for name in ("initial", "goal")}
+    rows = [{"id": "a", **ends}, {"id": "b", **ends, "task": 11}]
+    table = tmp_path / "table.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    captured = succeeds(capsys, "plan", run, "--queries", table, "--json")
+    assert f"warning: query b: {said}" in captured.err.splitlines()
+    assert "query a" not in captured.err
+    assert [json.loads(line)["warnings"] for line in captured.out.splitlines()] == [[], [said]]
 
 
 # with a part of the prior, so that probabilities need a search whatever was fitted

@@ -11,7 +11,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.inference.answer import Answer, answer
 from cefito.inference.query import query_from_video
-from cefito.planners.base import BasePlanner
+from cefito.planners.base import BasePlanner, Marginals
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
@@ -95,6 +95,7 @@ FORM = {
     "searched_mass": "NoneType",
     "search": {"method": "str", "tasks": "int", "interrupted": "bool"},
     "weights": {"energy": "float", "prior": "float", "chain": "float", "task": "float"},
+    "warnings": [],
     "truth": {"actions": ["int"], "names": ["str"]},
 }
 
@@ -237,6 +238,46 @@ def test_an_answer_that_is_stopped_at_once(run, changes):
     assert len(found.plans) <= 5
     assert found.task_id in (0, 1, 2)
     assert answer(changed, query, stop=lambda: False).search.interrupted is False
+
+
+def test_an_answer_warns_of_what_the_observations_contradict(run, monkeypatch):
+    query, _ = query_of(run)
+    asked = []
+
+    def marginals(planner, queries):
+        asked.append(len(queries))
+        return Marginals(tasks=np.array([[0.98, 0.015, 0.005]]))
+
+    monkeypatch.setattr(type(run.planner), "marginals", marginals)
+    assert answer(run, query).warnings == []
+    assert asked == []
+    assert answer(run, query, task=0).warnings == []
+    assert answer(run, query, task="toast").warnings == [
+        "the observations point to the task 'tea' (98.0 %); given is 'toast' (1.5 %)"
+    ]
+    jack_down = Constraints(pinned=((3, 7),))
+    assert answer(using(run, tasks=3), query, constraints=jack_down).warnings == [
+        "the observations point to the task 'tea' (98.0 %); with these constraints the best plan "
+        "is of 'tyre' (0.5 %)"
+    ]
+    assert answer(run, query, task=2, stop=lambda: True).warnings in ([], [TYRE])
+    assert asked[:3] == [1, 1, 1]
+
+
+TYRE = "the observations point to the task 'tea' (98.0 %); given is 'tyre' (0.5 %)"
+
+
+def test_warnings_by_the_networks_of_a_run(run):
+    """A pin is warned of exactly if the chain's probabilities of the step say so."""
+    query, _ = query_of(run)
+    steps = run.planner.marginals(query.with_task(0)).steps[0]
+    for step in range(3):
+        for action in run.planner.space.actions[0]:
+            tail = steps[step][steps[step] <= steps[step, action]].sum()
+            pinned = Constraints(pinned=((step + 1, action),))
+            found = answer(run, query, task=0, constraints=pinned).warnings
+            about = [line for line in found if f"at step {step + 1}" in line]
+            assert bool(about) == (tail < 0.05)
 
 
 @pytest.fixture

@@ -221,6 +221,25 @@ def test_probabilities_where_the_description_says_so(name, planner, queries, kno
 
 
 @every_method
+def test_marginals_are_probabilities_that_ignore_a_given_task(name, planner, queries, known):
+    found, given = planner.marginals(queries), planner.marginals(known)
+    if found.tasks is not None:
+        assert found.tasks.shape == (len(queries), planner.vocabulary.tasks)
+        np.testing.assert_allclose(found.tasks.sum(axis=1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(found.tasks.argmax(axis=1), planner.predict_tasks(queries))
+        np.testing.assert_array_equal(given.tasks, found.tasks)
+    assert (found.steps is None) == (given.steps is None)
+    assert planner.abilities.constraints == (found.steps is not None)
+    for steps in (found.steps, given.steps):
+        if steps is not None:
+            assert steps.shape == (len(queries), HORIZON, planner.vocabulary.actions)
+            shares = steps.sum(axis=2)  # probability that a plan has the step
+            assert (np.diff(shares, axis=1) <= 1e-5).all()
+            sure = shares[:, :1] if planner.abilities.any_length else shares
+            np.testing.assert_allclose(sure, 1, rtol=1e-5)
+
+
+@every_method
 def test_what_is_saved_gives_the_assert_same_plans(name, planner, queries, known, tmp_path):
     planner.save(tmp_path)
     method = find_method(name)

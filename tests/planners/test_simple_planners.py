@@ -44,13 +44,10 @@ class KnowsTask:
         self.tasks = np.array(tasks, np.int64)
         self.shape = Shape(observation_dim=width, tasks=TASKS, actions=ACTIONS, horizon=horizon)
 
-    def predict(self, queries):
-        return self.tasks if queries.tasks is None else queries.tasks
-
-    def log_probabilities(self, queries):
-        logs = np.full((len(queries), TASKS), np.log(0.25), np.float32)
-        logs[np.arange(len(queries)), self.tasks] = np.log(0.5)
-        return logs
+    def probabilities(self, queries):
+        shares = np.full((len(queries), TASKS), 0.25)
+        shares[np.arange(len(queries)), self.tasks] = 0.5
+        return shares
 
 
 def fit_nearest(train):

@@ -14,6 +14,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
+from cefito.planners.base import Marginals
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.search.settings import search_settings
@@ -126,6 +127,17 @@ def test_constraints_by_id_and_by_name(client, place, run, windows):
     asked |= {"pin": {"1": name}}
     query = {"observations": place.observations(), "task": run.taxonomy.tasks[task].name}
     assert plans_of(ask(client, run="tea", constraints=asked, **query)) == plans_of(reply)
+
+
+def test_warnings(client, place, run, monkeypatch):
+    count = len(run.taxonomy.tasks)
+    tasks = np.where(np.arange(count) == 1, 0.98, 0.02 / (count - 1))[None]
+    monkeypatch.setattr(type(run.planner), "marginals", lambda *_: Marginals(tasks=tasks))
+    query = {"run": "tea", "observations": place.observations()}
+    assert ask(client, **query)["warnings"] == []
+    assert ask(client, **query, task=1)["warnings"] == []
+    (warning,) = ask(client, **query, task=0)["warnings"]
+    assert warning.startswith(f"the observations point to the task '{run.taxonomy.tasks[1].name}'")
 
 
 def test_a_least_probability(client, place):

@@ -40,6 +40,7 @@ class PlanRow(Record):
     searched_mass: float | None
     token_forwards: int
     leaves: int
+    warnings: list[str]
 
     @classmethod
     def of(cls, answer: Answer, query: str, line: int) -> list[Self]:
@@ -54,6 +55,7 @@ class PlanRow(Record):
                 sure=answer.sure,
                 searched_mass=answer.searched_mass,
                 **dict(answer.evaluated),
+                warnings=answer.warnings,
             )
             for rank, plan in enumerate(answer.plans, 1)
         ]
@@ -152,7 +154,13 @@ def _plan_together(run: Run, queries: Sequence[QueryRow], settings: QuerySetting
     except ConfigError as problem:
         raise with_action_names(problem, run.taxonomy) from problem
     return [
-        to_answer(run, together.subset([row]), plans, min_probability=settings.min_probability)
+        to_answer(
+            run,
+            together.subset([row]),
+            plans,
+            constraints=constraints,
+            min_probability=settings.min_probability,
+        )
         for row, plans in enumerate(found)
     ]
 

@@ -105,6 +105,7 @@ def plan(
                 stop=stop,
                 progress=passing_progress,
             )
+    _warn(found)
     if options.json:
         print_json(found.to_dict())
     else:
@@ -147,6 +148,11 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         talk(f"planned for another data set than that of the run: {where}")
     if found.truth is not None:
         talk(f"annotated: {sequence(taxonomy, found.truth.actions, ids=ids)}")
+
+
+def _warn(found: Answer, query: str = "") -> None:
+    for warning in found.warnings:
+        talk(f"warning: {query}{warning}", urgent=True)
 
 
 def _answered(reply: ReplyAnswer) -> str:
@@ -203,6 +209,7 @@ def _plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids
                 stop=stop,
             )
             if made.plans:
+                _warn(made, f"query {entry.id}: ")
                 found.append((entry.id, made))
                 if json:
                     line = {"id": entry.id, **made.to_dict()}

@@ -12,6 +12,7 @@ from cefito.data.annotations import Taxonomy
 from cefito.data.vocabulary import find_action, find_task, in_words
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
+from cefito.inference.contradictions import contradictions
 from cefito.inference.query import check_width
 from cefito.markup import Folded, card
 from cefito.planners.base import (
@@ -117,6 +118,7 @@ class Answer(Record):
     searched_mass: float | None  # see `cefito.search.problem.Plans`
     search: SearchAnswer
     weights: dict[str, float] | None  # of the objective's terms
+    warnings: list[str]  # a sentence for each part of the query that observations contradict
     # probability of each number of steps, if it is open; without a goal, of steps to the end
     lengths: dict[int, float] | None = None
     known: KnownAnswer | None = None  # None for both observations alone
@@ -137,6 +139,7 @@ class Answer(Record):
     def __str__(self) -> str:
         lines = [] if self.task is None else [f"task: {self._task()}"]
         lines += [_named(plan) for plan in self.plans] or ["no plan"]
+        lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -147,7 +150,11 @@ class Answer(Record):
             "task": [plan.task or "" for plan in self.plans],
         }
         known = {name: cells for name, cells in columns.items() if any(cells)}
-        facts = {"task": self._task(), "plans": self._proven()}
+        facts = {
+            "task": self._task(),
+            "plans": self._proven(),
+            "warnings": "; ".join(self.warnings),
+        }
         if self.lengths is not None:
             facts["number of steps"] = ", ".join(
                 f"{length}: {_percent(probability)}" for length, probability in self.lengths.items()
@@ -219,6 +226,7 @@ def answer(
         run,
         query,
         plans,
+        constraints=constraints,
         min_probability=min_probability,
         truth=truth,
         dataset=dataset,
@@ -265,12 +273,13 @@ def to_answer(
     query: Queries,
     plans: Plans,
     *,
+    constraints: Constraints = UNCONSTRAINED,
     min_probability: float | None = None,
     truth: NDArray[np.int64] | None = None,
     dataset: DatasetName | None = None,
     interrupted: bool = False,
 ) -> Answer:
-    """Return the answer to a query, prepared by `prepare_query`, with these plans."""
+    """Return the answer to a query and constraints, as by `prepare_query`, with these plans."""
     taxonomy, planner = run.taxonomy, run.planner
     description = planner.describe()
     tasks = _tasks(planner, query, plans)
@@ -295,6 +304,9 @@ def to_answer(
             interrupted=interrupted,
         ),
         weights=description.weights,
+        warnings=contradictions(planner, query, constraints, taxonomy, task=tasks[0])
+        if len(plans)
+        else [],
         lengths=plans.length_probabilities,
         known=_known(query, taxonomy),
         truth=None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth)),

@@ -29,6 +29,7 @@ __all__ = [
     "Evidence",
     "Fitted",
     "LanguageModel",
+    "Marginals",
     "Planner",
     "Queries",
     "Shape",
@@ -91,6 +92,15 @@ class Description(Record):
     probabilities: bool = False
     evidence: Evidence | None = None
     language_model: LanguageModel | None = None
+
+
+class Marginals(NamedTuple):
+    """Probabilities given the observations, without regard to constraints; None if unknown."""
+
+    tasks: NDArray[np.float64] | None = None  # of each task, even if one is given [N, C]
+    # of each action at each step, within the given task if there is one [N, T, K]; a step's sum is
+    # the probability that a plan has the step
+    steps: NDArray[np.float64] | None = None
 
 
 class Vocabulary(NamedTuple):
@@ -202,6 +212,9 @@ class Planner(Protocol):
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """Return the task it plans each query for [N]; None if it has no notion of tasks."""
 
+    def marginals(self, queries: Queries) -> Marginals:
+        """Return the probabilities of tasks and of single steps, as far as it has them."""
+
     def most_operations(
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
     ) -> NDArray[np.float64] | None:
@@ -281,6 +294,17 @@ class BasePlanner:
             parameters=self.parameters,
             probabilities=self.abilities.probabilities,
         )
+
+    def marginals(self, queries: Queries) -> Marginals:  # noqa: ARG002
+        """Return no probabilities."""
+        return Marginals()
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
+        """Return the given tasks, else the likeliest ones [N]; None if it predicts none."""
+        if queries.tasks is not None:
+            return queries.tasks
+        tasks = self.marginals(queries).tasks
+        return None if tasks is None else tasks.argmax(axis=1).astype(np.int64, copy=False)
 
     def refit(
         self,

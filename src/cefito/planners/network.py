@@ -318,10 +318,6 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
         """Number of trainable parameters of each network, by its name."""
         return {self.title: count_parameters(self.network)}
 
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
-        """The given tasks [N]; None if none are given, as it predicts none."""
-        return queries.tasks
-
     @torch.inference_mode()
     @full_precision()
     def plan(

@@ -191,6 +191,7 @@ def solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> list[Answer]:
             one.run,
             one.query,
             plans,
+            constraints=one.constraints,
             min_probability=one.request.min_probability,
             truth=one.truth,
             dataset=one.dataset,
@@ -232,6 +233,7 @@ def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
         sure=answer.sure,
         searched_mass=answer.searched_mass,
         weights=answer.weights,
+        warnings=answer.warnings,
         effort=EffortOut(
             search=answer.search.method,
             tasks=answer.search.tasks,

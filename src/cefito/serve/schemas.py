@@ -248,6 +248,9 @@ class PlanAnswer(ResponseBody):
     )
     searched_mass: float | None = Field(description="Total probability of the sequences compared.")
     weights: dict[str, float] | None = Field(description="Weights of the objective's terms.")
+    warnings: list[str] = Field(
+        description="A sentence for each constraint or given task that the observations contradict."
+    )
     effort: EffortOut
     milliseconds: float = Field(description="Milliseconds from the request's arrival.")
     truth: list[Named] | None = Field(description="Annotated actions of a query by video.")

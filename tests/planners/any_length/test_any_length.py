@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -72,7 +73,8 @@ def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
     _, val = windows
     queries = Queries.from_windows(val.subset(range(3)), done=True)
     model, found = planner.model, planner.plan(queries, 40)
-    lengths = model.log_lengths(queries)
+    lengths, marginals = model.log_lengths(queries), planner.marginals(queries)
+    np.testing.assert_allclose(marginals.tasks, np.exp(planner.log_tasks(queries)), rtol=1e-4)
     for row, plans in enumerate(found):
         listed = []
         for place, length in enumerate(model.lengths):
@@ -85,6 +87,10 @@ def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
                     (float(log) + lengths[row, place], sequence)
                     for log, sequence in zip(logs, every.tolist(), strict=True)
                 ]
+        steps = np.zeros((3, planner.vocabulary.actions))
+        for log, sequence in listed:
+            steps[np.arange(len(sequence)), sequence] += np.exp(log)
+        np.testing.assert_allclose(marginals.steps[row], steps, atol=1e-5)
         listed.sort(key=lambda entry: -entry[0])
         best = {}
         for log, sequence in listed:
@@ -116,6 +122,13 @@ def test_given_task(planner, windows):
     for task, plans in zip(queries.tasks, planner.plan(queries, 6), strict=True):
         assert (plans.tasks == task).all()
         np.testing.assert_allclose(plans.task_probabilities, 1, rtol=1e-6)
+    found, free = planner.marginals(queries), planner.marginals(replace(queries, tasks=None))
+    np.testing.assert_array_equal(found.tasks, free.tasks)
+    for row, plans in enumerate(planner.plan(queries, 10_000)):  # every sequence of the task
+        steps = np.zeros((3, planner.vocabulary.actions))
+        for sequence, probability in zip(plans.sequences, plans.probabilities, strict=True):
+            steps[np.arange(len(sequence)), sequence] += probability
+        np.testing.assert_allclose(found.steps[row], steps, atol=1e-5)
 
 
 def test_constraints_leave_lengths_out(planner, windows):

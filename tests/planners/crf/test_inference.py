@@ -18,6 +18,7 @@ from cefito.planners.crf.inference import (
     fit_temperature,
     smoothed_transitions,
 )
+from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
 
@@ -61,6 +62,10 @@ def enumerate_all(chain, rows, query):
 def test_everything_equals_enumeration(seed, forbid):
     chain, rows = case(seed, forbid=forbid)
     marginals, tasks = chain.log_marginals().exp(), chain.log_tasks().exp()
+    evidence = ChainEvidence.of(chain)
+    some = seed % len(rows)
+    with np.errstate(invalid="ignore"):  # if every sequence is forbidden
+        free, within = evidence.marginals(), evidence.marginals(np.full(len(chain), some))
     for query in range(len(chain)):
         found = enumerate_all(chain, rows, query)
         scores = torch.tensor([score for _, _, score in found], dtype=torch.float64)
@@ -80,6 +85,16 @@ def test_everything_equals_enumeration(seed, forbid):
             by_actions[key] = by_actions.get(key, 0.0) + share
         torch.testing.assert_close(tasks[query], expected_tasks, atol=1e-9, rtol=0)
         torch.testing.assert_close(marginals[query], expected, atol=1e-9, rtol=0)
+        for found_tasks in (free.tasks, within.tasks):
+            np.testing.assert_allclose(found_tasks[query], expected_tasks, atol=1e-9)
+        steps = np.zeros((2, chain.horizon, chain.states.lookup.shape[1]))
+        for state, action in enumerate(chain.states.actions.tolist()):
+            steps[0, :, action] += expected[:, state].numpy()
+            if chain.states.tasks[state] == some and expected_tasks[some]:
+                steps[1, :, action] += (expected[:, state] / expected_tasks[some]).numpy()
+        np.testing.assert_allclose(free.steps[query], steps[0], atol=1e-9)
+        if expected_tasks[some]:
+            np.testing.assert_allclose(within.steps[query], steps[1], atol=1e-6)
         all_states = torch.tensor([states for _, states, _ in found])
         torch.testing.assert_close(
             chain.rows(slice(query, query + 1)).log_probabilities(all_states[None])[0],

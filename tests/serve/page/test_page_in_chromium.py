@@ -11,6 +11,7 @@ from browsing import chromium, faults
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
+from cefito.planners.base import Marginals
 from cefito.report.mistakes import missing_steps, step_kinds
 
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
@@ -127,6 +128,28 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     page.locator("#said", has_text="Planned again").wait_for()
     page.locator("#plans li[data-pinned]").first.wait_for(state="detached")
     assert strips(page) == plans
+
+
+def test_a_warning_of_what_the_observations_contradict(page, drawn, monkeypatch):
+    count, actions = len(drawn.run.taxonomy.tasks), len(drawn.run.taxonomy.actions)
+    likely = drawn.run.taxonomy.actions[0].name
+    steps = np.zeros((1, drawn.run.horizon, actions))
+    steps[:, :, 0] = 1
+    found = Marginals(np.full((1, count), 1 / count), steps)
+    monkeypatch.setattr(type(drawn.run.planner), "marginals", lambda *_: found)
+    choose(page)
+    plans = plan_now(page)
+    assert page.locator("#warnings li").count() == 0
+    number = next(n for n, action in enumerate(plans[0]) if action != likely)
+    page.locator("#plans ol").first.locator("button").nth(number).click()
+    page.get_by_role("button", name=f"Pin it to step {number + 1}").click()
+    planned(page, again=True)
+    assert page.locator("#warnings li").all_inner_texts() == [
+        f"the observations point to '{likely}' at step {number + 1} (100.0 %); "
+        f"'{plans[0][number]}' is pinned there (below 0.1 %)"
+    ]
+    page.get_by_role("button", name="Remove all").click()
+    page.locator("#warnings li").first.wait_for(state="detached")
 
 
 def test_forbid_require_and_order_by_name(page, drawn):

@@ -20,10 +20,12 @@ from cefito.planners.base import (
     Abilities,
     BasePlanner,
     Fitted,
+    Marginals,
     Queries,
     Vocabulary,
     check_queries,
 )
+from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.planner import likeliest_plans
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
@@ -146,6 +148,27 @@ class AnyLengthPlanner(BasePlanner):
             )
             found.append((log_lengths[:, :, None] + tasks).logsumexp(dim=1))
         return np.asarray(torch.cat(found).double().cpu().numpy())
+
+    @torch.inference_mode()
+    @full_precision()
+    def marginals(self, queries: Queries) -> Marginals:
+        """Return the probabilities of tasks and steps, summed over lengths and sequences."""
+        known = self.model.known(queries)
+        log_lengths = self._log_lengths(self.model.log_lengths_of(known))  # log p(T) [B, L']
+        logs = log_lengths.double().cpu().numpy()
+        every = [ChainEvidence.of(self.model.scores_of(length, known)) for length in self.lengths]
+        log_tasks = np.stack([one.log_tasks() for one in every], axis=1)  # log p(c | T) [B, L', C]
+        tasks = np.exp(np.logaddexp.reduce(logs[:, :, None] + log_tasks, axis=1))
+        if queries.tasks is not None:  # p(T | c) ∝ p(T) p(c | T)
+            logs = logs + log_tasks[np.arange(len(queries)), :, queries.tasks]
+            logs = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+        steps = np.zeros((len(queries), self.horizon, self.model.states.lookup.shape[1]))
+        for place, length in enumerate(self.lengths):
+            # p(a_t = a) = Σ_T≥t p(T) p(a_t = a | T)
+            steps[:, :length] += np.exp(logs[:, place, None, None]) * every[place].steps(
+                queries.tasks
+            )
+        return Marginals(tasks=tasks, steps=steps)
 
     def _log_lengths(self, logs: torch.Tensor) -> torch.Tensor:
         """Return the distribution [B, L'] over the lengths that it plans."""

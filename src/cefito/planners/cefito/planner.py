@@ -19,6 +19,7 @@ from cefito.planners.base import (
     Abilities,
     Description,
     Fitted,
+    Marginals,
     Queries,
     Shape,
     Vocabulary,
@@ -256,6 +257,17 @@ class CefitoPlanner:
         hypotheses, blocks = self.hypotheses, queries.blocks(self.queries_at_once)
         tasks = [one.task for block in blocks for one in hypotheses.of(block, 1)]
         return np.array(tasks, dtype=np.int64)
+
+    @full_precision()
+    def marginals(self, queries: Queries) -> Marginals:
+        """Return the task model's probabilities of tasks and the chain's of steps."""
+        found = Marginals()
+        if self.chain is not None:
+            found = self.chain.evidence(queries).marginals(queries.tasks)
+        if self.settings.search.task_model == "classifier":
+            model = self.task_model
+            found = found._replace(tasks=None if model is None else model.probabilities(queries))
+        return found
 
     def most_operations(
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED

@@ -16,7 +16,7 @@ from torch import Tensor
 from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
-from cefito.planners.base import Queries
+from cefito.planners.base import Marginals, Queries
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
@@ -178,8 +178,7 @@ class ChainModel:
     @torch.inference_mode()
     def evidence(self, queries: Queries) -> ChainEvidence:
         """Return the scores of queries, with the sums of their tasks."""
-        scores = self.scores(queries)
-        return ChainEvidence(scores, scores.log_task_sums().double().cpu().numpy())
+        return ChainEvidence.of(self.scores(queries))
 
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(task | observations), summed over sequences, [N, C]."""
@@ -231,9 +230,30 @@ class ChainEvidence:
     scores: SequenceScores
     sums: NDArray[np.float64]  # log Σ exp(score) over the sequences of each task [N, C]
 
+    @classmethod
+    def of(cls, scores: SequenceScores) -> Self:
+        """Return the scores of queries, with the sums of their tasks."""
+        return cls(scores, scores.log_task_sums().double().cpu().numpy())
+
     def log_tasks(self) -> NDArray[np.float64]:
         """Return log p(task | observations), summed over sequences, [N, C]."""
         return np.asarray(self.sums - np.logaddexp.reduce(self.sums, axis=1, keepdims=True))
+
+    def steps(self, tasks: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+        """Return p(action at step | observations) [N, T, K], within given tasks [N]."""
+        states, logs = self.scores.states, self.scores.log_marginals().double()  # [N, T, S]
+        if tasks is not None:
+            others = states.tasks != torch.from_numpy(tasks).to(logs.device)[:, None]  # [N, S]
+            # log p(a_t = a | task) = log p(task, a_t = a) − log p(task)
+            logs = logs.masked_fill(others[:, None], -torch.inf).log_softmax(dim=2)
+        # an action may be a state of several tasks: p(a_t = a) = Σ_task p(task, a_t = a), [N, T, K]
+        steps = logs.new_zeros(*logs.shape[:2], states.lookup.shape[1])
+        steps.index_add_(2, states.actions, logs.exp())
+        return np.asarray(steps.cpu().numpy())
+
+    def marginals(self, tasks: NDArray[np.int64] | None = None) -> Marginals:
+        """Return the probabilities of tasks, and of actions by step within given tasks [N]."""
+        return Marginals(tasks=np.exp(self.log_tasks()), steps=self.steps(tasks))
 
     def log_power_sums(self, power: float) -> NDArray[np.float64]:
         """Return log Σ q(sequence | task, observations)^power [N, C]; −∞ without sequences."""

@@ -19,6 +19,7 @@ from cefito.planners.base import (
     Abilities,
     BasePlanner,
     Fitted,
+    Marginals,
     Queries,
     Vocabulary,
     check_queries,
@@ -137,6 +138,12 @@ class ChainPlanner(BasePlanner):
         if queries.tasks is not None:
             return queries.tasks
         return np.asarray(self.model.log_tasks(queries).argmax(axis=1), dtype=np.int64)
+
+    @torch.inference_mode()
+    @full_precision()
+    def marginals(self, queries: Queries) -> Marginals:
+        """Return the probabilities of tasks and steps, summed over sequences."""
+        return self.model.evidence(queries).marginals(queries.tasks)
 
     @torch.inference_mode()
     @full_precision()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Fitted, Queries, Shape
+from cefito.planners.base import Fitted, Marginals, Queries, Shape
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon
 from cefito.planners.network import NetworkPlanner, TrainedNetwork
@@ -134,8 +134,8 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
         return {self.task_model.title: self.task_model.parameters} | super().parameters
 
     @override
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        return self.task_model.predict(queries)
+    def marginals(self, queries: Queries) -> Marginals:
+        return Marginals(tasks=self.task_model.probabilities(queries))
 
     @override
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:

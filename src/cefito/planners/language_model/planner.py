@@ -20,6 +20,7 @@ from cefito.planners.base import (
     Description,
     Fitted,
     LanguageModel,
+    Marginals,
     Queries,
     Vocabulary,
     check_queries,
@@ -177,9 +178,9 @@ class LlmPlanner(BasePlanner):
         asks = LanguageModel(model=self.config.model, prompt=PROMPT_VERSION)
         return super().describe().model_copy(update={"language_model": asks})
 
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """Return the classifier's prediction [N], or the given tasks."""
-        return self.task_model.predict(queries)
+    def marginals(self, queries: Queries) -> Marginals:
+        """Return the classifier's probabilities of tasks."""
+        return Marginals(tasks=self.task_model.probabilities(queries))
 
     def requests(self, queries: Queries) -> list[Request]:
         """Return the request for each query, without asking."""

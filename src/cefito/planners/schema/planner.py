@@ -17,7 +17,7 @@ from typing_extensions import override
 from cefito.data.windows import Windows
 from cefito.encoders.cache import CachedText
 from cefito.encoders.text import PretrainedText
-from cefito.planners.base import Queries, Shape
+from cefito.planners.base import Marginals, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.queries import finite_outputs
 from cefito.planners.schema.loss import SchemaLoss
@@ -113,13 +113,12 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
         initial, goal = self.observations(queries)
         return self.network.encode(initial, goal)
 
+    @override
     @torch.inference_mode()
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The given tasks, else the likeliest by the network's head, [N]."""
-        if queries.tasks is not None:
-            return queries.tasks
+    def marginals(self, queries: Queries) -> Marginals:
         logits = self.network.task_logits(self.encoded(queries).states)
-        return np.asarray(finite_outputs(logits, self.title).argmax(dim=1).cpu().numpy())
+        shares = finite_outputs(logits, self.title).double().softmax(dim=1)
+        return Marginals(tasks=shares.cpu().numpy())
 
     @override
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:

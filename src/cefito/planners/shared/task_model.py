@@ -123,6 +123,10 @@ class TaskPredictor(TrainedNetwork[Network]):
         logits = finite_outputs(self.network(*self.observations(queries)), self.title)
         return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
 
+    def probabilities(self, queries: Queries) -> NDArray[np.float64]:
+        """p(task | observations), [N, |C|]."""
+        return np.exp(self.log_probabilities(queries).astype(np.float64))
+
     def predict(self, queries: Queries) -> NDArray[np.int64]:
         """The given tasks if there are any, else the likeliest ones, [N]."""
         if queries.tasks is not None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import RunError
@@ -19,6 +18,7 @@ from cefito.planners.base import (
     Abilities,
     BasePlanner,
     Fitted,
+    Marginals,
     Queries,
     Shape,
     check_queries,
@@ -101,9 +101,9 @@ class FrequentPlanner(Sized, BasePlanner):
         """The sizes of the data."""
         return self.task_model.shape
 
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The given tasks, else the classifier's prediction [N]."""
-        return self.task_model.predict(queries)
+    def marginals(self, queries: Queries) -> Marginals:
+        """The classifier's probabilities of tasks."""
+        return Marginals(tasks=self.task_model.probabilities(queries))
 
     def plan(
         self,
@@ -116,11 +116,10 @@ class FrequentPlanner(Sized, BasePlanner):
     ) -> list[Plans]:
         """The most frequent sequences of each query's task."""
         check_queries(self, queries, top_k, constraints)
-        tasks = self.predict_tasks(queries)
-        sure = np.ones(len(queries))
-        if queries.tasks is None:
-            logs = self.task_model.log_probabilities(queries).astype(np.float64)
-            sure = np.exp(np.take_along_axis(logs, tasks[:, None], axis=1)[:, 0])
+        tasks, sure = queries.tasks, np.ones(len(queries))
+        if tasks is None:
+            shares = self.task_model.probabilities(queries)
+            tasks, sure = shares.argmax(axis=1), shares.max(axis=1)
         return [
             self._best(int(task), float(probability), top_k)
             for task, probability in zip(tasks, sure, strict=True)

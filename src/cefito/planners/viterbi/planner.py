@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Abilities, Fitted, Queries, Shape
+from cefito.planners.base import Abilities, Fitted, Marginals, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors, read_descriptions
@@ -141,13 +141,13 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
         """Those of all members, with the parts that serve in training only, as published."""
         return {self.title: sum(map(count_parameters, self._members))}
 
+    @override
     @torch.inference_mode()
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
-        """The given tasks, else the likeliest by the task head [N]; None without a task head."""
-        if queries.tasks is not None or self.network.task is None:
-            return queries.tasks
-        tasks = torch.stack([outputs.tasks for outputs in self.outputs(queries)]).mean(dim=0)
-        return np.asarray(tasks.argmax(dim=1).cpu().numpy())
+    def marginals(self, queries: Queries) -> Marginals:
+        if self.network.task is None:
+            return Marginals()
+        logits = torch.stack([outputs.tasks for outputs in self.outputs(queries)]).mean(dim=0)
+        return Marginals(tasks=logits.double().softmax(dim=1).cpu().numpy())
 
     def outputs(self, queries: Queries) -> list[ViterbiOutputs]:
         """The outputs of each member for queries."""

@@ -377,6 +377,7 @@
       ? "Task: " + task.name + (typeof task.probability === "number" ? ", " + percent(task.probability) : "") + "."
       : "";
     if (task) actionsKnown(taskOf(task.id));
+    $("warnings").replaceChildren(...answer.warnings.map((text) => make("li", {}, text)));
     $("choose-said").hidden = !run().constraints;
     $("effort").textContent = effort(answer);
     $("truth-row").hidden = !answer.truth;
