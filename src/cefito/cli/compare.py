@@ -176,7 +176,7 @@ def _show(tables: Sequence[Table]) -> None:
         if shown.below:
             rule = ["— published —", *[""] * (len(shown.heads) - 1)]
             lines.insert(len(lines) - shown.below, rule)
-        table(shown.title, shown.heads, lines)
+        table(shown.title, shown.heads, lines, stacked=True)
         for note in shown.notes:
             talk(note)
         talk("")

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import Flag
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
-from cefito.cli.scores import (
-    interval_cells,
-    metric_cells,
-    metric_columns,
-    position_table,
-    resampled,
-    task_table,
-)
+from cefito.cli.scores import score_table, task_table
 from cefito.errors import ConfigError
 from cefito.files import check_target
 
@@ -129,23 +122,15 @@ def evaluate(
 def _show(
     scores: RunEvaluation, changed: Mapping[str, object], path: Path, *, per_task: bool
 ) -> None:
-    columns = metric_columns([scores], published=True)
     how = ["true task" if scores.oracle_task else "predicted task"]
     how += ["true ends"] * bool(scores.oracle_ends)
     how += ["no goal"] * bool(scores.without_goal) + ["after steps done"] * bool(scores.after_done)
     for name, value in changed.items():
         shown = f"{value:g}" if isinstance(value, float) else value
         how.append(f"{option_of(name).removeprefix('--')} {shown}")
-    rows = [[scores.planner, *metric_cells(scores, columns)]]
-    if scores.intervals is not None:
-        rows.append([resampled(scores.intervals), *interval_cells(scores.intervals, columns)])
-    if scores.shared_metrics is not None:
-        shared = scores.model_copy(update={"metrics": scores.shared_metrics, "calibration": None})
-        rows.append(["in the shared vocabulary", *metric_cells(shared, columns)])
-    table(f"{_title(scores)}, {', '.join(how)}; per cent", ("planner", *columns.values()), rows)
-    table("", *position_table(scores))
+    table(f"{_title(scores)}, {', '.join(how)}", *score_table(scores))
     if per_task:
-        table("", *task_table(scores))
+        table("", *task_table(scores), stacked=True)
     else:
         _talk_of_tasks(scores)
     if scores.answered is not None:

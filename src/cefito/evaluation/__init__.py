@@ -2,14 +2,19 @@
 
 from cefito.evaluation.metrics import (
     MetricSums,
+    edit_similarity,
+    length_accuracy,
     mean_accuracy,
     mean_iou,
     mean_iou_bitwise,
+    next_step_accuracy,
+    order_tolerant_success,
     position_accuracy,
     success_rate,
     task_accuracy,
     top_k_success_rate,
 )
+from cefito.evaluation.orders import training_orders
 from cefito.evaluation.plan_files import WindowPlans, read_plans, save_plans, window_plans
 from cefito.evaluation.records import RunEvaluation, TaskScores, VideoIntervals
 from cefito.evaluation.runs import evaluate_run
@@ -22,11 +27,15 @@ __all__ = [
     "TaskScores",
     "VideoIntervals",
     "WindowPlans",
+    "edit_similarity",
     "evaluate_planner",
     "evaluate_run",
+    "length_accuracy",
     "mean_accuracy",
     "mean_iou",
     "mean_iou_bitwise",
+    "next_step_accuracy",
+    "order_tolerant_success",
     "position_accuracy",
     "read_plans",
     "save_plans",
@@ -34,6 +43,7 @@ __all__ = [
     "task_accuracy",
     "task_scores",
     "top_k_success_rate",
+    "training_orders",
     "video_intervals",
     "window_plans",
 ]

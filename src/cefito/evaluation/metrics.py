@@ -1,18 +1,21 @@
 """Metrics of procedure planning, in per cent.
 
 Each is a sum over windows and a count, so parts of a split can be added up. A metric that is
-registered in `METRICS` appears in all evaluations and tables.
+registered in `METRICS` appears in all evaluations and tables. Sequences may have different lengths:
+shorter ones are padded with -1 at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from cefito.evaluation.orders import Orders, keeps_orders
 
 __all__ = [
     "METRICS",
@@ -20,46 +23,90 @@ __all__ = [
     "Metric",
     "MetricSums",
     "ScoredPlans",
+    "edit_similarity",
+    "length_accuracy",
     "mean_accuracy",
     "mean_iou",
     "mean_iou_bitwise",
     "metric_heads",
+    "metric_legend",
     "metric_name",
+    "next_step_accuracy",
+    "order_tolerant_success",
     "position_accuracy",
     "success_rate",
     "task_accuracy",
     "top_k_success_rate",
+    "unpadded",
 ]
 
 TOP_K = 5
 """Default number of plans of the top-k success rate."""
-_MISSING = -1  # fills the plans that a planner could not give
+_PADDING = -1  # fills sequences after their end, and plans that a planner could not give
 _EPSILON = 1e-6
 
 Sum: TypeAlias = float | NDArray[np.float64]
+Part: TypeAlias = tuple[Sum, Sum]
+"""Sum of a metric over some windows and its divisor, each perhaps by position [L]."""
 
 
 def success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
     """SR: share of windows whose whole sequence is right, per cent.
 
     Args:
-        predicted: Action ids [N, T].
-        actual: Action ids [N, T].
+        predicted: Action ids [N, L], padded with -1 at the end; nothing else for a missing plan.
+        actual: Action ids [N, L], padded with -1 at the end, at least one for each window.
 
     Raises:
-        ValueError: Not integers, not equal in shape, or no window, for this and all metrics below.
+        ValueError: Not such integers, not equal in shape, or no window, for this and all metrics
+            below.
     """
-    return _percent(*_success(*_pair(predicted, actual)))
+    return _percent(_success, predicted, actual)
 
 
 def mean_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """mAcc: share of positions whose action is right. Arguments as in `success_rate`."""
-    return _percent(*_accuracy(*_pair(predicted, actual)))
+    """mAcc: share of positions, up to the end of the longer sequence, whose action is right.
+
+    Arguments of this and the metrics below as in `success_rate`.
+    """
+    return _percent(_accuracy, predicted, actual)
 
 
 def mean_iou(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """mIoU: mean intersection over union of both sets of actions; arguments as above."""
-    return _percent(*_iou(*_pair(predicted, actual)))
+    """mIoU: mean intersection over union of both sets of actions."""
+    return _percent(_iou, predicted, actual)
+
+
+def edit_similarity(predicted: ArrayLike, actual: ArrayLike) -> float:
+    """Mean of 1 − Levenshtein distance / length of the longer sequence.
+
+    The segmental edit score (Lea et al., CVPR 2017), which RAP (arXiv 2403.18600) scores plans of
+    unknown length by. Equal neighbours are steps of their own and are not merged.
+    """
+    return _percent(_edit, predicted, actual)
+
+
+def next_step_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
+    """Share of windows whose first action is right."""
+    return _percent(_next, predicted, actual)
+
+
+def length_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
+    """Share of windows whose number of actions is right."""
+    return _percent(_length, predicted, actual, lengths_given=False)
+
+
+def order_tolerant_success(
+    predicted: ArrayLike, actual: ArrayLike, tasks: ArrayLike, orders: Orders
+) -> float:
+    """Share of windows with the annotated actions in an order that training does not rule out.
+
+    A plan has every action as often as the annotation, and never b before a if the orders of the
+    window's true task [N] have (a, b). The annotated sequence itself is always right. The motive:
+    similarity to one sequence misjudges other valid plans (SurgGoal, arXiv 2601.10455).
+    """
+    known = {"actual_tasks": np.asarray(tasks), "orders": orders}
+    return _percent(_order_tolerant, predicted, actual, **known)
 
 
 def mean_iou_bitwise(predicted: ArrayLike, actual: ArrayLike) -> float:
@@ -68,24 +115,23 @@ def mean_iou_bitwise(predicted: ArrayLike, actual: ArrayLike) -> float:
     The mean over windows of Σ_t (predicted & actual) / (Σ_t (predicted | actual) + 1e-6), reported
     only for comparison with such tables. It does not measure overlap but depends on how actions are
     numbered: 6 for 7 counts 6/7, 8 for 7 nothing, action 0 for 0 nothing; if the ids of a task are
-    neighbours, random steps score above 90 %. Arguments as in `success_rate`, not negative.
+    neighbours, random steps score above 90 %. Padding counts as action 0.
     """
-    return _percent(*_bitwise(*_pair(predicted, actual)))
+    return _percent(_bitwise, predicted, actual)
 
 
 def position_accuracy(predicted: ArrayLike, actual: ArrayLike) -> NDArray[np.float64]:
-    """Share of windows whose action is right at each position [T]; arguments as above."""
-    left, right = _pair(predicted, actual)
-    return np.asarray(100 * (left == right).mean(axis=0))
+    """Share of annotated actions that are right at each position [T], up to the longest one."""
+    return np.asarray(_percents(*_positions(_scored(predicted, actual))))
 
 
 def top_k_success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """Share of windows whose whole sequence [N, T] is among k plans [N, k, T]."""
+    """Share of windows whose whole sequence [N, L] is among k plans [N, k, L]."""
     plans = np.asarray(predicted)
     if plans.ndim != 3 or not plans.size:
         raise ValueError(f"predicted has shape {list(plans.shape)}; expected [N, k, T], not empty")
-    _, right = _pair(plans[:, 0], actual)
-    return _percent(*_top_k(plans, right))
+    total, count = _top_k(replace(_scored(plans[:, 0], actual), plans=plans))
+    return 100 * total / count
 
 
 def task_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
@@ -94,72 +140,164 @@ def task_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
     return mean_accuracy(left.reshape(len(left), -1), right.reshape(len(right), -1))
 
 
+def unpadded(actions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The actions of one sequence [L] without the padding after its end [T]."""
+    return np.asarray(actions[actions != _PADDING])
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScoredPlans:
-    """Input of a metric: plans of some windows and the true sequences."""
+    """Input of a metric: plans of some windows and the true sequences, padded with -1."""
 
-    plans: NDArray[np.int64]  # the k best of each window, best first [N, k, T]; -1 if missing
-    actual: NDArray[np.int64]  # [N, T]
+    plans: NDArray[np.int64]  # the k best of each window, best first [N, k, L]; -1 if missing
+    actual: NDArray[np.int64]  # [N, L]
     tasks: NDArray[np.int64] | None = None  # of the plans [N]; None without a notion of tasks
     actual_tasks: NDArray[np.int64] | None = None  # [N]; None if tasks are not scored
+    orders: Orders | None = None  # that training keeps; None if they are not known
+    lengths_given: bool = True  # whether the planner is told the number of actions
+    positions: int | None = None  # number of positions that are scored one by one; None for L
 
     @property
     def best(self) -> NDArray[np.int64]:
-        """The best plan of each window [N, T]."""
+        """The best plan of each window [N, L]."""
         return self.plans[:, 0]
 
     @cached_property
     def planned(self) -> NDArray[np.bool_]:
         """Whether each window has a plan [N]."""
-        return np.asarray((self.best != _MISSING).any(axis=1))
+        return np.asarray((self.best != _PADDING).any(axis=1))
 
 
 @dataclass(frozen=True)
 class Metric:
     """A metric of evaluations and tables.
 
-    `total` returns its sum over windows (or [T]) and the divisor; None if it does not apply.
+    `total` returns its sum over windows and the divisor (or both [L]); None if it does not apply.
     """
 
-    total: Callable[[ScoredPlans], tuple[Sum, float] | None]
+    total: Callable[[ScoredPlans], Part | None]
     head: str = ""  # of its column in tables, "top-k" for any number; empty without a column
+    meaning: str = ""  # in legends
+    brief: bool = False  # whether tables with few columns have it, too
 
 
-def _total_bitwise(scored: ScoredPlans) -> tuple[float, float]:
-    total, _ = _bitwise(scored.best[scored.planned], scored.actual[scored.planned])
+def _success(scored: ScoredPlans) -> tuple[float, float]:
+    return float((scored.best == scored.actual).all(axis=1).sum()), len(scored.actual)
+
+
+def _accuracy(scored: ScoredPlans) -> tuple[float, float]:
+    steps = (scored.best != _PADDING) | (scored.actual != _PADDING)  # up to the longer end [N, L]
+    return float(((scored.best == scored.actual) & steps).sum()), int(steps.sum())
+
+
+def _iou(scored: ScoredPlans) -> tuple[float, float]:
+    total = 0.0
+    for row, actual in zip(scored.best.tolist(), scored.actual.tolist(), strict=True):
+        ours, theirs = set(row) - {_PADDING}, set(actual) - {_PADDING}
+        total += len(ours & theirs) / len(ours | theirs)
     return total, len(scored.actual)
 
 
-def _total_tasks(scored: ScoredPlans) -> tuple[float, float] | None:
+def _edit(scored: ScoredPlans) -> tuple[float, float]:
+    from rapidfuzz.distance import Levenshtein
+
+    pairs = zip(scored.best, scored.actual, strict=True)
+    shares = (
+        Levenshtein.normalized_similarity(unpadded(ours).tolist(), unpadded(theirs).tolist())
+        for ours, theirs in pairs
+    )
+    return float(sum(shares)), len(scored.actual)
+
+
+def _next(scored: ScoredPlans) -> tuple[float, float]:
+    return float((scored.best[:, 0] == scored.actual[:, 0]).sum()), len(scored.actual)
+
+
+def _length(scored: ScoredPlans) -> tuple[float, float] | None:
+    if scored.lengths_given:
+        return None
+    ours, theirs = ((rows != _PADDING).sum(axis=1) for rows in (scored.best, scored.actual))
+    return float((ours == theirs).sum()), len(scored.actual)
+
+
+def _order_tolerant(scored: ScoredPlans) -> tuple[float, float] | None:
+    if scored.orders is None or scored.actual_tasks is None:
+        return None
+    right = (scored.best == scored.actual).all(axis=1)  # [N]
+    same_actions = (np.sort(scored.best) == np.sort(scored.actual)).all(axis=1)
+    for row in np.flatnonzero(same_actions & ~right):
+        orders = scored.orders.get(int(scored.actual_tasks[row]), ())
+        right[row] = keeps_orders(scored.best[row].tolist(), orders)
+    return float(right.sum()), len(right)
+
+
+def _bitwise(scored: ScoredPlans) -> tuple[float, float]:
+    # rows without a plan add nothing; 0 is neutral in AND and OR
+    rows = (scored.best[scored.planned], scored.actual[scored.planned])
+    ours, theirs = (part.clip(min=0) for part in rows)
+    shares = (ours & theirs).sum(axis=1) / ((ours | theirs).sum(axis=1) + _EPSILON)
+    return float(shares.sum()), len(scored.actual)
+
+
+def _top_k(scored: ScoredPlans) -> tuple[float, float]:
+    right = (scored.plans == scored.actual[:, None]).all(axis=2).any(axis=1)
+    return float(right.sum()), len(scored.actual)
+
+
+def _tasks(scored: ScoredPlans) -> tuple[float, float] | None:
     if scored.tasks is None or scored.actual_tasks is None:
         return None
     return float((scored.tasks == scored.actual_tasks).sum()), len(scored.actual_tasks)
 
 
-def _total_positions(scored: ScoredPlans) -> tuple[Sum, float]:
-    right = (scored.best == scored.actual).sum(axis=0).astype(np.float64)
-    return np.asarray(right), len(scored.actual)
+def _positions(scored: ScoredPlans) -> Part:
+    ours, theirs = (rows[:, : scored.positions] for rows in (scored.best, scored.actual))
+    steps = theirs != _PADDING
+    right, count = ((ours == theirs) & steps).sum(axis=0), steps.sum(axis=0)  # [L]
+    return right.astype(np.float64), count.astype(np.float64)
 
 
 METRICS: dict[str, Metric] = {
-    "success_rate": Metric(lambda scored: _success(scored.best, scored.actual), "SR"),
-    "mean_accuracy": Metric(lambda scored: _accuracy(scored.best, scored.actual), "mAcc"),
-    "mean_iou": Metric(lambda scored: _iou(scored.best, scored.actual), "mIoU"),
-    "mean_iou_bitwise": Metric(_total_bitwise, "bitwise mIoU"),
-    "top_k_success_rate": Metric(lambda scored: _top_k(scored.plans, scored.actual), "top-k SR"),
-    "task_accuracy": Metric(_total_tasks, "task"),
-    "position_accuracy": Metric(_total_positions),
+    "success_rate": Metric(_success, "SR", "every step is right", brief=True),
+    "mean_accuracy": Metric(_accuracy, "mAcc", "steps right in their places", brief=True),
+    "mean_iou": Metric(_iou, "mIoU", "overlap of the sets of steps", brief=True),
+    "edit_similarity": Metric(_edit, "edit", "1 − edit distance / longer length", brief=True),
+    "next_step_accuracy": Metric(_next, "next", "the first step is right", brief=True),
+    "length_accuracy": Metric(_length, "length", "the number of steps is right", brief=True),
+    "order_tolerant_success": Metric(
+        _order_tolerant,
+        "order SR",
+        "the annotated steps, with no order broken that all training videos of the task keep",
+    ),
+    "mean_iou_bitwise": Metric(
+        _bitwise, "bitwise mIoU", "overlap of the bits of action ids, as in published tables"
+    ),
+    "top_k_success_rate": Metric(
+        _top_k, "top-k SR", "the annotated steps are among the best plans"
+    ),
+    "task_accuracy": Metric(_tasks, "task", "the plan is for the annotated task", brief=True),
+    "position_accuracy": Metric(_positions),
 }
 """All metrics by name, in the order of tables."""
 
 
-def metric_heads(top_k: int = TOP_K) -> dict[str, str]:
-    """Heads of the columns of tables, by the names of metrics in evaluations."""
+def metric_heads(top_k: int = TOP_K, *, brief: bool = False) -> dict[str, str]:
+    """Heads of the columns of tables, all or few, by the names of metrics in evaluations."""
     return {
         metric_name(name, top_k): metric.head.replace("top-k", f"top-{top_k}")
         for name, metric in METRICS.items()
-        if metric.head
+        if metric.head and (metric.brief or not brief)
     }
+
+
+def metric_legend(names: Container[str], top_k: int = TOP_K) -> str:
+    """Meanings of the metrics with these names in evaluations, in one line."""
+    heads = metric_heads(top_k)
+    return " ".join(
+        f"{heads[shown]}: {metric.meaning}."
+        for name, metric in METRICS.items()
+        if metric.meaning and (shown := metric_name(name, top_k)) in names
+    )
 
 
 def metric_name(name: str, top_k: int = TOP_K) -> str:
@@ -172,8 +310,10 @@ class MetricSums:
     """All metrics accumulated over parts of a split."""
 
     top_k: int = TOP_K  # the k of the top-k success rate
+    orders: Orders | None = None  # as in `ScoredPlans`
+    lengths_given: bool = True  # as in `ScoredPlans`
     sums: dict[str, Sum] = field(default_factory=dict)  # sum of each metric over windows
-    counts: dict[str, float] = field(default_factory=dict)  # divisor of each sum
+    counts: dict[str, Sum] = field(default_factory=dict)  # divisor of each sum
     without_plan: int = 0  # windows without any plan; they count as wrong
 
     def add(
@@ -184,11 +324,24 @@ class MetricSums:
         tasks: NDArray[np.int64] | None = None,
         actual_tasks: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add some windows: plans [k, T] of each, k ≥ 0, sequences [N, T] and tasks [N]."""
-        padded = np.full((len(plans), self.top_k, actual.shape[1]), _MISSING, dtype=np.int64)
+        """Add some windows: plans [k, L'] of each, k ≥ 0, sequences [N, L] and tasks [N].
+
+        Plans may be narrower or wider than the sequences; L is the same in all parts.
+        """
+        count, positions = actual.shape
+        width = max([positions, *(plan.shape[1] for plan in plans)])
+        padded = np.full((count, self.top_k, width), _PADDING, dtype=np.int64)
         for row, plan in enumerate(plans):
-            padded[row, : min(len(plan), self.top_k)] = plan[: self.top_k]
-        scored = ScoredPlans(plans=padded, actual=actual, tasks=tasks, actual_tasks=actual_tasks)
+            padded[row, : min(len(plan), self.top_k), : plan.shape[1]] = plan[: self.top_k]
+        scored = ScoredPlans(
+            plans=padded,
+            actual=np.pad(actual, ((0, 0), (0, width - positions)), constant_values=_PADDING),
+            tasks=tasks,
+            actual_tasks=actual_tasks,
+            orders=self.orders,
+            lengths_given=self.lengths_given,
+            positions=positions,
+        )
         self.without_plan += int((~scored.planned).sum())
         for name, metric in METRICS.items():
             part = metric.total(scored)
@@ -198,17 +351,14 @@ class MetricSums:
                 self.counts[name] = self.counts.get(name, 0.0) + count
 
     def percents(self) -> dict[str, float | list[float]]:
-        """Every metric in per cent; a list of T for metrics of each position."""
+        """Every metric in per cent; a list for metrics of each position that some window has."""
         return {
-            metric_name(name, self.top_k): (
-                percent.tolist() if isinstance(percent, np.ndarray) else percent
-            )
+            metric_name(name, self.top_k): _percents(total, self.counts[name])
             for name, total in self.sums.items()
-            for percent in [100 * total / self.counts[name]]
         }
 
 
-def _pair(predicted: ArrayLike, actual: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _scored(predicted: ArrayLike, actual: ArrayLike, **known: Any) -> ScoredPlans:
     left, right = np.asarray(predicted), np.asarray(actual)
     for name, array in (("predicted", left), ("actual", right)):
         if array.dtype.kind not in "iu" or array.ndim != 2:
@@ -221,34 +371,32 @@ def _pair(predicted: ArrayLike, actual: ArrayLike) -> tuple[NDArray[np.int64], N
             f"predicted {list(left.shape)} and actual {list(right.shape)} must be equal in shape, "
             "not empty"
         )
-    return left.astype(np.int64), right.astype(np.int64)
+    left, right = left.astype(np.int64), right.astype(np.int64)
+    for name, array, first in (("predicted", left, _PADDING), ("actual", right, 0)):
+        resumed = (array[:, :-1] == _PADDING) & (array[:, 1:] != _PADDING)
+        if array.min() < _PADDING or array[:, 0].min() < first or resumed.any():
+            raise ValueError(
+                f"{name} has negative ids; expected only -1 after the end of a sequence, and a "
+                "first action in each row of actual"
+            )
+    return ScoredPlans(plans=left[:, None], actual=right, **known)
 
 
-def _percent(total: float, count: float) -> float:
-    return 100 * total / count
+def _percent(
+    total: Callable[[ScoredPlans], tuple[float, float] | None],
+    predicted: ArrayLike,
+    actual: ArrayLike,
+    **known: Any,
+) -> float:
+    part = total(_scored(predicted, actual, **known))
+    assert part is not None
+    return 100 * part[0] / part[1]
 
 
-def _success(predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> tuple[float, float]:
-    return float((predicted == actual).all(axis=1).sum()), len(actual)
-
-
-def _accuracy(predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> tuple[float, float]:
-    return float((predicted == actual).sum()), actual.size
-
-
-def _iou(predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> tuple[float, float]:
-    total = 0.0
-    for ours, theirs in zip(predicted.tolist(), actual.tolist(), strict=True):
-        total += len(set(ours) & set(theirs)) / len(set(ours) | set(theirs))
-    return total, len(actual)
-
-
-def _bitwise(predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> tuple[float, float]:
-    if predicted.size and (predicted.min() < 0 or actual.min() < 0):
-        raise ValueError("mean_iou_bitwise needs ids that are not negative")
-    shares = (predicted & actual).sum(axis=1) / ((predicted | actual).sum(axis=1) + _EPSILON)
-    return float(shares.sum()), len(actual)
-
-
-def _top_k(plans: NDArray[np.int64], actual: NDArray[np.int64]) -> tuple[float, float]:
-    return float((plans == actual[:, None]).all(axis=2).any(axis=1).sum()), len(actual)
+def _percents(total: Sum, count: Sum) -> float | list[float]:
+    """One percentage, or one for each position with windows."""
+    if not isinstance(total, np.ndarray):
+        return float(100 * total / count)
+    counts = np.asarray(count)
+    shares: list[float] = (100 * total[counts > 0] / counts[counts > 0]).tolist()
+    return shares

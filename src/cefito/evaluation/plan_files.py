@@ -14,6 +14,7 @@ from cefito.arrays import check_regular
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import RunError
+from cefito.evaluation.metrics import unpadded
 from cefito.files import FileRecord, read_text, write_atomic, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
@@ -62,12 +63,12 @@ def window_plans(
     taxonomy, found = windows.taxonomy, []
     for row, plan in enumerate(plans):
         video, first = dataset.videos[windows.video[row]], int(windows.start[row])
-        truth, task = windows.actions[row], int(windows.tasks[row])
+        truth, task = unpadded(windows.actions[row]), int(windows.tasks[row])
         predicted = None if tasks is None else int(tasks[row])
         of_plans: list[int | None] = [predicted] * len(plan)
         if plan.tasks is not None:
             of_plans = plan.tasks.tolist()
-        right = np.flatnonzero((plan.actions == truth).all(axis=1)) if len(plan) else np.empty(0)
+        right = [np.array_equal(unpadded(actions), truth) for actions in plan.actions]
         found.append(
             WindowPlans(
                 video=video.video_id,
@@ -81,8 +82,8 @@ def window_plans(
                 true_actions=truth.tolist(),
                 true_names=taxonomy.names(truth),
                 plans=planned_sequences(plan, of_plans, taxonomy),
-                rank=int(right[0]) + 1 if len(right) else None,
-                success=bool(len(right) and right[0] == 0),
+                rank=right.index(True) + 1 if any(right) else None,
+                success=any(right[:1]),
                 exact=plan.exact,
             )
         )

@@ -10,6 +10,7 @@ import numpy as np
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
+from cefito.evaluation.orders import training_orders
 from cefito.evaluation.plan_files import save_plans, window_plans
 from cefito.evaluation.records import Answered, RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import (
@@ -88,7 +89,9 @@ def evaluate_run(
         plans_file = Path(plans_file)
         check_plan_file(plans_file, "save_plans")
     data = run.dataset(dataset)
-    windows, other = match_dataset(run, data).windows(split)
+    match = match_dataset(run, data)
+    windows, other = match.windows(split)
+    orders = training_orders(data, match.vocabulary)
     data = data.without_observations()  # frees memory: the windows have copies
     chosen = windows.sample(sample, SAMPLE_SEED)
     return_memory()  # before planning needs more
@@ -99,6 +102,7 @@ def evaluate_run(
         oracle_ends=oracle_ends,
         goal=goal,
         done=done,
+        orders=orders,
         sampled_from=len(windows),
         progress=progress,
     )
@@ -121,8 +125,8 @@ def evaluate_run(
         evidence=description.evidence,
         answered=_answered(plans, chosen, min_probability),
         parameters=description.parameters,
-        intervals=video_intervals(plans, chosen, tasks=tasks),
-        per_task=task_scores(plans, chosen, tasks=tasks),
+        intervals=video_intervals(plans, chosen, tasks=tasks, orders=orders),
+        per_task=task_scores(plans, chosen, tasks=tasks, orders=orders),
         other_dataset=other,
         plans_sha256=None if plans_file is None else file_digest(plans_file),
     )

@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.evaluation.metrics import TOP_K, MetricSums, metric_name
+from cefito.evaluation.metrics import TOP_K, MetricSums, metric_name, unpadded
+from cefito.evaluation.orders import Orders
 from cefito.evaluation.records import (
     Answered,
     Calibration,
@@ -135,6 +137,7 @@ def task_scores(
     windows: Windows,
     *,
     tasks: NDArray[np.int64] | None = None,
+    orders: Orders | None = None,
     top_k: int = TOP_K,
 ) -> list[TaskScores]:
     """Metrics of each task that has windows, by ascending ids.
@@ -143,15 +146,18 @@ def task_scores(
         plans: The plans of each window.
         windows: Windows with their true sequences and tasks.
         tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
+        orders: Orders that training keeps, from `training_orders`; without them there is no
+            order-tolerant success rate.
         top_k: The k of the top-k success rate.
     """
+    settings = _sum_settings(plans, windows, orders, top_k)
     return [
         TaskScores(
             task=task,
             name=windows.taxonomy.tasks[task].name,
             windows=len(rows),
             videos=len(np.unique(windows.video[rows])),
-            metrics=_sums(plans, windows, tasks, top_k, rows).percents(),
+            metrics=_sums(plans, windows, tasks, rows, **settings).percents(),
         )
         for task, rows in _groups(windows.tasks)
     ]
@@ -162,6 +168,7 @@ def video_intervals(
     windows: Windows,
     *,
     tasks: NDArray[np.int64] | None = None,
+    orders: Orders | None = None,
     top_k: int = TOP_K,
     level: float = LEVEL,
     draws: int = DRAWS,
@@ -171,17 +178,20 @@ def video_intervals(
 
     A percentile bootstrap over whole videos. Other arguments as in `task_scores`.
     """
-    parts = [_sums(plans, windows, tasks, top_k, rows) for _, rows in _groups(windows.video)]
+    settings = _sum_settings(plans, windows, orders, top_k)
+    parts = [_sums(plans, windows, tasks, rows, **settings) for _, rows in _groups(windows.video)]
     if len(parts) < 2:
         return None
     low: dict[str, float | list[float]] = {}
     high: dict[str, float | list[float]] = {}
     for name in parts[0].sums:
-        sums = np.array([part.sums[name] for part in parts])  # [V] or [V, T]
-        counts = np.array([part.counts[name] for part in parts])  # [V]
+        sums = np.array([part.sums[name] for part in parts])  # [V] or [V, L]
+        counts = np.array([part.counts[name] for part in parts])  # the same
+        columns = zip(*map(np.atleast_2d, (sums.T, counts.T)), strict=True)
         ends = [
-            video_interval(100 * column, counts, level=level, draws=draws, seed=seed)
-            for column in sums.reshape(len(parts), -1).T
+            video_interval(100 * total, count, level=level, draws=draws, seed=seed)
+            for total, count in columns
+            if count.any()
         ]
         lows, highs = ([end[side] for end in ends] for side in (0, 1))
         shown = metric_name(name, top_k)
@@ -196,14 +206,25 @@ def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
     return list(zip(values.tolist(), np.split(order, firsts[1:]), strict=True))
 
 
+def _sum_settings(
+    plans: Sequence[Plans], windows: Windows, orders: Orders | None, top_k: int
+) -> dict[str, Any]:
+    """Settings of all sums over parts of some windows."""
+    given = all(
+        actions.shape[1] == windows.horizon and (actions >= 0).all()
+        for actions in (windows.actions, *(plan.actions for plan in plans))
+    )
+    return {"top_k": top_k, "orders": orders, "lengths_given": given}
+
+
 def _sums(
     plans: Sequence[Plans],
     windows: Windows,
     tasks: NDArray[np.int64] | None,
-    top_k: int,
     rows: NDArray[np.int64],
+    **settings: Any,
 ) -> MetricSums:
-    sums = MetricSums(top_k=top_k)
+    sums = MetricSums(**settings)
     sums.add(
         [plans[row].actions for row in rows],
         windows.actions[rows],
@@ -222,6 +243,7 @@ def evaluate_planner(
     oracle_between: bool = False,
     goal: bool = True,
     done: bool = False,
+    orders: Orders | None = None,
     top_k: int = TOP_K,
     sampled_from: int | None = None,
     progress: Progress = silent,
@@ -236,6 +258,7 @@ def evaluate_planner(
         oracle_between: Give the planner the true observations between the steps.
         goal: Give the planner the goal observations.
         done: Give the planner the steps of the video before each window.
+        orders: As in `task_scores`.
         top_k: Plans for each window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
@@ -267,19 +290,15 @@ def evaluate_planner(
     )
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
-    seconds = time.perf_counter() - started
-    sums = MetricSums(top_k=top_k)
-    sums.add(
-        [plan.actions for plan in plans],
-        windows.actions,
-        tasks=planned_tasks(planner, queries, plans),
-        actual_tasks=windows.tasks,
-    )
+    seconds, count = time.perf_counter() - started, len(windows)
+    tasks = planned_tasks(planner, queries, plans)
+    settings = _sum_settings(plans, windows, orders, top_k)
+    sums = _sums(plans, windows, tasks, np.arange(count), **settings)
     shared = None
     if windows.taxonomy.to_shared is not None:
-        to_shared, shared = np.array(windows.taxonomy.to_shared), MetricSums(top_k=top_k)
+        shared = MetricSums(**settings | {"orders": None})
+        to_shared = np.array([*windows.taxonomy.to_shared, -1])  # padding, -1, stays
         shared.add([to_shared[plan.actions] for plan in plans], to_shared[windows.actions])
-    count = len(windows)
     probabilities = best_probabilities(plans)
     evaluation = Evaluation(
         planner=planner.name,
@@ -314,7 +333,7 @@ def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
     """Whether the whole sequence of each window's best plan is right [N]."""
     return np.array(
         [
-            len(plan) > 0 and bool((plan.actions[0] == actual).all())
+            len(plan) > 0 and np.array_equal(unpadded(plan.actions[0]), unpadded(actual))
             for plan, actual in zip(plans, windows.actions, strict=True)
         ]
     )

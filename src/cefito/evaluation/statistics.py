@@ -133,7 +133,9 @@ def _resampled(
     ratios = []
     for first in range(0, draws, step):
         drawn = generator.integers(videos, size=(min(step, draws - first), videos))
-        ratios.append(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1))
+        size = counts[drawn].sum(axis=1)
+        some = size > 0  # draws of videos without what is counted have no ratio
+        ratios.append(sums[drawn].sum(axis=1)[some] / size[some])
     low, high = np.percentile(np.concatenate(ratios), [50 * (1 - level), 50 * (1 + level)])
     return float(low), float(high)
 

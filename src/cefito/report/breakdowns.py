@@ -48,8 +48,9 @@ class TrainingSequences:
         rows = zip(train.tasks.tolist(), train.actions.tolist(), strict=True)
         seen, actions = set(), defaultdict(set)
         for task, sequence in rows:
-            seen.add(tuple(sequence))
-            actions[task].update(sequence)
+            steps = [action for action in sequence if action >= 0]  # without padding
+            seen.add(tuple(steps))
+            actions[task].update(steps)
         return cls(frozenset(seen), {task: len(known) for task, known in actions.items()})
 
 

@@ -15,7 +15,7 @@ KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
 
 
 def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
-    """The kind of each planned step [T].
+    """The kind of each planned step [T']; there may be more or fewer annotated ones [T].
 
     Each annotated step accounts for one planned step: first for the one in its own place, then,
     from left to right, for one of the same action in another place ("order"). Of the remaining
@@ -23,7 +23,7 @@ def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
     """
     kinds: list[Kind | None] = [None] * len(planned)
     left = Counter(actual)
-    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=True)):
+    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=False)):
         if ours == theirs:
             kinds[place] = "right"
             left[ours] -= 1
@@ -43,7 +43,7 @@ def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
     """Whether each annotated step [T] is missing; steps in their own places are found first."""
     left = Counter(planned)
     missing = [True] * len(actual)
-    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=True)):
+    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=False)):
         if ours == theirs:
             missing[place] = False
             left[ours] -= 1

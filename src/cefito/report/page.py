@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from cefito.evaluation.metrics import metric_heads
+from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
 from cefito.files import check_target, write_text
 from cefito.report.charts import (
@@ -54,6 +54,7 @@ def rendered(report: RunReport | ComparisonReport) -> str:
         own: dict[str, Any] = {
             "headline": headline(report.scores),
             "heads": _task_heads(report.scores),
+            "legend": metric_legend(report.scores.metrics),
             "confusion": _confusion(report),
             "kinds": KINDS,
             "room": _room(report),
@@ -77,11 +78,11 @@ def headline(scores: RunEvaluation) -> list[tuple[str, float, float | None, floa
 
 
 def _task_heads(scores: RunEvaluation) -> dict[str, str]:
-    names = {**metric_heads(), "task_accuracy": "task right"}
+    names = {**metric_heads(brief=True), "task_accuracy": "task right"}
     return {
         name: head
         for name, head in names.items()
-        if name in scores.metrics and name not in ("success_rate", "mean_iou_bitwise")
+        if name in scores.metrics and name != "success_rate"
     }
 
 

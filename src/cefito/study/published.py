@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -129,10 +129,9 @@ def _rows(
 
 
 def published_lines(
-    dataset: str, horizon: int, table: str, metrics: Mapping[str, str], *, columns: int
+    rows: Sequence[PublishedRow], metrics: Iterable[str], *, columns: int, simulated: bool
 ) -> tuple[list[tuple[Entry, ...]], list[str]]:
-    """Lines of the published rows for a data set and horizon, and notes; none without a table."""
-    rows = published_rows(dataset, horizon, table) if table else []
+    """Lines of published rows below those of real or simulated data, and notes."""
     if not rows:
         return [], []
     footnotes = dict.fromkeys(note for row in rows for note in row.notes)  # in order, once each
@@ -145,7 +144,7 @@ def published_lines(
         texts += [_score(getattr(row, metric, None)) for metric in metrics]
         texts += [NONE] * (columns - len(texts))
         lines.append(tuple(Entry(text=text) for text in texts))
-    notes = [_PUBLISHED + (_SIMULATED if "simulated" in dataset else "")]
+    notes = [_PUBLISHED + _SIMULATED * simulated]
     return lines, notes + [f"[{mark}] {note}" for note, mark in marks.items()]
 
 

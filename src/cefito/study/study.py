@@ -27,6 +27,7 @@ import numpy as np
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import Selection, Windows, action_space, cut_windows, with_between
 from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.evaluation.orders import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
@@ -130,6 +131,11 @@ class Study:
             path=folder / "trials" / f"{row.name}.json",
             run_folder=folder / "runs" / f"{row.method}-{training}",
         )
+
+    @cached_property
+    def orders(self) -> Orders:
+        """Orders that the training videos keep, for the order-tolerant success rate."""
+        return training_orders(self.dataset)
 
     def scored_windows(self, row: PlannerVariant, horizon: int) -> tuple[Windows, int]:
         """The test windows that a row is scored on, and the number of all test windows."""
@@ -313,6 +319,7 @@ class TrialScorer:
             oracle_task=row.true_task,
             oracle_ends=row.true_ends,
             oracle_between=row.true_between,
+            orders=study.orders,
             sampled_from=whole,
             progress=progress,
         )

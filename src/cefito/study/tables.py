@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cefito.evaluation.metrics import metric_heads
+from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import CALIBRATION_HEADS, Replies
 from cefito.evaluation.statistics import (
     Difference,
@@ -21,7 +21,7 @@ from cefito.evaluation.statistics import (
     seed_interval,
 )
 from cefito.planners.base import Evidence
-from cefito.study.published import published_lines
+from cefito.study.published import published_lines, published_rows
 from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
 from cefito.study.trials import PlannerVariant, ScoredTrial
@@ -80,13 +80,16 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
 
     The two best of each column are ranked, without oracles and rows scored on a sample.
     """
-    metrics = metric_heads() | {
+    below = published_rows(results.dataset.name, horizon, published) if published else []
+    metrics = {
         name: head
-        for name, head in CALIBRATION_HEADS.items()
+        for name, head in (metric_heads() | CALIBRATION_HEADS).items()
         if any(trial.percent(name) is not None for trial in results.scored(horizon))
+        or any(getattr(row, name, None) is not None for row in below)
     }
     heads = ("planner", *metrics.values(), *_OTHERS)
-    notes = [_UNITS, *[_CALIBRATION] * any(name in CALIBRATION_HEADS for name in metrics)]
+    notes = [f"{_UNITS} {metric_legend(metrics)}".rstrip()]
+    notes += [_CALIBRATION] * any(name in CALIBRATION_HEADS for name in metrics)
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
@@ -119,14 +122,13 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         )
         for number, (title, rest) in enumerate(lines)
     ]
-    below, more = published_lines(
-        results.dataset.name, horizon, published, metrics, columns=len(heads)
-    )
+    simulated = "simulated" in results.dataset.name
+    last, more = published_lines(below, metrics, columns=len(heads), simulated=simulated)
     return Table(
         title=_title(results, horizon),
         heads=heads,
-        lines=(*entries, *below),
-        below=len(below),
+        lines=(*entries, *last),
+        below=len(last),
         notes=(*notes, *more),
     )
 
