@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import sys
 import threading
@@ -83,6 +84,39 @@ def test_progress_in_parts_on_a_terminal(monkeypatch):
     with console.progress("planning", total=2) as advance:
         advance(0.5)
     assert "25 %" in sys.stderr.getvalue()
+
+
+def test_tables_that_are_too_wide_are_stacked(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [["first planner", "11.11", "22.22", "33.33"], ["other", "44.44", "55.55", "66.66"]]
+    console.table("a title", ("planner", "SR", "mAcc", "a wide head"), rows, stacked=True)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())
+    assert shown.count("a title") == 1
+    tables = shown.split("┏")[1:]
+    cells = [
+        [re.findall(r"[\w.]+(?: [\w.]+)*", line) for line in part.splitlines()] for part in tables
+    ]
+    assert [[line for line in part if line] for part in cells] == [
+        [
+            ["planner", "SR", "mAcc"],
+            ["first planner", "11.11", "22.22"],
+            ["other", "44.44", "55.55"],
+        ],
+        [["planner", "a wide head"], ["first planner", "33.33"], ["other", "66.66"]],
+    ]
+    assert all(len(line) <= 40 for line in shown.splitlines())
+
+
+def test_a_long_first_column_leaves_room_for_others(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [["a planner with a rather long name of many words", "11.11", "22.22"]]
+    console.table("", ("planner", "SR", "mAcc"), rows, stacked=True)
+    shown = sys.stdout.getvalue()
+    assert shown.count("┏") == 1
+    assert "11.11" in shown
+    assert "22.22" in shown
 
 
 def test_passing_progress_leaves_nothing(monkeypatch, capsys):

@@ -10,6 +10,7 @@ from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
+from cefito.evaluation.metrics import metric_heads
 from cefito.files import unsealed
 from cefito.planners.base import Marginals
 from cefito.planners.cefito.planner import CefitoPlanner
@@ -159,23 +160,24 @@ def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys
 def test_evaluate_prints_a_table(run, world, capsys):
     count = len(cut_windows(world, horizon=3, split="test"))
     captured = succeeds(capsys, "evaluate", run)
-    title, heads, cells, sure, steps, right, sure_of_steps = captured.out.splitlines()
-    assert title.endswith(f", test, T = 3, {count} windows, predicted task; per cent")
-    assert re.split(r"  +", heads)[:5] == ["planner", "SR", "mAcc", "mIoU", "bitwise mIoU"]
+    title, *lines = captured.out.splitlines()
+    assert title.endswith(f", test, T = 3, {count} windows, predicted task")
+    heads, *rows = (re.split(r"  +", line) for line in lines)
+    assert heads == ["per cent", "CEFITO", "90 % interval, 12 videos resampled"]
     kept = json.loads((run / "evaluation-test.json").read_text())
-    names = [name for name in kept["metrics"] if name != "position_accuracy"]
-    assert cells.split() == ["CEFITO", *(f"{kept['metrics'][name]:.2f}" for name in names)]
     low, high = kept["intervals"]["low"], kept["intervals"]["high"]
-    ends = [f"{low[name]:.2f} to {high[name]:.2f}" for name in names]
-    assert re.split(r"  +", sure) == ["90 % interval, 12 videos resampled", *ends]
-    assert re.split(r"  +", steps) == ["right action at step", "1", "2", "3"]
-    accuracy = kept["metrics"]["position_accuracy"]
-    assert right.split() == ["CEFITO", *(f"{value:.2f}" for value in accuracy)]
-    assert f"{low['position_accuracy'][2]:.2f} to" in sure_of_steps
+    metrics, heads = kept["metrics"], metric_heads()
+    shown = [(heads[name], metrics[name], low[name], high[name]) for name in heads if name in low]
+    steps = zip(*(part["position_accuracy"] for part in (metrics, low, high)), strict=True)
+    shown += [(f"right action at step {step}", *three) for step, three in enumerate(steps, 1)]
+    expected = [[head, f"{x:.2f}", f"{y:.2f} to {z:.2f}"] for head, x, y, z in shown]
+    assert rows == expected
+    assert [row[0] for row in rows[:6]] == ["SR", "mAcc", "mIoU", "edit", "next", "order SR"]
     assert f"kept in {run / 'evaluation-test.json'}" in captured.err
     captured = succeeds(capsys, "evaluate", run, "--oracle-task", "--sample", 5)
-    assert f"5 of {count} windows, true task; per cent" in captured.out
-    assert captured.out.splitlines()[2].endswith("100.00")
+    assert f"5 of {count} windows, true task" in captured.out
+    (task,) = (line for line in captured.out.splitlines() if line.startswith("task "))
+    assert task.split()[1] == "100.00"
 
 
 def test_evaluate_in_the_shared_vocabulary(
@@ -191,8 +193,9 @@ def test_evaluate_in_the_shared_vocabulary(
     train = ("train", dataset.folder, "--method", "nearest", "--horizon", 3, "--out")
     succeeds(capsys, *train, tmp_path / "run")
     captured = succeeds(capsys, "evaluate", tmp_path / "run")
-    (line,) = (line for line in captured.out.splitlines() if line.startswith("in the shared"))
-    assert re.split(r"  +", line)[1:4] == ["100.00"] * 3
+    _, heads, *rows = (re.split(r"  +", line) for line in captured.out.splitlines())
+    assert heads[-1] == "in the shared vocabulary"
+    assert [row[-1] for row in rows[:5]] == ["100.00"] * 5
     assert ", 0 parameters; every search was exact; kept in" in captured.err
 
 
@@ -200,11 +203,11 @@ def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     path = tmp_path / "plans.jsonl"
     captured = succeeds(capsys, "evaluate", run, "--save-plans", path, "--per-task")
     kept = json.loads((run / "evaluation-test.json").read_text())
-    heads, *lines = captured.out.splitlines()[7:]
-    assert heads.split()[:6] == ["id", "task", "windows", "videos", "SR", "mAcc"]
-    assert [line.split()[0] for line in lines] == [str(part["task"]) for part in kept["per_task"]]
+    heads, *lines = captured.out.splitlines()[-1 - len(kept["per_task"]) :]
+    columns = ["task", "id", "windows", "videos", "SR", "mAcc", "mIoU", "edit", "next"]
+    assert re.split(r"  +", heads) == [*columns, "task right"]
     for line, part in zip(lines, kept["per_task"], strict=True):
-        assert part["name"] in line
+        assert re.split(r"  +", line)[:2] == [part["name"], str(part["task"])]
         assert f"{part['metrics']['success_rate']:.2f}" in line
     assert f"wrote the plans of {kept['windows']} windows into {path}" in captured.err
     saved = [json.loads(line) for line in path.read_text().splitlines()]
@@ -233,8 +236,7 @@ def test_evaluate_json(argv, name, run, world, capsys):
     assert value["sampled_from"] == len(cut_windows(world, horizon=3, split=split))
     assert value["windows"] == (6 if argv else value["sampled_from"])
     assert value["oracle_task"] is bool(argv)
-    percents = "success_rate mean_accuracy mean_iou mean_iou_bitwise top_5_success_rate"
-    assert set(value["metrics"]) == {*percents.split(), "task_accuracy", "position_accuracy"}
+    assert {*metric_heads(), "position_accuracy"} - set(value["metrics"]) == {"length_accuracy"}
     assert len(value["metrics"]["position_accuracy"]) == 3
     assert {"seed", "exact", "without_plan", "seconds_per_query", "actions_from"} <= set(value)
     assert {"token_forwards_per_query", "leaves_per_query", "dataset"} <= set(value)

@@ -1,5 +1,5 @@
 from collections import Counter
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -9,16 +9,30 @@ from hypothesis import strategies as st
 from cefito.evaluation.metrics import (
     METRICS,
     MetricSums,
+    edit_similarity,
+    length_accuracy,
     mean_accuracy,
     mean_iou,
     mean_iou_bitwise,
+    metric_heads,
+    metric_legend,
+    next_step_accuracy,
+    order_tolerant_success,
     position_accuracy,
     success_rate,
     task_accuracy,
     top_k_success_rate,
 )
 
-PAIRED = [success_rate, mean_accuracy, mean_iou, mean_iou_bitwise]
+PAIRED = [
+    success_rate,
+    mean_accuracy,
+    mean_iou,
+    mean_iou_bitwise,
+    edit_similarity,
+    next_step_accuracy,
+    length_accuracy,
+]
 ACTUAL = [[1, 2, 3], [4, 5, 6], [7, 7, 1], [2, 0, 2]]
 PREDICTED = [[1, 2, 3], [4, 6, 5], [7, 1, 1], [8, 9, 10]]
 
@@ -32,6 +46,77 @@ def test_by_hand():
     assert task_accuracy([0, 1, 2, 2], [0, 2, 2, 2]) == 75
 
 
+def test_other_lengths_by_hand():
+    """Plans and annotations: 3 and 3 steps, 2 and 3, 3 and 1, none and 2."""
+    actual = [[1, 2, 3], [4, 5, 6], [7, -1, -1], [2, 0, -1]]
+    predicted = [[1, 2, 3], [4, 6, -1], [5, 7, 7], [-1, -1, -1]]
+    assert success_rate(predicted, actual) == 25
+    assert mean_accuracy(predicted, actual) == pytest.approx(
+        100 * (3 + 1 + 0 + 0) / (3 + 3 + 3 + 2)
+    )
+    assert mean_iou(predicted, actual) == pytest.approx(100 * (1 + 2 / 3 + 1 / 2 + 0) / 4)
+    # distances 0; 1 (insert 5); 2 (remove 5 and a 7); 2 (insert both)
+    edit = (1 + (1 - 1 / 3) + (1 - 2 / 3) + 0) / 4
+    assert edit_similarity(predicted, actual) == pytest.approx(100 * edit)
+    assert next_step_accuracy(predicted, actual) == 50
+    assert length_accuracy(predicted, actual) == 25
+    # annotated: four first steps, three second ones, two third ones
+    assert position_accuracy(predicted, actual) == pytest.approx([100 * 2 / 4, 100 / 3, 100 / 2])
+    # AND over OR, padding as 0: 1; 4 + 4 + 0 over 4 + 7 + 6; 5 over 7 + 7 + 7; 0
+    bitwise = (1 + 8 / 17 + 5 / 21 + 0) / 4
+    assert mean_iou_bitwise(predicted, actual) == pytest.approx(100 * bitwise, abs=1e-3)
+    assert top_k_success_rate([[row, [2, 0, -1]] for row in predicted], actual) == 50
+
+
+def test_wider_and_narrower_plans_are_padded():
+    actual = np.array([[1, 2, -1], [3, 4, 5], [6, -1, -1]])
+    plans = [
+        np.array([[1, 2]]),  # right
+        np.array([[3, 4, 5, 6], [3, 4, 5, -1]]),  # too long, then right
+        np.array([[7], [6]]),  # wrong, then right
+    ]
+    sums = MetricSums(top_k=2, lengths_given=False, orders={})
+    sums.add(plans, actual, actual_tasks=np.zeros(3, int))
+    best = [[1, 2, -1, -1], [3, 4, 5, 6], [7, -1, -1, -1]]
+    padded = np.pad(actual, ((0, 0), (0, 1)), constant_values=-1)
+    value = sums.percents()
+    for function in PAIRED:
+        assert value[function.__name__] == pytest.approx(function(best, padded)), function.__name__
+    assert value["order_tolerant_success"] == value["success_rate"] == pytest.approx(100 / 3)
+    assert value["top_2_success_rate"] == 100
+    assert value["position_accuracy"] == pytest.approx([100 * 2 / 3, 100, 100])
+
+
+def test_positions_that_no_sequence_reaches_are_left_out():
+    sums = MetricSums(top_k=1)
+    sums.add([np.array([[1, 2, 3]])], np.array([[1, 3, -1]]))
+    assert sums.percents()["position_accuracy"] == [100, 0]
+
+
+ORDERS = {0: frozenset({(1, 2), (2, 3)})}
+
+
+@pytest.mark.parametrize(
+    ("plan", "truth", "task", "expected"),
+    [
+        ([1, 2, 4], [1, 2, 4], 0, 100),
+        ([4, 1, 2], [1, 2, 4], 0, 100),  # 4 is free
+        ([2, 1, 4], [1, 2, 4], 0, 0),  # training puts 1 before 2
+        ([2, 1, 4], [1, 2, 4], 1, 100),  # not in the other task
+        ([1, 4, 4], [1, 2, 4], 0, 0),  # other actions
+        ([1, 1, 4], [1, 4, 4], 0, 0),  # not as often
+        ([2, 1, 4], [2, 1, 4], 0, 100),  # as annotated, although training differs
+        ([2, 4, 1], [2, 1, 4], 0, 0),  # the same breach elsewhere
+        ([1, 2, 1], [1, 1, 2], 0, 0),  # 2 before the second 1
+        ([1, 2, -1], [1, 2, 4], 0, 0),
+        ([3, 1, -1], [1, 3, -1], 0, 100),  # orders are not chained: 1 before 3 is not among them
+        ([-1, -1, -1], [1, 2, 4], 0, 0),
+    ],
+)
+def test_order_tolerant_success_by_hand(plan, truth, task, expected):
+    assert order_tolerant_success([plan], [truth], [task], ORDERS) == expected
+
+
 def test_bitwise_by_hand():
     assert mean_iou_bitwise([[6]], [[7]]) == pytest.approx(100 * 6 / 7, abs=1e-3)
     assert mean_iou_bitwise([[8]], [[7]]) == 0
@@ -41,6 +126,62 @@ def test_bitwise_by_hand():
         100 * 7 / 16, abs=1e-3
     )
     assert mean_iou_bitwise([[0, 0]], [[0, 0]]) == 0
+
+
+sequences = st.lists(st.integers(0, 3), max_size=6)
+
+
+def padded(rows):
+    return np.array([[*row, *[-1] * (7 - len(row))] for row in rows])
+
+
+def levenshtein(first, second):
+    """By the recursion over prefixes, without any table."""
+    if not first or not second:
+        return len(first) + len(second)
+    if first[-1] == second[-1]:
+        return levenshtein(first[:-1], second[:-1])
+    shorter = (first[:-1], second), (first, second[:-1]), (first[:-1], second[:-1])
+    return 1 + min(levenshtein(*pair) for pair in shorter)
+
+
+@settings(max_examples=60, deadline=None)
+@given(first=sequences, second=sequences.filter(bool))
+def test_edit_similarity_against_a_slow_reference(first, second):
+    value = edit_similarity(padded([first]), padded([second]))
+    longer = max(len(first), len(second))
+    assert value == pytest.approx(100 * (1 - levenshtein(first, second) / longer))
+    assert (value == 100) == (first == second)
+    assert 0 <= value <= 100
+    if first:
+        assert value == pytest.approx(edit_similarity(padded([second]), padded([first])))
+    if len(first) == len(second):
+        assert value >= mean_accuracy(padded([first]), padded([second])) - 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    truth=sequences.filter(bool),
+    pairs=st.frozensets(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=6),
+    data=st.data(),
+)
+def test_order_tolerant_success_is_invariant(truth, pairs, data):
+    plan = data.draw(st.permutations(truth))
+    names = np.array([*data.draw(st.permutations(range(4))), -1])
+    pairs = frozenset((a, b) for a, b in pairs if a != b)
+
+    def score(plan, truth, pairs):
+        return order_tolerant_success(padded([plan]), padded([truth]), [5], {5: pairs})
+
+    value = score(plan, truth, pairs)
+    assert score(plan, truth, frozenset()) == 100  # without orders any order is right
+    assert value >= success_rate(padded([plan]), padded([truth]))
+    assert score(plan, truth, pairs | {(0, 1)}) <= value  # a further order never helps
+    renamed = frozenset((int(names[a]), int(names[b])) for a, b in pairs)
+    assert score(names[plan].tolist(), names[truth].tolist(), renamed) == value
+    backwards = frozenset((b, a) for a, b in pairs)
+    assert score(plan[::-1], truth[::-1], backwards) == value
+    assert score([*plan, 3], truth, pairs) == 0
 
 
 @st.composite
@@ -55,6 +196,10 @@ def cases(draw):
         generator.integers(0, 2, count),
         generator.integers(0, 2, count),
     )
+
+
+KEPT = {0: {(1, 2), (3, 1)}, 1: {(2, 1)}}
+"""Orders of the tasks of cases."""
 
 
 def slow(plans, actual, tasks, actual_tasks):
@@ -78,7 +223,13 @@ def slow(plans, actual, tasks, actual_tasks):
             either += best[place] | truth[place]
         values["mean_iou_bitwise"] += both / (either + 1e-6)
         values["mean_iou"] += sum(action in best for action in set(truth)) / len(set(best + truth))
-    names = [function.__name__ for function in (*PAIRED, task_accuracy)]
+        values["edit_similarity"] += 1 - levenshtein(best, truth) / horizon
+        values["next_step_accuracy"] += best[0] == truth[0]
+        values["length_accuracy"] += 1
+        values["order_tolerant_success"] += sorted(best) == sorted(truth) and (
+            best == truth or not any((b, a) in KEPT[true_task] for a, b in combinations(best, 2))
+        )
+    names = [function.__name__ for function in (*PAIRED, task_accuracy, order_tolerant_success)]
     percents = {name: 100 * float(values[name]) / count for name in (*names, "top_k")}
     return {**percents, "position_accuracy": [100 * value / count for value in positions]}
 
@@ -89,6 +240,7 @@ def all_metrics(plans, actual, tasks, actual_tasks):
         **{function.__name__: function(best, actual) for function in PAIRED},
         "top_k": top_k_success_rate(plans, actual),
         "task_accuracy": task_accuracy(tasks, actual_tasks),
+        "order_tolerant_success": order_tolerant_success(best, actual, actual_tasks, KEPT),
         "position_accuracy": position_accuracy(best, actual).tolist(),
     }
 
@@ -106,6 +258,9 @@ def test_against_slow_loops_bounds_and_relations(case):
     assert values["success_rate"] <= values["mean_accuracy"] + 1e-9
     assert values["success_rate"] <= values["mean_iou"] + 1e-9
     assert values["success_rate"] <= values["top_k"] + 1e-9
+    assert values["success_rate"] <= values["order_tolerant_success"] + 1e-9
+    assert values["mean_accuracy"] <= values["edit_similarity"] + 1e-9
+    assert values["next_step_accuracy"] == pytest.approx(positions[0])
     assert values["mean_accuracy"] == pytest.approx(np.mean(positions))
 
 
@@ -114,7 +269,7 @@ def test_against_slow_loops_bounds_and_relations(case):
 def test_sums_added_in_parts_equal_one_whole(case, parts):
     plans, actual, tasks, actual_tasks = case
     top_k = plans.shape[1]
-    whole, split = MetricSums(top_k=top_k), MetricSums(top_k=top_k)
+    whole, split = (MetricSums(top_k=top_k, orders=KEPT, lengths_given=False) for _ in range(2))
     whole.add(list(plans), actual, tasks=tasks, actual_tasks=actual_tasks)
     bounds = [0, *sorted(min(part, len(actual)) for part in parts), len(actual)]
     for rows in (slice(*ends) for ends in pairwise(bounds)):
@@ -136,7 +291,7 @@ def test_every_metric_goes_from_no_plan_to_the_truth(name):
     name = name.replace("top_k", "top_2")
 
     def percent(plans, tasks, parts=((0, 4),)):
-        sums = MetricSums(top_k=2)
+        sums = MetricSums(top_k=2, orders={}, lengths_given=False)
         for rows in (slice(*ends) for ends in parts):
             known = {"tasks": tasks[rows], "actual_tasks": np.arange(4)[rows]}
             sums.add(plans[rows], actual[rows], **known)
@@ -166,7 +321,9 @@ def test_no_plan_counts_as_wrong():
     assert value["top_3_success_rate"] == 50
     assert value["position_accuracy"] == [25, 25]
     assert value["mean_iou_bitwise"] == pytest.approx(100 * (1 + 8 / 10) / 4, abs=1e-3)
-    assert "task_accuracy" not in value
+    assert value["edit_similarity"] == 25  # [5, 4] for [4, 5] takes two edits
+    assert value["next_step_accuracy"] == 25
+    assert not {"task_accuracy", "length_accuracy", "order_tolerant_success"} & set(value)
 
 
 @pytest.mark.parametrize(("top_k", "expected"), [(2, 0), (3, 100), (5, 100)])
@@ -184,10 +341,15 @@ def test_sums_look_at_no_more_than_k_plans(top_k, expected):
         ([[1.0, 2.0]], [[1, 2]]),
         ([1, 2], [1, 2]),
         (np.empty((0, 3), int), np.empty((0, 3), int)),
+        ([[1, -2]], [[1, 2]]),
+        ([[-1, 2]], [[1, 2]]),
+        ([[1, 2]], [[1, -2]]),
+        ([[1, 2]], [[-1, -1]]),
+        ([[1, 2, 3]], [[1, -1, 3]]),
     ],
 )
 def test_invalid_sequences(metric, predicted, actual):
-    with pytest.raises(ValueError, match=r"expected integers|equal in shape"):
+    with pytest.raises(ValueError, match=r"expected integers|equal in shape|only -1 after the end"):
         metric(predicted, actual)
 
 
@@ -205,7 +367,10 @@ def test_invalid_plans(predicted, actual):
         top_k_success_rate(predicted, actual)
 
 
-def test_bitwise_needs_ids_that_are_not_negative():
-    for predicted, actual in (([[-1, 2]], [[1, 2]]), ([[1, 2]], [[1, -2]])):
-        with pytest.raises(ValueError, match="not negative"):
-            mean_iou_bitwise(predicted, actual)
+def test_tables_of_few_columns_have_the_papers_metrics_first():
+    brief = list(metric_heads(brief=True).values())
+    assert brief == ["SR", "mAcc", "mIoU", "edit", "next", "length", "task"]
+    assert [head for head in metric_heads().values() if head in brief] == brief
+    assert metric_legend(["next_step_accuracy", "top_3_success_rate", "other"], top_k=3) == (
+        "next: the first step is right. top-3 SR: the annotated steps are among the best plans."
+    )

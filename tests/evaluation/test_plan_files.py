@@ -23,6 +23,7 @@ from cefito.evaluation import (
     video_intervals,
     window_plans,
 )
+from cefito.evaluation.score import successes
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.planners.methods import load_config
@@ -108,10 +109,52 @@ def test_intervals_against_a_slow_bootstrap(given):
     assert [found.low["success_rate"], found.high["success_rate"]] == pytest.approx(expected)
     ends = [found.low["position_accuracy"][1], found.high["position_accuracy"][1]]
     assert ends == pytest.approx(np.percentile(seconds, [10, 90]))
-    names = {*metrics.METRICS, "top_5_success_rate"} - {"top_k_success_rate", "task_accuracy"}
+    inapplicable = {"task_accuracy", "length_accuracy", "order_tolerant_success"}
+    names = {*metrics.METRICS, "top_5_success_rate"} - {"top_k_success_rate", *inapplicable}
     assert set(found.low) == set(found.high) == names
     one = windows.subset(np.flatnonzero(windows.video == videos[0]))
     assert video_intervals(plans[: len(one)], one) is None
+
+
+def test_plans_of_other_lengths_than_the_windows(given):
+    """Windows of one, two and three steps, with a plan that is right, and every fourth too long."""
+    windows, _ = given
+    rows = np.arange(len(windows))
+    actions = np.where(np.arange(3) <= rows[:, None] % 3, windows.actions, -1)
+    plans = []
+    for row, truth in enumerate(actions.tolist()):
+        steps = [action for action in truth if action >= 0] + [0] * (row % 4 == 0)
+        plans.append(replace(plans_of([truth]), actions=np.array([[*steps, -1]])))
+    windows = replace(windows, actions=actions)
+    right = rows % 4 != 0
+    assert successes(plans, windows).tolist() == right.tolist()
+    scores, low = task_scores(plans, windows, orders={}), video_intervals(plans, windows).low
+    for name in ("success_rate", "length_accuracy", "order_tolerant_success"):
+        found = sum(part.windows * part.metrics[name] for part in scores)
+        assert found == pytest.approx(100 * right.sum()), name
+    assert low["length_accuracy"] == low["success_rate"] < low["edit_similarity"]
+    # no position beyond the annotated ones, where all plans are right
+    assert low["position_accuracy"] == [100, 100, 100]
+    assert all(set(part.metrics["position_accuracy"]) == {100} for part in scores)
+    ones = windows.subset(np.flatnonzero(rows % 3 == 0))
+    ones_plans = [plan for row, plan in enumerate(plans) if row % 3 == 0]
+    assert task_scores(ones_plans, ones)[0].metrics["position_accuracy"] == [100]
+    assert video_intervals(ones_plans, ones).low["position_accuracy"] == [100]
+
+
+def test_padding_is_not_written(given, world):
+    windows, _ = given
+    first = windows.subset([0])
+    truth = first.actions[0].tolist()
+    first = replace(first, actions=np.array([[truth[0], truth[1], -1]]))
+    plans = plans_of([truth, [truth[1], -1, -1], [truth[0], truth[1], -1]])
+    (found,) = window_plans(world, first, [plans])
+    assert found.true_actions == truth[:2]
+    assert found.true_names == world.taxonomy.names(truth[:2])
+    assert found.end == world.videos[first.video[0]].steps[first.start[0] + 1].end
+    assert [plan.actions for plan in found.plans] == [truth, truth[1:2], truth[:2]]
+    assert [len(plan.names) for plan in found.plans] == [3, 1, 2]
+    assert (found.rank, found.success) == (3, False)
 
 
 def test_a_registered_metric_is_taken_apart_too(given, monkeypatch):

@@ -11,7 +11,7 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation import evaluate_planner, metrics
+from cefito.evaluation import evaluate_planner, metrics, training_orders
 from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
 from cefito.evaluation.score import calibration
@@ -183,8 +183,13 @@ def test_scores_of_a_run_are_kept_in_its_folder(run, world, split):
     assert value.windows == value.sampled_from == len(windows)
     assert (value.seed, value.preset, value.actions_from) == (4, "paper", "training")
     assert value.tasks_without_training.to_dict() == {"tasks": [], "windows": 0}
-    expected, _ = evaluate_planner(run.planner, windows)
+    orders = training_orders(world)
+    expected, _ = evaluate_planner(run.planner, windows, orders=orders)
     assert value.metrics == expected.metrics
+    assert value.per_task is not None
+    assert value.intervals is not None
+    for metrics_of in (value.intervals.low, *(part.metrics for part in value.per_task)):
+        assert set(metrics_of) == set(expected.metrics)
     assert value.metrics["success_rate"] <= value.metrics["top_5_success_rate"] <= 100
 
 
@@ -262,6 +267,22 @@ def test_scores_in_the_shared_vocabulary_count_equal_actions_of_other_tasks_as_r
     assert evaluation.shared_metrics["mean_accuracy"] == 50
     evaluation, _ = evaluate_planner(planner, replace(windows, taxonomy=world.taxonomy))
     assert evaluation.shared_metrics is None
+    windows = replace(windows, actions=np.array([[1, 2, -1], [4, 5, 6]]))
+    planner = Says([np.array([[0, 2, -1]]), np.array([[5, -1, -1]])])
+    shared = evaluate_planner(planner, windows)[0].shared_metrics
+    assert (shared["success_rate"], shared["length_accuracy"]) == (50, 50)
+    assert shared["mean_accuracy"] == 100 * 2 / 5
+    assert shared["mean_iou"] == pytest.approx(100 * (1 + 1 / 3) / 2)
+
+
+def test_orders_are_of_the_true_task(world):
+    windows = cut_windows(world, horizon=3, split="test").subset([0, 1])
+    windows = replace(windows, actions=np.array([[1, 2, 3]] * 2), tasks=np.array([0, 1]))
+    planner = Says([np.array([[2, 1, 3]])] * 2, tasks=np.array([1, 1]))
+    evaluation, _ = evaluate_planner(planner, windows, orders={0: {(1, 2)}, 1: {(1, 3)}})
+    assert evaluation.metrics["success_rate"] == 0
+    assert evaluation.metrics["order_tolerant_success"] == 50
+    assert "order_tolerant_success" not in evaluate_planner(planner, windows)[0].metrics
 
 
 def test_probabilities_are_calibrated_against_success(world):

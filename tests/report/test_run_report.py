@@ -96,6 +96,9 @@ def test_groups_by_training(world, windows, made):
         sizes[len(str(len(known) ** 3))] += 1
     assert [group.windows for group in made.by_candidates] == [sizes[key] for key in sorted(sizes)]
     assert TrainingSequences.of(train).actions.keys() == set(train.tasks.tolist())
+    short = replace(train, actions=np.array([[4, 5, -1], [4, 4, 5]]), tasks=np.array([7, 7]))
+    assert TrainingSequences.of(short).seen == {(4, 5), (4, 4, 5)}
+    assert TrainingSequences.of(short).actions == {7: 2}
 
 
 def test_confusion_counts_every_window(windows, made):

@@ -132,6 +132,8 @@ def test_each_number(results):
 def test_notes(results):
     first, *failed = score_table(results, 2).notes
     assert first.startswith("Per cent; ± half the 90 % interval of the mean by Student's t over")
+    assert "mAcc: steps right in their places." in first
+    assert "edit:" not in first
     assert failed == [
         "broken, seed 0: C:\\data{1}: 100 % ~wrong^2 #3 <$&_>",
         "broken, seed 1: not scored yet. Repeat the command.",
@@ -140,6 +142,23 @@ def test_notes(results):
     results["settings"] = {"training.optimiser.epochs": "3", "field.width": 8}
     changed = "Changed settings: training.optimiser.epochs = 3, field.width = 8."
     assert changed in score_table(results, 2).notes
+
+
+def test_metrics_that_a_trial_has_get_columns(results):
+    for entry in results["trials"][:4]:
+        entry["metrics"] |= {"edit_similarity": 40.0, "order_tolerant_success": 30.0}
+    table = score_table(results, 2)
+    assert table.heads[1:7] == ("SR", "mAcc", "mIoU", "edit", "order SR", "bitwise mIoU")
+    assert [entry.text for entry in column(table, "edit").values()] == [
+        *["40.00 ± 0.00"] * 2,
+        *["–"] * 3,
+    ]
+    assert "edit: 1 − edit distance / longer length. order SR: the annotated" in table.notes[0]
+    for entry in results["trials"][:2]:
+        del entry["metrics"]["task_accuracy"]
+    for entry in results["trials"][6:8]:
+        del entry["metrics"]["task_accuracy"]
+    assert "task" not in score_table(results, 2).heads
 
 
 def test_best_and_second_best(results):

@@ -42,7 +42,7 @@ def evaluate(
     device: str = "auto",
     json: Flag = False,
 ) -> int:
-    """Score a run: success rate, mean accuracy, IoU, task accuracy, calibration, cost.
+    """Score a run: success rate, accuracies, IoU, edit similarity, calibration, cost.
 
     The table includes 90 % intervals with videos resampled. The scores are also kept in the run
     folder, with the scores of each task; another search has its own file.

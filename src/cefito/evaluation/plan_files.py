@@ -68,7 +68,7 @@ def window_plans(
         of_plans: list[int | None] = [predicted] * len(plan)
         if plan.tasks is not None:
             of_plans = plan.tasks.tolist()
-        right = [np.array_equal(unpadded(actions), truth) for actions in plan.actions]
+        right = [np.array_equal(actions, truth) for actions in plan.sequences]
         found.append(
             WindowPlans(
                 video=video.video_id,

@@ -122,7 +122,7 @@ class Evaluation(FileRecord):
     oracle_between: bool | None = ABSENT  # whether the states between the steps were given
     without_goal: bool | None = ABSENT  # whether the goal was withheld
     after_done: bool | None = ABSENT  # whether the steps of the video before were given
-    metrics: dict[str, float | list[float]]  # per cent; `position_accuracy` is a list of T
+    metrics: dict[str, float | list[float]]  # per cent; `position_accuracy` is a list
     # the same in the taxonomy's shared vocabulary (CrossTask: 105 ids for 133), if it has one
     shared_metrics: dict[str, float | list[float]] | None = None
     without_plan: int  # windows without any plan, counted as wrong
@@ -164,7 +164,7 @@ class VideoIntervals(FileRecord):
     level: float  # 0.9 for 90 %
     videos: int
     draws: int
-    low: dict[str, float | list[float]]  # by metric, per cent; `position_accuracy` is a list of T
+    low: dict[str, float | list[float]]  # by metric, per cent; `position_accuracy` is a list
     high: dict[str, float | list[float]]
 
     def ends(self, metric: str) -> tuple[float, float] | None:

@@ -333,7 +333,7 @@ def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
     """Whether the whole sequence of each window's best plan is right [N]."""
     return np.array(
         [
-            len(plan) > 0 and np.array_equal(unpadded(plan.actions[0]), unpadded(actual))
+            len(plan) > 0 and np.array_equal(plan.sequences[0], unpadded(actual))
             for plan, actual in zip(plans, windows.actions, strict=True)
         ]
     )
