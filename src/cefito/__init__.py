@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from cefito.data.readers.custom import prepare
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
+    from cefito.inference.answer import Answer
+    from cefito.inference.planning_run import PlanningRun, finetune, open_run, train_run
     from cefito.planners.cefito.planner import CefitoPlanner
     from cefito.planners.methods import RunConfig, load_config
     from cefito.planners.queries import Queries
     from cefito.planners.simple.frequent import FrequentPlanner
     from cefito.planners.simple.nearest import NearestPlanner
-    from cefito.runs.finetune import finetune
-    from cefito.runs.run import Run, open_run
-    from cefito.runs.train import train_run, train_runs
+    from cefito.runs.run import Run
+    from cefito.runs.train import train_runs
     from cefito.search import (
         Constraints,
         ExhaustiveSearch,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = version("cefito")
 
 _HOMES = {
+    "Answer": "cefito.inference.answer",
     "CefitoPlanner": "cefito.planners.cefito.planner",
     "Constraints": "cefito.search",
     "EnergyField": "cefito.field",
@@ -44,6 +46,7 @@ _HOMES = {
     "FrequentPlanner": "cefito.planners.simple.frequent",
     "GuidedSearch": "cefito.search",
     "NearestPlanner": "cefito.planners.simple.nearest",
+    "PlanningRun": "cefito.inference.planning_run",
     "Plans": "cefito.search",
     "PreparedDataset": "cefito.data",
     "Problem": "cefito.search",
@@ -54,17 +57,18 @@ _HOMES = {
     "Windows": "cefito.data",
     "cut_windows": "cefito.data",
     "evaluate_planner": "cefito.evaluation",
-    "finetune": "cefito.runs.finetune",
+    "finetune": "cefito.inference.planning_run",
     "load_config": "cefito.planners.methods",
     "make_search": "cefito.search",
     "open_dataset": "cefito.data",
-    "open_run": "cefito.runs.run",
+    "open_run": "cefito.inference.planning_run",
     "prepare": "cefito.data.readers.custom",
-    "train_run": "cefito.runs.train",
+    "train_run": "cefito.inference.planning_run",
     "train_runs": "cefito.runs.train",
 }
 
 __all__ = [
+    "Answer",
     "CefitoPlanner",
     "Constraints",
     "EnergyField",
@@ -73,6 +77,7 @@ __all__ = [
     "FrequentPlanner",
     "GuidedSearch",
     "NearestPlanner",
+    "PlanningRun",
     "Plans",
     "PreparedDataset",
     "Problem",

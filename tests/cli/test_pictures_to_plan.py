@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+import cefito
 from cefito.cli import main
 from tiny_models import tiny_dinov2
 from tiny_runs import as_arguments
@@ -82,6 +83,10 @@ def test_two_pictures(model, tmp_path, capsys):
             assert [entry[key] for entry in value["plans"]] == pytest.approx(
                 [entry[key] for entry in annotated["plans"]], rel=1e-4
             )
+
+    before, after = images[1], str(images[3])
+    found = cefito.open_run(run).plan(start=before, goal=after, encoder=str(model))
+    assert [plan.names for plan in found.plans] == [entry["names"] for entry in annotated["plans"]]
 
     said = call("plan", silent, *pictures, code=2)
     assert "does not say what its features were made with. Name the" in said

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cefito.arrays import Border
 from cefito.data.annotations import nfc
+from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.archives import FeatureArray, load_features
 from cefito.data.readers.assemble import PRECISIONS
 from cefito.data.readers.observing import observe
@@ -29,6 +30,8 @@ __all__ = [
     "Precision",
     "check_width",
     "feature_layout",
+    "load_observation",
+    "observation_of_step",
     "query_from_features",
     "query_from_files",
     "query_from_video",
@@ -220,14 +223,7 @@ def query_from_window(
     match: DatasetMatch, video_id: str, from_step: int = 0, *, goal: bool = True, done: bool = False
 ) -> tuple[Queries, NDArray[np.int64] | None]:
     """Return the query of a window of a matched data set, see `query_from_video`."""
-    opened, wanted = match.dataset, (video_id, nfc(video_id))
-    numbers = (number for number, video in enumerate(opened.videos) if video.video_id in wanted)
-    index = next(numbers, None)
-    if index is None:
-        raise ConfigError(
-            f"no video '{video_id}' in {opened.folder}. Choose one of its videos.jsonl.",
-            setting="video",
-        )
+    opened, index = match.dataset, _video(match.dataset, video_id)
     task, steps = opened.videos[index].task, opened.videos[index].steps
     least = match.run.shortest or match.run.horizon
     last = len(steps) - least
@@ -262,6 +258,38 @@ def query_from_window(
     return query, None
 
 
+def _video(dataset: PreparedDataset, video_id: str) -> int:
+    """Return the number of a video in a data set."""
+    wanted = (video_id, nfc(video_id))
+    numbers = (number for number, video in enumerate(dataset.videos) if video.video_id in wanted)
+    index = next(numbers, None)
+    if index is None:
+        raise ConfigError(
+            f"no video '{video_id}' in {dataset.folder}. Choose one of its videos.jsonl.",
+            setting="video",
+        )
+    return index
+
+
+def observation_of_step(
+    dataset: PreparedDataset, video_id: str, step: int, moment: Literal["start", "end"]
+) -> NDArray[np.float32]:
+    """Return the observation [E] at the start or the end of a step, counted from 0, of a video.
+
+    Raises:
+        ConfigError: No such video, or no such step in it.
+    """
+    index = _video(dataset, video_id)
+    count = len(dataset.videos[index].steps)
+    if type(step) is not int or not 0 <= step < count:
+        raise ConfigError(
+            f"video '{video_id}', step {step!r}: expected 0 to {count - 1}, the number of a step.",
+            setting="from_step",
+        )
+    row: NDArray[np.float32] = getattr(dataset, moment)[int(dataset.first_row[index]) + step]
+    return row.astype(np.float32)
+
+
 def query_from_files(
     initial: Path | str | None, goal: Path | str | None, run: Run | None = None
 ) -> Queries:
@@ -273,7 +301,7 @@ def query_from_files(
         RunError: Another width than that of the run, if one is given.
     """
     paths = (initial, goal)
-    first, second = (None if path is None else _observation(Path(path)) for path in paths)
+    first, second = (None if path is None else load_observation(path) for path in paths)
     sizes = [
         (path, len(row))
         for path, row in zip(paths, (first, second), strict=True)
@@ -288,8 +316,13 @@ def query_from_files(
     return Queries.partial(size=sizes[0][1], initial=first, goal=second)
 
 
-def _observation(path: Path) -> NDArray[np.float32]:
-    """Return the observation of a file, [E]."""
+def load_observation(path: Path | str) -> NDArray[np.float32]:
+    """Return the observation [E] of a .npy file.
+
+    Raises:
+        DataError: It is missing, damaged, pickled, of another shape, or holds NaN.
+    """
+    path = Path(path)
     array = load_npy(path)
     array = array[0] if array.ndim == 2 and len(array) == 1 else array
     if array.ndim != 1:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -107,7 +107,7 @@ class Run:
         """Number of steps of its plans, such as "3" or "1-6"."""
         return str(self.horizon) if self.shortest is None else f"{self.shortest}-{self.horizon}"
 
-    def with_steps(self, shortest: int, longest: int) -> Run:
+    def with_steps(self, shortest: int, longest: int) -> Self:
         """Return the run with plans of fewer lengths.
 
         Raises:
@@ -141,7 +141,7 @@ class Run:
         found = getattr(self.settings, "search", None)
         return found if isinstance(found, SearchConfig) else SearchConfig()
 
-    def with_search(self, settings: SearchConfig) -> Run:
+    def with_search(self, settings: SearchConfig) -> Self:
         """Return the run with a planner that searches in another way.
 
         Raises:

@@ -1,0 +1,152 @@
+"""Questions to a run in Python, with names in and names out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeAlias, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import DataError
+from cefito.inference.answer import Answer, answer
+from cefito.inference.constraints import Name, NamedConstraints
+from cefito.inference.observer import ObservationRecipe, Observer
+from cefito.inference.query import check_width, load_observation, observation_of_step
+from cefito.inference.steps import planning
+from cefito.planners.queries import Queries
+from cefito.runs import finetune as finetuning
+from cefito.runs import run as runs
+from cefito.runs import train as training
+from cefito.runs.matching import DatasetMatch, DatasetName, match_dataset
+from cefito.runs.run import Run
+from cefito.settings import validated
+
+__all__ = ["Observation", "PlanningRun", "finetune", "open_run", "train_run"]
+
+Observation: TypeAlias = NDArray[np.floating[Any]] | Sequence[float] | Path | str | tuple[str, int]
+"""Features [E], the path of a .npy file of them or of a picture, or a video id and a step.
+
+Steps of a video are counted from 0. A plan begins at the start of one and leads to the end of one.
+"""
+
+Arguments = ParamSpec("Arguments")
+
+
+class PlanningRun(Run):
+    """A finished run that answers questions."""
+
+    def plan(
+        self,
+        *,
+        start: Observation | None = None,
+        goal: Observation | None = None,
+        task: Name | None = None,
+        done: Sequence[Name] | None = None,
+        steps: int | str | None = None,
+        top_k: int = 5,
+        pin: Mapping[int, Name] | None = None,
+        required: Sequence[Name] = (),
+        forbidden: Sequence[Name] = (),
+        before: Sequence[tuple[Name, Name]] = (),
+        no_repeats: bool = False,
+        min_probability: float | None = None,
+        dataset: Path | str | None = None,
+        encoder: str | None = None,
+    ) -> Answer:
+        """Plan the steps between two observations; actions and tasks are given by name or id.
+
+        Args:
+            start: The observation before the first step, see `Observation`; None if it is not
+                known.
+            goal: The observation after the last step; None to plan to the end of the procedure.
+            task: The task, instead of the predicted one.
+            done: The actions done before, oldest first; None if they are not known.
+            steps: Number of steps such as 3, or a range such as "2-4"; None for all numbers that
+                the run plans.
+            top_k: Number of plans.
+            pin: Known actions by step, counted from 1.
+            required: Actions that must occur.
+            forbidden: Actions that must not occur.
+            before: Pairs (A, B): if both occur, A comes first.
+            no_repeats: Whether no action may occur twice.
+            min_probability: Probability from which the best plan makes the answer sure.
+            dataset: The data set of a video, by default the run's.
+            encoder: Encoder of pictures, as in `ObservationRecipe.open`; by default that of the
+                run's features.
+
+        Raises:
+            ConfigError: An argument that is invalid, or that the planner cannot follow.
+            DataError: A file that cannot be used.
+            RunError: Observations of another kind, or a data set or an encoder is missing.
+        """
+        constraints = {
+            "pinned": tuple((pin or {}).items()),
+            "required": required,
+            "forbidden": forbidden,
+            "before": before,
+            "no_repeats": no_repeats,
+        }
+        named = validated(NamedConstraints, constraints, place="constraints")
+        match = None
+        if _is_place(start) or _is_place(goal):
+            match = match_dataset(self, self.dataset(dataset))
+        query = Queries.partial(
+            size=self.planner.observation_dim,
+            initial=None if start is None else self._observe("start", start, match, encoder),
+            goal=None if goal is None else self._observe("goal", goal, match, encoder),
+        )
+        return answer(
+            planning(self, steps),
+            query,
+            task=task,
+            done=done,
+            top_k=top_k,
+            constraints=named,
+            min_probability=min_probability,
+            dataset=None if match is None or match.own else DatasetName.of(match.dataset),
+        )
+
+    def _observe(
+        self, name: str, given: Observation, match: DatasetMatch | None, encoder: str | None
+    ) -> NDArray[np.floating[Any]]:
+        """Return the observation [E] of an argument."""
+        if match is not None and _is_place(given):
+            return observation_of_step(match.dataset, *given, "end" if name == "goal" else "start")
+        if isinstance(given, str | Path) and Path(given).suffix.lower() != ".npy":
+            if encoder not in self._observers:
+                self._observers[encoder] = ObservationRecipe.of(self).open(encoder)
+            return self._observers[encoder].of_pictures(given, None).initial[0]
+        row: NDArray[np.floating[Any]]
+        row = load_observation(given) if isinstance(given, str | Path) else np.asarray(given)
+        if row.ndim != 1:
+            raise DataError(f"{name}: has shape {list(row.shape)}; expected one observation [E].")
+        check_width(self, len(row), f"{name}: the observation has")
+        return row
+
+    @cached_property
+    def _observers(self) -> dict[str | None, Observer]:
+        """Encoders that are open, by name."""
+        return {}
+
+
+def _is_place(given: Observation | None) -> TypeGuard[tuple[str, int]]:
+    """Return whether an observation is given as a video id and a step."""
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+
+
+def _answering(make: Callable[Arguments, Run]) -> Callable[Arguments, PlanningRun]:
+    """Return a function that returns a run, such that the run answers questions."""
+
+    @wraps(make)
+    def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> PlanningRun:
+        return PlanningRun(**vars(make(*args, **kwargs)))
+
+    return made
+
+
+open_run = _answering(runs.open_run)
+train_run = _answering(training.train_run)
+finetune = _answering(finetuning.finetune)

@@ -1,0 +1,147 @@
+"""Questions to a run in Python: `run.plan(...)`, against the query and the answer below it."""
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cefito
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.answer import answer
+from cefito.inference.constraints import NamedConstraints
+from cefito.inference.query import query_from_video
+from cefito.search.constraints import declared
+
+PLANS = "plans evaluated exact task task_id task_probability lengths"
+
+
+@pytest.fixture(scope="module")
+def run(run_of_lengths):
+    return cefito.open_run(run_of_lengths.folder)
+
+
+@pytest.fixture(scope="module")
+def single(world, tmp_path_factory):
+    """A run of one length, of a method that trains nothing."""
+    config = cefito.load_config("paper", method="nearest")
+    folder = tmp_path_factory.mktemp("single") / "run"
+    return cefito.train_run(world, folder, config=config, horizon=3, seed=0, tracker="none")
+
+
+@pytest.fixture(scope="module")
+def video(world):
+    """A test video of at least five steps."""
+    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 5)
+
+
+def same(found, expected):
+    for name in PLANS.split():
+        assert getattr(found, name) == getattr(expected, name)
+
+
+def test_observations_of_every_kind(single, video, tmp_path):
+    query, _ = query_from_video(single, video.video_id, 1)
+    expected = answer(single, query)
+    assert len(expected.plans) == 5
+    initial, goal = query.initial[0], query.goal[0]
+    np.save(tmp_path / "before.npy", initial)
+    np.save(tmp_path / "after.npy", goal[None])
+    for start, end in (
+        (initial, goal),
+        (initial.tolist(), tuple(goal.tolist())),
+        (str(tmp_path / "before.npy"), tmp_path / "after.npy"),
+        ((video.video_id, 1), (video.video_id, 3)),
+        (initial, (video.video_id, 3)),
+    ):
+        same(single.plan(start=start, goal=end), expected)
+
+
+def test_every_part_of_a_question(run, world, video):
+    task = world.taxonomy.tasks[video.task].name
+    names = world.taxonomy.names([step.action for step in video.steps])
+    others = sorted(set(world.taxonomy.names(world.taxonomy.tasks[video.task].actions)) - {*names})
+    given = {"required": [names[3]], "forbidden": others[:1], "before": [(names[3], names[4])]}
+    found = run.plan(
+        start=(video.video_id, 1),
+        task=task,
+        done=names[:1],
+        steps="2-4",
+        top_k=3,
+        pin={1: names[1]},
+        no_repeats=True,
+        min_probability=0,
+        **given,
+    )
+    query, _ = query_from_video(run, video.video_id, 1, goal=False, done=True)
+    constraints = NamedConstraints(pinned=((1, names[1]),), no_repeats=True, **given)
+    expected = answer(
+        run.with_steps(2, 4), query, task=task, top_k=3, constraints=constraints, min_probability=0
+    )
+    assert found == expected
+    assert list(found.lengths) == [2, 3, 4]
+    for plan in found.plans:
+        assert plan.steps[0] == names[1]
+        assert plan.steps == tuple(world.taxonomy.names(plan.ids))
+        assert names[3] in plan.steps
+        assert not {*plan.steps} & {*others[:1]}
+    assert found.best == found.plans[0].steps
+    assert len(run.plan(task=task).plans) == 5  # by the task alone
+    assert {len(plan.ids) for plan in run.plan(start=(video.video_id, 0), steps=2).plans} == {2}
+
+
+def test_all_constraints_can_be_given():
+    parameters = set(inspect.signature(cefito.PlanningRun.plan).parameters)
+    assert set(declared()) - parameters == {"pinned"}
+    assert "pin" in parameters
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"goal": None}, ConfigError, "needs both observations"),
+        ({"start": ("nobody", 0)}, ConfigError, "no video 'nobody'"),
+        ({"start": ("VIDEO", 99)}, ConfigError, "step 99: expected 0 to"),
+        ({"start": ("VIDEO", "0")}, ConfigError, "step '0': expected 0 to"),
+        ({"start": "nowhere.npy"}, DataError, "nowhere.npy"),
+        ({"start": np.zeros((2, 8))}, DataError, r"start: has shape \[2, 8\]"),
+        ({"goal": np.zeros(3)}, RunError, "goal: the observation has 3 features"),
+        ({"goal": "after.png"}, ConfigError, "does not say what its features were made with"),
+        ({"steps": 2}, ConfigError, "plans 3 steps"),
+        ({"steps": "x"}, ConfigError, "expected a number of steps"),
+        ({"task": "Cook Poridge"}, ConfigError, "Cook Porridge"),
+        ({"pin": {1: "nonsense"}}, ConfigError, "unknown action 'nonsense'"),
+        ({"pin": {"1": "nonsense"}}, ConfigError, "constraints: setting 'pinned"),
+        ({"forbidden": "add honey"}, ConfigError, "constraints: setting 'forbidden'"),
+        ({"done": ["add honey"]}, ConfigError, "takes no steps done before"),
+        ({"top_k": 0}, ConfigError, "top_k 0: expected at least 1"),
+        ({"dataset": "nowhere"}, DataError, "nowhere"),
+    ],
+)
+def test_refusals(single, video, given, error, message):
+    places = {"start": (video.video_id, 0), "goal": (video.video_id, 2)} | given
+    if isinstance(places["start"], tuple):
+        places["start"] = (places["start"][0].replace("VIDEO", video.video_id), places["start"][1])
+    with pytest.raises(error, match=message):
+        single.plan(**places)
+
+
+def test_runs_of_the_public_face_answer(run, single, run_of_lengths):
+    assert not hasattr(run_of_lengths, "plan")
+    for one in (run, single, run.with_steps(1, 2), cefito.open_run(run.folder, horizon=2)):
+        assert isinstance(one, cefito.PlanningRun)
+        assert isinstance(one, cefito.Run)
+    assert repr(run) == repr(run_of_lengths)
+    assert "archive" in (cefito.open_run.__doc__ or "")
+
+
+def test_places_in_another_data_set(single, tmp_path):
+    knobs = WorldKnobs(train=2, val=2, test=4, dim=8)
+    other = write_world(tmp_path / "other", knobs=knobs)
+    one = next(one for one in other.videos if len(one.steps) >= 3)
+    places = {"start": (one.video_id, 0), "goal": (one.video_id, 2)}
+    found = single.plan(**places, dataset=Path(other.folder))
+    assert found.dataset.fingerprint == other.fingerprint
+    query, _ = query_from_video(single, one.video_id, 0, dataset=other.folder)
+    same(found, answer(single, query))
