@@ -113,13 +113,14 @@ class PlanningRun(Run):
         self, name: str, given: Observation, match: DatasetMatch | None, encoder: str | None
     ) -> NDArray[np.floating[Any]]:
         """Return the observation [E] of an argument."""
+        row: NDArray[np.floating[Any]]
         if match is not None and _is_place(given):
             return observation_of_step(match.dataset, *given, "end" if name == "goal" else "start")
         if isinstance(given, str | Path) and Path(given).suffix.lower() != ".npy":
             if encoder not in self._observers:
                 self._observers[encoder] = ObservationRecipe.of(self).open(encoder)
-            return self._observers[encoder].of_pictures(given, None).initial[0]
-        row: NDArray[np.floating[Any]]
+            (row,) = self._observers[encoder].of_pictures(given, None).initial
+            return row
         row = load_observation(given) if isinstance(given, str | Path) else np.asarray(given)
         if row.ndim != 1:
             raise DataError(f"{name}: has shape {list(row.shape)}; expected one observation [E].")
