@@ -22,9 +22,9 @@ class AnyLengthConfig(ChainConfig):
 class AnyLengthTrainingConfig(ChainTrainingConfig):
     """How it is trained: as the chain, with parts of what is known hidden in some windows."""
 
-    hide_initial: float = Field(0.1, ge=0, lt=1)  # share of windows without initial observation
-    hide_goal: float = Field(0.3, ge=0, lt=1)  # share of windows without goal
-    hide_done: float = Field(0.5, ge=0, lt=1)  # share of windows without the steps done before
+    hide_initial: float = Field(0.05, ge=0, lt=1)  # share of windows without initial observation
+    hide_goal: float = Field(0.25, ge=0, lt=1)  # share of windows without goal
+    hide_done: float = Field(0.65, ge=0, lt=1)  # share of windows without the steps done before
     forget: float = Field(0.1, ge=0, lt=1)  # share of steps done before that are left out
     length_weight: float = Field(0.3, ge=0)  # weight of the cross-entropy of the length
 
