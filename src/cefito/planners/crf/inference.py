@@ -65,6 +65,11 @@ class TaskStates:
         """C."""
         return len(self.grid)
 
+    @property
+    def shared_by(self) -> int:
+        """Largest number of tasks that share an action."""
+        return int((self.lookup >= 0).sum(dim=0).max())
+
     def by_task(self) -> tuple[tuple[int, ...], ...]:
         """Return the action ids of each task, ascending."""
         return tuple(tuple(ids.nonzero()[:, 0].tolist()) for ids in (self.lookup >= 0))
@@ -183,11 +188,22 @@ class SequenceScores:
         total = self.log_partition()
         return self.scores(states) - (total if states.ndim == 2 else total[:, None])
 
+    def sequence_scores(self, sequences: Tensor) -> Tensor:
+        """Return log Σ_c exp(score) of action sequences [B, n, T] over tasks that allow them."""
+        tasks = torch.arange(self.states.task_count, device=sequences.device)
+        size = max(1, _CHUNK // max(1, sequences[0].numel() * len(tasks)))
+        found = []
+        for first in range(0, len(self), size):
+            part = sequences[first : first + size]
+            # [b, n, C, T] → scores [b, n · C]
+            states = self.states.find(tasks, part[:, :, None].expand(-1, -1, len(tasks), -1))
+            values = self.rows(slice(first, first + size)).scores(states.flatten(1, 2))
+            found.append(_log_sum(values.unflatten(1, states.shape[1:3])))
+        return torch.cat(found) if found else self.emissions.new_zeros(sequences.shape[:2])
+
     def log_sequence_probabilities(self, sequences: Tensor) -> Tensor:
         """Return log p [B] of action sequences [B, T], summed over the tasks that allow them."""
-        tasks = torch.arange(self.states.task_count, device=sequences.device)
-        states = self.states.find(tasks[None], sequences[:, None].expand(-1, len(tasks), -1))
-        return _log_sum(self.scores(states)) - self.log_partition()
+        return self.sequence_scores(sequences[:, None])[:, 0] - self.log_partition()
 
     def log_marginals(self) -> Tensor:
         """Return the log marginals of each state at each step, [B, T, S] (forward-backward)."""
@@ -362,12 +378,13 @@ def fit_confidence(
 
     `fit_temperature`, the centre of its prior, alone makes the best one underconfident.
     """
-    best, scores = chain.best(1)
-    right = (chain.states.actions[best[:, 0]] == actions).all(dim=1)
+    best, _ = chain.best(1)
+    likeliest = chain.states.actions[best[:, 0]]
+    right = (likeliest == actions).all(dim=1)
 
     def sure(temperature: float) -> NDArray[np.float64]:
-        total = chain.heated(temperature).log_partition().double()
-        return np.asarray((scores[:, 0].double() / temperature - total).exp().cpu().numpy())
+        logs = chain.heated(temperature).log_sequence_probabilities(likeliest)
+        return np.asarray(logs.double().exp().cpu().numpy())
 
     return confident_temperature(
         sure,

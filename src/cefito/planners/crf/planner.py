@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,16 +37,18 @@ from cefito.training.trainer import TrainingContext
 __all__ = ["ChainPlanner", "likeliest_plans"]
 
 _TOGETHER = 512  # queries whose scores are held at once
+_PAIRS = 1024  # pairs of task and sequence that are listed at most to prove an order of sums
+_ROUNDING = 1e-6
 _COMPARED = 64  # sequences of each task that plans are weighed against under constraints
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChainPlanner(BasePlanner):
-    """Plans the sequences of the likeliest (task, sequence) pairs under a chain, exactly.
+    """Plans the likeliest sequences under a chain, exactly, each summed over all tasks.
 
-    A sequence of several tasks is listed once, with the likeliest task. Energies and scores are
-    −log p(task, sequence | observations), or −log p(sequence | task, observations) if the task is
-    given, without regard to constraints. Probabilities are p, but under constraints they are shares
+    A sequence is listed with the likeliest of its tasks. Energies and scores are
+    −log p(sequence | observations), or −log p(sequence | task, observations) if the task is given,
+    without regard to constraints. Probabilities are p, but under constraints they are shares
     among the allowed pairs that were listed, at least 64 for each task.
     """
 
@@ -169,7 +172,11 @@ class ChainPlanner(BasePlanner):
 def likeliest_plans(
     scores: SequenceScores, queries: Queries, top_k: int, constraints: Constraints
 ) -> list[Plans]:
-    """Return the likeliest sequences of each of some queries, whose scores fit the memory."""
+    """Return the likeliest sequences of some queries, whose scores fit the memory.
+
+    The best pairs of task and sequence are listed until no other sequence can have a larger sum
+    over tasks; plans of which that is not shown within 1,024 pairs are not called exact.
+    """
     states, tasks = scores.states, None
     if queries.tasks is not None:
         tasks = torch.from_numpy(queries.tasks).to(scores.emissions.device)
@@ -184,25 +191,36 @@ def likeliest_plans(
     of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
     if tasks is not None:
         of_tasks = np.ones_like(of_tasks)
-    searched, pairs = states.task_count if tasks is None else 1, top_k
+    searched = states.task_count if tasks is None else 1
+    shared = states.shared_by if tasks is None else 1
+    pairs = top_k if shared == 1 else 2 * top_k
     while True:
         best, values = scores.best(pairs, tasks)
-        logs = (values - total[:, None]).double().cpu().numpy()
-        actions, task = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
-        kept = np.isfinite(logs)
-        found = [
-            _plans(
-                actions[row, own],
-                logs[row, own],
-                task[row, own, 0],
+        actions, task = states.actions[best], states.tasks[best[..., 0]]
+        # −∞ fills columns that a query lacks
+        sums_of = values if shared == 1 else scores.sequence_scores(actions)
+        sums_of = torch.where(values.isfinite(), sums_of, -torch.inf)
+        # a sequence of no listed pair has at most `shared` pairs, none above the lowest listed one
+        bound = (values[:, -1] + math.log(shared)).tolist()
+        logs = (sums_of - total[:, None]).double().cpu().numpy()
+        rows = [part.cpu().numpy() for part in (actions, task, values)]
+        found = []
+        for row, (own_actions, own_task, own_values) in enumerate(zip(*rows, strict=True)):
+            order = np.lexsort((-own_values, -logs[row]))
+            order = order[np.isfinite(own_values[order])]
+            plans = _plans(
+                own_actions[order],
+                logs[row, order],
+                own_task[order],
                 searched,
                 top_k,
                 of_tasks[row],
             )
-            for row, own in enumerate(kept)
-        ]
-        more = kept.sum(axis=1) == pairs  # further pairs may contain further sequences
-        if all(len(plans) == top_k for plans, left in zip(found, more, strict=True) if left):
+            all_pairs = len(order) < pairs
+            lowest = -plans.scores[-1] + float(total[row])
+            exact = all_pairs or (len(plans) == top_k and lowest >= bound[row] - _ROUNDING)
+            found.append(replace(plans, exact=exact))
+        if all(plans.exact for plans in found) or pairs >= max(_PAIRS, top_k):
             return found
         pairs *= 2
 
@@ -245,12 +263,19 @@ def _constrained(
     if not parts:
         raise refusals[0]
     sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
-    order = np.lexsort((*sequences.T[::-1], found, -logs))
+    if queries.tasks is None and states.shared_by > 1:
+        listed = torch.from_numpy(sequences)[None].to(scores.emissions.device)
+        own = scores.rows(slice(row, row + 1)).sequence_scores(listed)[0]
+        summed = own.double().cpu().numpy() - total
+    else:
+        summed = logs
+    order = np.lexsort((*sequences.T[::-1], found, -logs, -summed))
     of_tasks = np.exp((sums - total).double().cpu().numpy()).clip(max=1)
     if queries.tasks is not None:
         of_tasks = np.ones_like(of_tasks)
-    plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k, of_tasks)
-    shares = np.exp(-plans.scores - np.logaddexp.reduce(logs))
+    plans = _plans(sequences[order], summed[order], found[order], len(tasks), top_k, of_tasks)
+    # the pairs that were listed have the mass of all allowed ones, nearly
+    shares = np.exp(-plans.scores - np.logaddexp.reduce(logs)).clip(max=1)
     return replace(plans, exact=exact, probabilities=shares, searched_mass=None)
 
 
