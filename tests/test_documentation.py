@@ -338,7 +338,7 @@ def test_the_python_of_a_page_runs(page, place, monkeypatch, capsys):
         (problems, "plann RUN", "there is no command 'plann'"),
         (problems, "data prepare custom A B --horizon 3", "custom has no option --horizon"),
         (problems, "data prepare custom A B --seconds 1", ""),
-        (refusal, "train DATA --out RUN", "--horizon"),
+        (refusal, "train DATA --horizon 3", "--out"),
         (refusal, "evaluate RUN OTHER THIRD", "OTHER"),
         (refusal, "train DATA --horizon 3 --quiet --set a.b=3 --out RUN", ""),
     ],

@@ -42,7 +42,7 @@ _SPREAD = 0.5  # deviation of the priors of the lengths' factor, as a logarithm,
 class AnyLengthModel:
     """Chains of all lengths from the shortest to the longest, and the length's distribution."""
 
-    title: ClassVar[str] = "any-length chain"
+    title: ClassVar[str] = "chain of any length"
     file: ClassVar[str] = "any-length.safetensors"
     networks: tuple[AnyLengthNetwork, ...]
     temperatures: Mapping[int, float]  # divide the mean scores of each length
@@ -111,11 +111,11 @@ class AnyLengthModel:
             found = scores.states.find(tasks, actions)
             videos = len(set(windows.video.tolist()))
             temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
-        assert val.remaining is not None
+        remaining = val.lengths if val.remaining is None else val.remaining
         scales = []
         for goal in (False, True):
             queries = Queries.from_windows(val, goal=goal)
-            target = val.lengths if goal else np.minimum(val.remaining, self.lengths[-1])
+            target = val.lengths if goal else np.minimum(remaining, self.lengths[-1])
             logits = self.log_lengths(queries)
             videos = len(set(val.video.tolist()))
             scales.append(_fitted_scale(logits, target - self.lengths[0], videos=videos))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -321,13 +322,14 @@ class _Rows:
     """Sequences of windows of several lengths, on the device."""
 
     def __init__(self, windows: Windows, network: AnyLengthNetwork) -> None:
-        assert windows.before is not None
-        assert windows.remaining is not None
         device, longest = network.mean.device, network.lengths[-1]
+        # windows of one length alone do not tell what was before and after them
+        before = np.zeros((len(windows), 0), np.int64) if windows.before is None else windows.before
+        remaining = windows.lengths if windows.remaining is None else windows.remaining
         self.actions = torch.from_numpy(windows.actions).to(device)
         self.lengths = torch.from_numpy(windows.lengths).to(device)
-        self.remaining = torch.from_numpy(windows.remaining).to(device).clamp(max=longest)
-        self.before = torch.from_numpy(windows.before).to(device)
+        self.remaining = torch.from_numpy(remaining).to(device).clamp(max=longest)
+        self.before = torch.from_numpy(before).to(device)
         tasks = torch.from_numpy(windows.tasks).to(device)
         found = network.states.find(tasks, self.actions.clamp_min(0))
         self.states = torch.where(self.actions >= 0, found, -1)  # [N, longest]

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from cefito.planners.crf.settings import ChainConfig, ChainTrainingConfig
 from cefito.settings import Settings
+from cefito.training.settings import OptimiserConfig
 
 __all__ = ["AnyLengthConfig", "AnyLengthSettings", "AnyLengthTrainingConfig"]
 
@@ -13,15 +14,20 @@ __all__ = ["AnyLengthConfig", "AnyLengthSettings", "AnyLengthTrainingConfig"]
 class AnyLengthConfig(ChainConfig):
     """The network that scores the chains of all lengths (not in the paper)."""
 
-    members: int = Field(
-        3, ge=1
-    )  # networks trained from different seeds, whose scores are averaged
     recency: float = Field(0.5, gt=0, lt=1)  # weight of a step done, for each step done after it
 
 
 class AnyLengthTrainingConfig(ChainTrainingConfig):
     """How it is trained: as the chain, with parts of what is known hidden in some windows."""
 
+    optimiser: OptimiserConfig = OptimiserConfig(
+        epochs=30,
+        batch_size=256,
+        learning_rate=9e-4,
+        weight_decay=0.01,
+        schedule="cosine",
+        fused=True,
+    )
     hide_initial: float = Field(0.05, ge=0, lt=1)  # share of windows without initial observation
     hide_goal: float = Field(0.25, ge=0, lt=1)  # share of windows without goal
     hide_done: float = Field(0.65, ge=0, lt=1)  # share of windows without the steps done before
