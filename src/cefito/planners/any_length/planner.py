@@ -170,6 +170,25 @@ class AnyLengthPlanner(BasePlanner):
             )
         return Marginals(tasks=tasks, steps=steps)
 
+    @torch.inference_mode()
+    @full_precision()
+    def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
+        """Return log p(length | what is known), with a task if it is given, [N, L']."""
+        found = []
+        for block in queries.blocks(_TOGETHER):
+            known = self.model.known(block)
+            logs = self._log_lengths(self.model.log_lengths_of(known))
+            if block.tasks is not None:
+                every = [self.model.scores_of(length, known) for length in self.lengths]
+                tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)
+                logs = _given_tasks(logs, tasks, block.tasks)
+            found.append(logs)
+        return np.asarray(torch.cat(found).double().cpu().numpy())
+
+    def predict_lengths(self, queries: Queries) -> NDArray[np.int64]:
+        """Return the likeliest number of actions of each query [N]."""
+        return np.asarray(self.lengths[0] + self.log_lengths(queries).argmax(axis=1))
+
     def _log_lengths(self, logs: torch.Tensor) -> torch.Tensor:
         """Return the distribution [B, L'] over the lengths that it plans."""
         first = self.model.lengths.index(self.lengths[0])
@@ -201,10 +220,7 @@ class AnyLengthPlanner(BasePlanner):
         every = [self.model.scores_of(length, known) for length in self.lengths]
         tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)  # log p(c | T)
         if queries.tasks is not None:
-            given = torch.from_numpy(queries.tasks).to(logs.device)
-            rows = torch.arange(len(given), device=logs.device)
-            # p(T | c) ∝ p(T) p(c | T)
-            logs = (logs + tasks[rows, :, given]).log_softmax(dim=1)
+            logs = _given_tasks(logs, tasks, queries.tasks)
             tasks = torch.zeros_like(tasks)
         of_tasks = (logs[:, :, None] + tasks).logsumexp(dim=1).exp()  # p(c) = Σ_T p(T) p(c | T)
         found, refusals = {}, []
@@ -295,3 +311,10 @@ class AnyLengthPlanner(BasePlanner):
         weights = np.exp(-energies[likely])
         # Σ_b p(b) d(a, b) / Σ_b p(b)
         return np.asarray(distances @ weights / weights.sum())
+
+
+def _given_tasks(logs: torch.Tensor, tasks: torch.Tensor, given: NDArray[np.int64]) -> torch.Tensor:
+    """Return log p(T | c) [B, L'] of given tasks c [B], from log p(T) and log p(c | T)."""
+    rows, task = torch.arange(len(given), device=logs.device), torch.from_numpy(given)
+    # p(T | c) ∝ p(T) p(c | T)
+    return (logs + tasks[rows, :, task.to(logs.device)]).log_softmax(dim=1)

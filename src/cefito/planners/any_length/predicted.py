@@ -1,0 +1,142 @@
+"""Planners of one number of steps each, with the number that the any-length chain predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import ConfigError
+from cefito.planners.any_length.planner import AnyLengthPlanner
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    Abilities,
+    BasePlanner,
+    Description,
+    Planner,
+    Queries,
+    Vocabulary,
+    check_queries,
+)
+from cefito.progress import Progress, silent
+from cefito.search.constraints import Constraints
+from cefito.search.problem import Plans, SearchCost
+
+__all__ = ["PREDICTED", "PredictedLengthPlanner"]
+
+PREDICTED = ", predicted length"
+"""End of the names of these planners."""
+_ENCODED = SearchCost(token_forwards=2, leaves=0)  # both observations, to predict the length
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PredictedLengthPlanner(BasePlanner):
+    """Plans each query by the planner of its likeliest number of steps.
+
+    It needs both observations. Probabilities are p(length) p(plan | length). Plans are padded with
+    −1. It is made of planners that are fitted already, so it has no `fit` of its own.
+
+    Raises:
+        ConfigError: The planners are not one for each length.
+    """
+
+    abilities: ClassVar[Abilities] = Abilities(true_ends=True)
+    lengths: AnyLengthPlanner
+    planners: tuple[Planner, ...]  # one for each of its lengths, ascending
+
+    def __post_init__(self) -> None:
+        found = [planner.horizon for planner in self.planners]
+        if found != list(self.lengths.lengths):
+            raise ConfigError(
+                f"planners of {found} steps; expected one for each of {self.lengths.lengths}, in "
+                "this order."
+            )
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name in tables."""
+        return self.planners[0].name + PREDICTED
+
+    @property
+    def horizon(self) -> int:
+        """The longest of its lengths."""
+        return self.lengths.horizon
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.lengths.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return self.lengths.vocabulary
+
+    def describe(self) -> Description:
+        """Describe the planners of all lengths as one."""
+        parts = [planner.describe() for planner in self.planners]
+        sizes = {
+            f"{network}, T = {planner.horizon}": size
+            for planner, part in zip(self.planners, parts, strict=True)
+            for network, size in part.parameters.items()
+        }
+        return Description(
+            name=self.name,
+            parameters={**self.lengths.parameters, **sizes},
+            probabilities=all(part.probabilities for part in parts),
+        )
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
+        """Return the task that each query's planner plans it for [N]; None if it has none."""
+        tasks = np.zeros(len(queries), dtype=np.int64)
+        for planner, rows in self._chosen(self.lengths.predict_lengths(queries)):
+            found = planner.predict_tasks(queries.subset(rows))
+            if found is None:
+                return None
+            tasks[rows] = found
+        return tasks
+
+    def _chosen(self, lengths: NDArray[np.int64]) -> Iterator[tuple[Planner, NDArray[np.int64]]]:
+        """Yield the planner of each length that some queries have, and their rows."""
+        for planner in self.planners:
+            rows = np.flatnonzero(lengths == planner.horizon)
+            if len(rows):
+                yield planner, rows
+
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress = silent,
+    ) -> list[Plans]:
+        """Return the best plans of each query, of its likeliest length."""
+        check_queries(self, queries, top_k, constraints)
+        probabilities = np.exp(self.lengths.log_lengths(queries))  # p(T) [N, L]
+        first = self.lengths.lengths[0]
+        found = {}
+        for planner, rows in self._chosen(first + probabilities.argmax(axis=1)):
+            plans = planner.plan(queries.subset(rows), top_k, stop=stop, progress=progress)
+            for row, one in zip(rows.tolist(), plans, strict=True):
+                found[row] = self._padded(one, planner.horizon, probabilities[row])
+        return [found[row] for row in range(len(queries))]
+
+    def _padded(self, plans: Plans, length: int, of_lengths: NDArray[np.float64]) -> Plans:
+        """Return plans [k, T] of a query padded, with the probabilities p(T) [L] of its lengths."""
+        missing = ((0, 0), (0, self.horizon - length))
+        share = float(of_lengths[length - self.lengths.lengths[0]])
+        given, mass = plans.probabilities, plans.searched_mass
+        return replace(
+            plans,
+            actions=np.pad(plans.actions, missing, constant_values=-1),
+            evaluated=plans.evaluated + _ENCODED,
+            # p(T) p(c, a | T)
+            probabilities=None if given is None else given * share,
+            searched_mass=None if mass is None else mass * share,
+            length_probabilities=dict(zip(self.lengths.lengths, of_lengths.tolist(), strict=True)),
+        )
