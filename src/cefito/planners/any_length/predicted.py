@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +116,7 @@ class PredictedLengthPlanner(BasePlanner):
         progress: Progress = silent,
     ) -> list[Plans]:
         """Return the best plans of each query, of its likeliest length."""
-        check_queries(self, queries, top_k, constraints)
+        check_queries(cast("Planner", self), queries, top_k, constraints)
         probabilities = np.exp(self.lengths.log_lengths(queries))  # p(T) [N, L]
         first = self.lengths.lengths[0]
         found = {}
