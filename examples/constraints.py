@@ -1,4 +1,4 @@
-"""Plan a test query with constraints and over several tasks.
+"""Plan steps of a test video with constraints and over several tasks.
 
 To run it: python examples/constraints.py DATA RUN
 """
@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 
 import cefito
-from cefito.data import Taxonomy
 from cefito.data.windows import action_space
-from cefito.search import Constraints
 from cefito.search.settings import search_settings
 
 
@@ -32,33 +30,30 @@ def main(data: str, folder: str, *overrides: str) -> None:
         )
         if len(set(actions)) == 3 and set(actions) <= set(known[task])
     )
-    first, second, last = test.actions[window].tolist()
-    chosen = test.subset([window])
-    print("annotated: " + " → ".join(dataset.taxonomy.names(chosen.actions[0])))
+    video, step = dataset.videos[test.video[window]].video_id, int(test.start[window])
+    start, goal = (video, step), (video, step + 2)
+    task = dataset.taxonomy.tasks[int(test.tasks[window])].name
+    first, second, last = dataset.taxonomy.names(test.actions[window])
+    print(f"annotated: {first} → {second} → {last}")
 
-    of_its_task = cefito.Queries.from_windows(chosen, oracle_task=True)
-    show("free", run.planner.plan(of_its_task, top_k=3)[0], dataset.taxonomy)
-    constraints = Constraints(
-        pinned=((1, first),), required=(last,), before=((second, last),), no_repeats=True
+    print(f"\nfree:\n{run.plan(start=start, goal=goal, task=task, top_k=3)}")
+    constrained = run.plan(
+        start=start,
+        goal=goal,
+        task=task,
+        top_k=3,
+        pin={1: first},
+        required=[last],
+        before=[(second, last)],
+        no_repeats=True,
     )
-    plans = run.planner.plan(of_its_task, top_k=3, constraints=constraints)[0]
-    show("constrained", plans, dataset.taxonomy)
+    print(f"\nconstrained:\n{constrained}")
 
     assert run.trained_search is not None
     several = run.with_search(search_settings(run.trained_search, tasks=3))
-    plans = several.planner.plan(cefito.Queries.from_windows(chosen), top_k=3)[0]
-    show("several tasks", plans, dataset.taxonomy)
-
-
-def show(title: str, plans: cefito.Plans, taxonomy: Taxonomy) -> None:
-    """Print the plans of one query: score, task and actions."""
-    assert plans.tasks is not None
-    print(
-        f"{title}, {'exact' if plans.exact else 'not exact'}, {plans.evaluated.leaves} sequences "
-        "evaluated:"
-    )
-    for actions, score, task in zip(plans.actions, plans.scores, plans.tasks.tolist(), strict=True):
-        print(f"{score:9.3f}  {taxonomy.tasks[task].name}: {' → '.join(taxonomy.names(actions))}")
+    print("\nseveral tasks:")
+    for plan in several.plan(start=start, goal=goal, top_k=3).plans:
+        print(f"{plan.score:9.3f}  {plan.task}: {' → '.join(plan.steps)}")
 
 
 if __name__ == "__main__":

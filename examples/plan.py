@@ -1,4 +1,4 @@
-"""Train on a data set and plan one test query, in Python: python examples/plan.py DATA RUN."""
+"""Train on a data set and plan steps of a test video: python examples/plan.py DATA RUN."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import cefito
 
 
 def main(data: str, folder: str, *overrides: str) -> None:
-    """Train (or go on training) a run, score it, print the best plans of the first test window."""
+    """Train (or go on training) a run, score it, and plan the first steps of a test video."""
     dataset = cefito.open_dataset(data)
     config = cefito.load_config("small", overrides=dict(entry.split("=", 1) for entry in overrides))
     run = cefito.train_run(dataset, Path(folder), config=config, horizon=3, seed=0)
     test = cefito.cut_windows(dataset, horizon=3, split="test")
-    evaluation, plans = cefito.evaluate_planner(run.planner, test)
+    evaluation, _ = cefito.evaluate_planner(run.planner, test)
     print(f"{evaluation.dataset}: success rate {evaluation.metrics['success_rate']:.2f} %")
-    for actions, score in zip(plans[0].actions, plans[0].scores, strict=True):
-        print(f"{score:8.4f}  {' → '.join(dataset.taxonomy.names(actions))}")
+    video = dataset.videos[test.video[0]].video_id
+    print(run.plan(start=(video, 0), goal=(video, 2)))
 
 
 if __name__ == "__main__":
