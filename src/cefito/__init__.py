@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cefito.field import EnergyField, TaskClassifier
     from cefito.inference.answer import Answer
     from cefito.inference.planning_run import PlanningRun, finetune, open_run, train_run
+    from cefito.inference.session import Session
     from cefito.planners.cefito.planner import CefitoPlanner
     from cefito.planners.methods import RunConfig, load_config
     from cefito.planners.queries import Queries
@@ -53,6 +54,7 @@ _HOMES = {
     "Queries": "cefito.planners.queries",
     "Run": "cefito.runs.run",
     "RunConfig": "cefito.planners.methods",
+    "Session": "cefito.inference.session",
     "TaskClassifier": "cefito.field",
     "Windows": "cefito.data",
     "cut_windows": "cefito.data",
@@ -84,6 +86,7 @@ __all__ = [
     "Queries",
     "Run",
     "RunConfig",
+    "Session",
     "TaskClassifier",
     "Windows",
     "cut_windows",

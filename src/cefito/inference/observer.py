@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cefito.arrays import Border
 from cefito.errors import ConfigError
@@ -19,7 +22,13 @@ if TYPE_CHECKING:
     from cefito.encoders.video import VideoEncoder
     from cefito.runs.run import Run
 
-__all__ = ["ObservationRecipe", "Observer"]
+__all__ = ["Observation", "ObservationRecipe", "Observer"]
+
+Observation: TypeAlias = NDArray[np.floating[Any]] | Sequence[float] | Path | str | tuple[str, int]
+"""Features [E], the path of a .npy file of them or of a picture, or a video id and a step.
+
+Steps of a video are counted from 0. A plan begins at the start of one and leads to the end of one.
+"""
 
 # settings with which an encoder of each kind is opened again
 _S3D_SETTINGS = ("frames", "rate", "size")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias, TypeGuard
+from typing import Any, ParamSpec, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from cefito.errors import DataError
 from cefito.inference.answer import Answer, answer
 from cefito.inference.constraints import Name, NamedConstraints
-from cefito.inference.observer import ObservationRecipe, Observer
+from cefito.inference.observer import Observation, ObservationRecipe, Observer
 from cefito.inference.query import check_width, load_observation, observation_of_step
+from cefito.inference.session import Session
 from cefito.inference.steps import planning
 from cefito.planners.queries import Queries
 from cefito.runs import finetune as finetuning
@@ -25,12 +26,6 @@ from cefito.runs.run import Run
 from cefito.settings import validated
 
 __all__ = ["Observation", "PlanningRun", "finetune", "open_run", "train_run"]
-
-Observation: TypeAlias = NDArray[np.floating[Any]] | Sequence[float] | Path | str | tuple[str, int]
-"""Features [E], the path of a .npy file of them or of a picture, or a video id and a step.
-
-Steps of a video are counted from 0. A plan begins at the start of one and leads to the end of one.
-"""
 
 Arguments = ParamSpec("Arguments")
 
@@ -108,6 +103,37 @@ class PlanningRun(Run):
             min_probability=min_probability,
             dataset=None if match is None or match.own else DatasetName.of(match.dataset),
         )
+
+    def session(
+        self,
+        *,
+        goal: Observation | None = None,
+        task: Name | None = None,
+        dataset: Path | str | None = None,
+        encoder: str | None = None,
+    ) -> Session:
+        """Open a live session, which follows a procedure from its begin.
+
+        Args:
+            goal: The observation after the last step; None to plan to the end of the procedure.
+            task: The task, if it is known.
+            dataset: The data set of videos, by default the run's.
+            encoder: Encoder of pictures, as in `plan`.
+
+        Raises:
+            ConfigError: A run of another method than any-length, or an unknown task.
+            DataError: A file that cannot be used.
+            RunError: A goal of another kind, or a data set or an encoder is missing.
+        """
+        match: DatasetMatch | None = None
+
+        def read(name: str, given: Observation) -> NDArray[np.floating[Any]]:
+            nonlocal match
+            if match is None and _is_place(given):
+                match = match_dataset(self, self.dataset(dataset))
+            return self._observe(name, given, match, encoder)
+
+        return Session(self, goal=goal, task=task, read=read)
 
     def _observe(
         self, name: str, given: Observation, match: DatasetMatch | None, encoder: str | None

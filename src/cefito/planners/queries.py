@@ -92,6 +92,7 @@ class Queries:
             done: Actions done before, oldest first; None if unknown.
         """
         given = (initial, goal)
+        seen = [one is not None for one in given]
         rows = [np.zeros(size, np.float32) if one is None else np.asarray(one) for one in given]
         seen = [one is not None for one in given]
         return cls(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -25,6 +25,7 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
+from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.planner import likeliest_plans
 from cefito.progress import Progress, silent
@@ -222,7 +223,20 @@ class AnyLengthPlanner(BasePlanner):
         if queries.tasks is not None:
             logs = _given_tasks(logs, tasks, queries.tasks)
             tasks = torch.zeros_like(tasks)
-        of_tasks = (logs[:, :, None] + tasks).logsumexp(dim=1).exp()  # p(c) = Σ_T p(T) p(c | T)
+        return self.ranked(queries, every, logs, tasks, top_k, constraints)
+
+    def ranked(
+        self,
+        queries: Queries,
+        every: Sequence[SequenceScores],  # of each length
+        log_lengths: torch.Tensor,  # log p(T) [B, L']
+        log_tasks: torch.Tensor,  # log p(c | T) [B, L', C]
+        top_k: int,
+        constraints: Constraints = UNCONSTRAINED,
+    ) -> list[Plans]:
+        """Return the likeliest sequences of queries with these distributions, over all lengths."""
+        # p(c) = Σ_T p(T) p(c | T)
+        of_tasks = (log_lengths[:, :, None] + log_tasks).logsumexp(dim=1).exp()
         found, refusals = {}, []
         wide = constraints or self.ranking != "probability"
         count = max(top_k, _COMPARED) if wide else top_k
@@ -233,7 +247,7 @@ class AnyLengthPlanner(BasePlanner):
                 refusals.append(refusal)
         if not found:
             raise refusals[0]
-        of_lengths, shares = (part.double().cpu().numpy() for part in (logs, of_tasks))
+        of_lengths, shares = (part.double().cpu().numpy() for part in (log_lengths, of_tasks))
         return [
             self._merged(
                 {length: plans[row] for length, plans in found.items()},

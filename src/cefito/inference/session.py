@@ -1,0 +1,322 @@
+"""Live sessions: guidance while a procedure goes on, from observations and from steps done.
+
+A session is the list of its events. An observation shows where the procedure stands; the steps that
+were done since the one before are inferred, unless they were reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cefito.data.vocabulary import find_action, find_task
+from cefito.errors import ConfigError
+from cefito.inference.answer import PlannedSequence, planned_sequences
+from cefito.inference.observer import Observation
+from cefito.inference.query import check_width
+from cefito.planners.any_length.guidance import Encoded, Guide, Outlook
+from cefito.planners.base import check_queries
+from cefito.planners.queries import Queries
+from cefito.runs.run import Run
+from cefito.runtime import full_precision
+from cefito.settings import Record
+
+__all__ = ["Belief", "DoneStep", "Session", "TaskProbability"]
+
+TASK_WEIGHT = 0.5
+"""Weight of what earlier observations say of the task, against the latest; they are correlated."""
+SURE = 0.5
+"""Probability from which an inferred step counts as done."""
+REPEATED = 1e-3
+"""Relative distance of two observations up to which they are the same one."""
+UNEXPECTED = 0.01
+"""Probability below which a step done is reported as unexpected."""
+
+
+class TaskProbability(Record):
+    """A task and its probability."""
+
+    id: int
+    name: str
+    probability: float
+
+
+class DoneStep(Record):
+    """A step that is believed to be done."""
+
+    action: int  # the likeliest
+    name: str
+    probability: float  # of the action; 1 if it was reported
+    reported: bool  # or inferred from observations
+
+
+class Belief(Record):
+    """All that a session believes."""
+
+    tasks: list[TaskProbability]  # likeliest first
+    done: list[DoneStep]  # oldest first
+    # probability of each number of steps that remain: to the goal; without a goal to the end, where
+    # the run's longest plan stands for so many or more
+    remaining: dict[int, float]
+
+
+@dataclass(frozen=True)
+class _Done:
+    weights: torch.Tensor  # probabilities of actions [K]; one-hot if it was reported
+    reported: bool
+
+
+@dataclass(frozen=True)
+class _State:
+    """All that is known after some events."""
+
+    done: tuple[_Done, ...] = ()
+    features: NDArray[np.float32] | None = None  # the latest observation [E]
+    initial: Encoded | None = None  # the same encoded; None after a step was done since
+    # log-likelihood ratios of tasks [C]: of earlier observations, and of the latest
+    earlier: torch.Tensor | float = 0.0
+    latest: torch.Tensor | float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+class Session:
+    """Guidance for one person who does one procedure.
+
+    It begins before the first step. It is changed by `observe`, `done` and `undo` alone and is not
+    safe to be changed by several threads at once.
+
+    Args:
+        run: A run of the method any-length.
+        goal: Observation after the last step; None if it is unknown, so that plans lead to the end
+            of the procedure.
+        task: Id or name of the task; None to have it inferred.
+        read: Makes the features [E] of an observation, which it is given with its name for
+            messages; None if all observations are features.
+
+    Raises:
+        ConfigError: A run of another method, or an unknown task.
+        RunError: A goal of another width.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        goal: Observation | None = None,
+        task: int | str | None = None,
+        read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None = None,
+    ) -> None:
+        if not run.planner.abilities.any_length:
+            raise ConfigError(
+                f"{run.folder}: a session needs a run of the method any-length, as cefito train "
+                f"DATA --steps 1-6 makes it; this one is of '{run.method}'."
+            )
+        planner: Any = run.planner
+        self.run, self._read = run, read
+        self._guide = Guide(planner.model, planner.lengths)
+        self.task = None if task is None else find_task(run.taxonomy, task)
+        self._goal = None if goal is None else self._encoded(self._features("goal", goal))
+        self._states = [_State()]
+
+    @property
+    def events(self) -> int:
+        """Number of events that `undo` can take back."""
+        return len(self._states) - 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on steps that were not expected, oldest first."""
+        return self._states[-1].notes
+
+    @full_precision()
+    def observe(self, observation: Observation) -> None:
+        """Add an observation of the present scene."""
+        features = self._features("observation", observation)
+        state = self._states[-1]
+        if state.initial is not None and _repeated(features, state.features):
+            self._push(state)
+            return
+        encoded = self._encoded(features)
+        sighting = self._guide.sighting(encoded)
+        done, moved = state.done, 1.0
+        if state.initial is not None:  # no step was reported since the last observation
+            found = self._guide.steps_between(self._outlook, sighting)
+            moved = float(found[0].sum())
+            done += tuple(_Done(row, reported=False) for row in found if float(row.sum()) >= SURE)
+        self._push(
+            replace(
+                state,
+                done=done,
+                features=features,
+                initial=encoded,
+                earlier=state.earlier + moved * state.latest,
+                latest=sighting.tasks,
+            )
+        )
+
+    @full_precision()
+    def done(self, action: int | str) -> None:
+        """Add a step that was done, by its name or id.
+
+        If the step has been inferred from the latest observations, and is likelier to be meant than
+        another step of the same action, then it becomes certain.
+        """
+        state, taxonomy = self._states[-1], self.run.taxonomy
+        task = int(self._outlook.log_tasks.argmax())
+        found = find_action(taxonomy, action, task=task, setting="done")
+        probability = float(self._next[found])
+        certain = _Done(torch.eye(len(taxonomy.actions))[found], reported=True)
+        place = self._inferred(found)
+        if place is not None and float(state.done[place].weights[found]) > probability:
+            done = (*state.done[:place], certain, *state.done[place + 1 :])
+            self._push(replace(state, done=done))
+            return
+        notes, name = state.notes, taxonomy.actions[found].name
+        if found not in self._guide.model.states.by_task()[task]:
+            notes += (f"'{name}' is not among the steps of '{taxonomy.tasks[task].name}'",)
+        elif probability < UNEXPECTED:
+            notes += (f"unexpected: '{name}' had the probability {100 * probability:.2g} %",)
+        self._push(
+            replace(
+                state,
+                done=(*state.done, certain),
+                initial=None,
+                earlier=state.earlier + state.latest,
+                latest=0.0,
+                notes=notes,
+            )
+        )
+
+    def undo(self) -> None:
+        """Take back the last observation or step done.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if not self.events:
+            raise ConfigError("nothing to undo: the session has no observation and no step done.")
+        self._states.pop()
+        self._forget()
+
+    @full_precision()
+    def next_steps(self, top_k: int = 5) -> list[tuple[str, float]]:
+        """Return the names of the likeliest next steps and their probabilities, likeliest first."""
+        names = self.run.taxonomy.actions
+        return [(names[action].name, share) for action, share in self.next_actions(top_k)]
+
+    @full_precision()
+    def next_actions(self, top_k: int = 5) -> list[tuple[int, float]]:
+        """Return the ids of the likeliest next steps and their probabilities, likeliest first."""
+        order = self._next.argsort(descending=True, stable=True)[:top_k].tolist()
+        return [(action, float(self._next[action])) for action in order if self._next[action] > 0]
+
+    @torch.inference_mode()
+    @full_precision()
+    def plans(self, top_k: int = 5, steps: int | None = None) -> list[PlannedSequence]:
+        """Return the likeliest plans of the steps that follow, best first.
+
+        Args:
+            top_k: Number of plans.
+            steps: Their length; None for all lengths of the run, in one ranking.
+
+        Raises:
+            ConfigError: A length that the run does not plan.
+        """
+        run = self.run if steps is None else self.run.with_steps(steps, steps)
+        planner: Any = run.planner
+        query = Queries.partial(size=planner.observation_dim)
+        check_queries(planner, query, top_k)
+        outlook = self._outlook
+        kept = [self._guide.lengths.index(length) for length in planner.lengths]
+        scores = [outlook.scores[place] for place in kept]
+        log_tasks = torch.stack([each.log_tasks()[0] for each in scores])
+        log_lengths = outlook.log_lengths[kept].log_softmax(dim=0)
+        (plans,) = planner.ranked(query, scores, log_lengths[None], log_tasks[None], top_k)
+        return planned_sequences(plans, plans.tasks.tolist(), run.taxonomy)
+
+    @full_precision()
+    def belief(self) -> Belief:
+        """Return what is believed of the task, of the steps done and of those that remain."""
+        outlook, taxonomy = self._outlook, self.run.taxonomy
+        tasks = outlook.log_tasks.exp()
+        order = tasks.argsort(descending=True, stable=True).tolist()
+        done = []
+        for step in self._states[-1].done:
+            action = int(step.weights.argmax())
+            done.append(
+                DoneStep(
+                    action=action,
+                    name=taxonomy.actions[action].name,
+                    probability=float(step.weights[action]),
+                    reported=step.reported,
+                )
+            )
+        lengths = outlook.log_lengths.exp().tolist()
+        return Belief(
+            tasks=[
+                TaskProbability(
+                    id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])
+                )
+                for task in order
+            ],
+            done=done,
+            remaining=dict(zip(self._guide.lengths, lengths, strict=True)),
+        )
+
+    def _push(self, state: _State) -> None:
+        self._states.append(state)
+        self._forget()
+
+    def _forget(self) -> None:
+        for name in ("_outlook", "_next"):
+            vars(self).pop(name, None)
+
+    @cached_property
+    def _outlook(self) -> Outlook:
+        """What follows the latest state, with the task as all events tell it."""
+        state = self._states[-1]
+        count = self._guide.model.states.lookup.shape[1]
+        rows = [step.weights for step in state.done]
+        done = torch.stack(rows) if rows else torch.zeros(0, count)
+        outlook = self._guide.outlook(state.initial, self._goal, done)
+        factors = torch.zeros_like(outlook.log_tasks) + TASK_WEIGHT * state.earlier
+        if self.task is not None:
+            factors = torch.full_like(factors, -torch.inf)
+            factors[self.task] = 0.0
+        with torch.inference_mode():
+            return outlook.weighed(factors)
+
+    @cached_property
+    def _next(self) -> torch.Tensor:
+        with torch.inference_mode():
+            return self._outlook.next_actions().cpu()
+
+    def _inferred(self, action: int) -> int | None:
+        """Return the place of the step, inferred since the last reported one, that is likeliest."""
+        places, done = [], self._states[-1].done
+        for place in range(len(done) - 1, -1, -1):
+            if done[place].reported:
+                break
+            places.append(place)
+        return max(places, key=lambda one: float(done[one].weights[action]), default=None)
+
+    def _features(self, name: str, given: Observation) -> NDArray[np.float32]:
+        """Return checked features [E] of an observation."""
+        row = np.asarray(given if self._read is None else self._read(name, given))
+        check_width(self.run, row.shape[-1] if row.ndim else 1, f"{name}: the observation has")
+        return np.asarray(Queries.partial(size=row.shape[-1], initial=row).initial[0])
+
+    def _encoded(self, features: NDArray[np.float32]) -> Encoded:
+        return self._guide.encode(torch.from_numpy(features))
+
+
+def _repeated(first: NDArray[np.float32], second: NDArray[np.float32] | None) -> bool:
+    if second is None:
+        return False
+    return float(np.linalg.norm(first - second)) <= REPEATED * float(np.linalg.norm(second))

@@ -1,0 +1,263 @@
+import numpy as np
+import pytest
+
+import cefito
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.session import Session
+from cefito.planners.methods import load_config
+from cefito.planners.queries import Queries
+
+QUICK = {
+    **{f"any_length.{name}": 64 for name in ("hidden", "width", "emission")},
+    **{"any_length.dropout": 0, "any_length.input_dropout": 0, "any_length.members": 2},
+    "any_length_training.optimiser.learning_rate": 5e-3,
+    "any_length_training.optimiser.epochs": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    knobs = WorldKnobs(train=96, val=12, test=12, dim=64)
+    return write_world(tmp_path_factory.mktemp("session") / "world", knobs=knobs)
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    """A run of 1 to 3 steps, not to be changed."""
+    config = load_config("small", method="any-length", overrides=QUICK)
+    folder = tmp_path_factory.mktemp("session-run") / "run"
+    return cefito.train_run(data, folder, config=config, horizon=3, shortest=1, seed=0)
+
+
+@pytest.fixture(scope="module")
+def video(data):
+    """Actions and observations [D, E] at the start of each step of a test video."""
+    index = next(i for i, video in enumerate(data.videos) if video.split == "test")
+    first, steps = int(data.first_row[index]), data.videos[index].steps
+    rows = data.start[first : first + len(steps)].astype(np.float32)
+    return [step.action for step in steps], rows
+
+
+def everything(session):
+    return session.belief(), session.next_actions(20), session.plans(4), session.notes
+
+
+def test_a_session_that_is_told_all_plans_as_the_planner(run, video):
+    _, rows = video
+    session = run.session()
+    assert isinstance(session, cefito.Session)
+    session.observe(rows[0])
+    query = Queries.partial(size=rows.shape[1], initial=rows[0], done=[])
+    (plans,) = run.planner.plan(query, 5)
+    found = session.plans(5)
+    assert [plan.actions for plan in found] == [row.tolist() for row in plans.sequences]
+    np.testing.assert_allclose([plan.probability for plan in found], plans.probabilities, rtol=1e-3)
+    remaining = session.belief().remaining
+    assert remaining == pytest.approx(plans.length_probabilities, abs=1e-4)
+
+
+def test_next_steps_are_those_of_all_plans(run, video):
+    actions, rows = video
+    session = Session(run, goal=rows[3])
+    session.observe(rows[0])
+    session.done(actions[0])
+    session.observe(rows[1])
+    shares = np.zeros(len(run.taxonomy.actions))
+    for plan in session.plans(100_000):
+        shares[plan.actions[0]] += plan.probability
+    for action, probability in session.next_actions(5):
+        assert probability == pytest.approx(shares[action], abs=0.02)
+    names = [run.taxonomy.actions[action].name for action, _ in session.next_actions(5)]
+    assert [name for name, _ in session.next_steps(5)] == names
+    total = sum(probability for _, probability in session.next_steps(1000))
+    assert total == pytest.approx(1, abs=1e-3)
+
+
+def test_steps_done_are_reported_and_inferred(run, video):
+    actions, rows = video
+    session = run.session()
+    session.observe(rows[0])
+    session.done(actions[0])
+    session.observe(rows[1])
+    session.observe(rows[2])
+    done = session.belief().done
+    assert (done[0].action, done[0].probability, done[0].reported) == (actions[0], 1, True)
+    assert all(not step.reported and 0 < step.probability <= 1 for step in done[1:])
+    assert session.events == 4
+
+
+def test_an_inferred_step_becomes_certain(run, data):
+    changed = 0
+    for index, video in enumerate(data.videos):
+        if video.split != "test":
+            continue
+        session, first = run.session(), int(data.first_row[index])
+        for row in data.start[first : first + len(video.steps)]:
+            session.observe(row.astype(np.float32))
+            inferred = session.belief().done
+            if inferred and inferred[-1].probability > dict(session.next_actions(1000)).get(
+                inferred[-1].action, 0
+            ):
+                session.done(inferred[-1].action)
+                told = session.belief().done
+                assert told[-1].reported
+                assert told[-1].action == inferred[-1].action
+                assert told[:-1] == inferred[:-1]
+                changed += 1
+                break
+    assert changed
+
+
+def test_undo(run, video):
+    actions, rows = video
+    session, history = run.session(task=0), []
+    events = [(Session.observe, rows[0]), (Session.done, actions[0]), (Session.observe, rows[1])]
+    events += [(Session.observe, rows[2]), (Session.done, 3), (Session.done, 3)]
+    for change, value in events:
+        history.append(everything(session))
+        change(session, value)
+    for before in reversed(history):
+        session.undo()
+        assert everything(session) == before
+    with pytest.raises(ConfigError, match="nothing to undo"):
+        session.undo()
+
+
+def test_a_repeated_observation_changes_nothing(run, video):
+    _, rows = video
+    session = run.session()
+    session.observe(rows[0])
+    session.observe(rows[1])
+    before = everything(session)
+    for _ in range(3):
+        session.observe(rows[1] * np.float32(1.00001))
+    assert everything(session) == before
+    assert session.events == 5
+
+
+def test_the_belief_in_the_task_accumulates(run, video, data):
+    """Several observations of one task are worth more than the latest of them."""
+    gains = []
+    for index, video in enumerate(data.videos):
+        if video.split != "test" or len(video.steps) < 3:
+            continue
+        first = int(data.first_row[index])
+        last = np.asarray(data.start[first + 2], np.float32)
+        sessions = run.session(), run.session()
+        for row in data.start[first : first + 2]:
+            sessions[0].observe(np.asarray(row, np.float32))
+        logs = []
+        for session in sessions:
+            session.observe(last)
+            tasks = {task.id: task.probability for task in session.belief().tasks}
+            assert sum(tasks.values()) == pytest.approx(1, abs=1e-4)
+            logs.append(np.log(tasks[video.task]))
+        gains.append(logs[0] - logs[1])
+    assert np.mean(gains) > 0
+
+
+def test_a_known_task(run, video):
+    _, rows = video
+    session = run.session(task=run.taxonomy.tasks[1].name)
+    session.observe(rows[0])
+    assert session.belief().tasks[0].id == 1
+    assert session.belief().tasks[0].probability == pytest.approx(1)
+    assert {plan.task for plan in session.plans(30)} == {run.taxonomy.tasks[1].name}
+
+
+def test_steps_that_no_plan_has_are_kept_and_noted(run, video):
+    _, rows = video
+    task = run.taxonomy.tasks[0]
+    foreign = next(action.id for action in run.taxonomy.actions if action.id not in task.actions)
+    session = run.session(task=0)
+    session.observe(rows[0])
+    session.done(foreign)
+    name = run.taxonomy.actions[foreign].name
+    assert session.notes == (f"'{name}' is not among the steps of '{task.name}'",)
+    assert session.belief().done[-1].action == foreign
+    session.observe(rows[1])
+    assert session.next_steps(1)
+    session.undo()
+    session.undo()
+    assert session.notes == ()
+
+
+def test_an_unlikely_step_is_noted(run, video):
+    _, rows = video
+    session = run.session()
+    session.observe(rows[0])
+    likely = dict(session.next_actions(1000))
+    task = session.belief().tasks[0].id
+    candidates = [a for a in run.planner.model.states.by_task()[task] if likely[a] < 0.01]
+    session.done(candidates[0])
+    assert session.notes[0].startswith("unexpected: '")
+    assert session.notes[0].endswith(" %")
+
+
+def test_observations_of_videos_and_of_files(run, data, video, tmp_path):
+    name = next(video.video_id for video in data.videos if video.split == "test")
+    np.save(tmp_path / "row.npy", video[1][1])
+    first, second = run.session(), run.session()
+    for session, rows in (
+        (first, video[1]),
+        (second, [(name, 0), tmp_path / "row.npy", (name, 2)]),
+    ):
+        for row in rows[:3]:
+            session.observe(row)
+    assert everything(first) == everything(second)
+
+
+def test_plans_of_one_length(run, video):
+    _, rows = video
+    session = run.session()
+    session.observe(rows[0])
+    plans = session.plans(3, steps=2)
+    assert [len(plan.actions) for plan in plans] == [2, 2, 2]
+    assert sum(plan.probability for plan in session.plans(10**5, steps=1)) == pytest.approx(1)
+    with pytest.raises(ConfigError, match="this run plans 1 to 3 steps"):
+        session.plans(steps=7)
+    with pytest.raises(ConfigError, match="top_k"):
+        session.plans(0)
+
+
+def test_a_session_without_observations(run):
+    session = run.session(task=0)
+    assert session.next_steps(2)
+    session.done(session.next_actions(1)[0][0])
+    assert session.next_steps(2)
+
+
+@pytest.mark.parametrize(
+    ("observation", "error", "message"),
+    [
+        (np.zeros(5, np.float32), RunError, "the observation has 5 features"),
+        (np.full(64, np.nan, np.float32), DataError, "holds nan"),
+        (np.zeros((2, 64), np.float32), DataError, "shape"),
+        (np.array(["a"] * 64), DataError, "floating-point"),
+        (np.float32(1), DataError, "shape"),
+    ],
+)
+def test_bad_observations(run, video, observation, error, message):
+    session = run.session()
+    session.observe(video[1][0])
+    before = everything(session)
+    with pytest.raises(error, match=message):
+        session.observe(observation)
+    assert everything(session) == before
+
+
+def test_bad_steps_and_tasks(run):
+    with pytest.raises(ConfigError, match="unknown task"):
+        run.session(task="no such task")
+    session = run.session()
+    with pytest.raises(ConfigError, match="unknown action"):
+        session.done("no such step")
+    assert session.events == 0
+
+
+def test_runs_of_one_length_have_no_sessions(data, tmp_path):
+    config = load_config("small", method="frequent")
+    other = cefito.train_run(data, tmp_path / "run", config=config, horizon=3, seed=0)
+    with pytest.raises(ConfigError, match="needs a run of the method any-length"):
+        other.session()

@@ -1,0 +1,153 @@
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data.windows import fitting_windows
+from cefito.planners.any_length import guidance
+from cefito.planners.any_length.guidance import Guide
+from cefito.planners.any_length.planner import AnyLengthPlanner
+from cefito.planners.methods import load_config
+from cefito.planners.queries import Queries
+
+KNOBS = {"train": 48, "val": 16, "test": 16, "dim": 12}
+NARROW = {
+    "any_length.hidden": 8,
+    "any_length.width": 8,
+    "any_length.emission": 8,
+    "any_length.members": 2,
+    "any_length_training.optimiser.epochs": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def windows(dataset):
+    return fitting_windows(dataset, horizon=3, shortest=1)
+
+
+@pytest.fixture(scope="module")
+def planner(windows):
+    config = load_config("small", method="any-length", overrides=NARROW)
+    return AnyLengthPlanner.fit(*windows, settings=config.settings, seed=0).planner
+
+
+@pytest.fixture(scope="module")
+def guide(planner):
+    return Guide(planner.model, planner.lengths)
+
+
+def one_hot(actions, count):
+    return torch.eye(count)[list(actions)].reshape(-1, count)
+
+
+def every_sequence(outlook):
+    """(length, task, states, probability) of all sequences of an outlook."""
+    for place, scores in enumerate(outlook.scores):
+        states = scores.states
+        for task in range(states.task_count):
+            members = states.grid[task][states.grid[task] < len(states)].tolist()
+            rows = list(product(members, repeat=scores.horizon))
+            logs = scores.log_probabilities(torch.tensor(rows)[None])[0]
+            shares = (outlook.log_lengths[place] + logs).exp().tolist()
+            yield from (
+                (scores.horizon, task, row, share) for row, share in zip(rows, shares, strict=True)
+            )
+
+
+def test_an_outlook_is_the_planners_distribution(planner, guide, windows):
+    val = windows[1]
+    row = int(np.flatnonzero((val.before >= 0).sum(axis=1) == 2)[0])
+    done = val.before[row][:2]
+    query = Queries.partial(
+        size=val.initial.shape[1], initial=val.initial[row], goal=val.goal[row], done=done
+    )
+    count = planner.vocabulary.actions
+    first, last = (guide.encode(torch.from_numpy(part[row])) for part in (val.initial, val.goal))
+    for goal in (last, None):
+        seen = np.array([[True, goal is not None]])
+        query = Queries(initial=query.initial, goal=query.goal, seen=seen, done=query.done)
+        outlook = guide.outlook(first, goal, one_hot(done, count))
+        np.testing.assert_allclose(outlook.log_tasks, planner.log_tasks(query)[0], atol=1e-4)
+        (plans,) = planner.plan(query, 20)
+        found = {}
+        for _, _, states, share in every_sequence(outlook):
+            actions = tuple(planner.model.states.actions[list(states)].tolist())
+            found[actions] = max(found.get(actions, 0), share)
+        for sequence, share in zip(plans.sequences, plans.probabilities, strict=True):
+            assert found[tuple(sequence.tolist())] == pytest.approx(share, rel=1e-3)
+
+
+def test_tasks_are_weighed(guide, windows):
+    first = guide.encode(torch.from_numpy(windows[1].initial[0]))
+    count = guide.model.states.lookup.shape[1]
+    outlook = guide.outlook(first, None, one_hot([], count))
+    factors = torch.linspace(-1, 1, len(outlook.log_tasks))
+    weighed = outlook.weighed(factors)
+    expected = {}
+    for length, task, states, share in every_sequence(outlook):
+        expected[length, states] = share * float(factors[task].exp())
+    total = sum(expected.values())
+    marginals = torch.zeros(count)
+    for length, _, states, share in every_sequence(weighed):
+        assert share == pytest.approx(expected[length, states] / total, rel=1e-3, abs=1e-9)
+        marginals[guide.model.states.actions[states[0]]] += share
+    np.testing.assert_allclose(weighed.next_actions(), marginals, atol=1e-5)
+    sums = torch.zeros(len(factors))
+    for _, task, _, share in every_sequence(weighed):
+        sums[task] += share
+    np.testing.assert_allclose(weighed.log_tasks.exp(), sums, atol=1e-5)
+
+
+def test_a_forbidden_task_has_no_step(guide, windows):
+    first = guide.encode(torch.from_numpy(windows[1].initial[0]))
+    states = guide.model.states
+    outlook = guide.outlook(first, None, one_hot([], states.lookup.shape[1]))
+    factors = torch.full_like(outlook.log_tasks, -torch.inf)
+    factors[1] = 0
+    weighed = outlook.weighed(factors)
+    shares = weighed.next_actions()
+    assert float(shares.sum()) == pytest.approx(1, abs=1e-4)
+    assert set(shares.nonzero()[:, 0].tolist()) <= set(states.by_task()[1])
+    assert weighed.log_tasks.exp()[1] == pytest.approx(1)
+
+
+def test_steps_between_observations_against_enumeration(guide, windows):
+    val = windows[1]
+    count = guide.model.states.lookup.shape[1]
+    states = guide.model.states
+    for row in (0, 7, 20):
+        first, second = (
+            guide.encode(torch.from_numpy(part[row])) for part in (val.initial, val.goal)
+        )
+        outlook, sighting = guide.outlook(first, None, one_hot([], count)), guide.sighting(second)
+        expected, total = np.zeros((guide.lengths[-1], count)), 0.0
+        for length, _, sequence, share in every_sequence(outlook):
+            for done in range(length):
+                going = (1 - guidance.GOING) * guidance.GOING ** (done - 1)
+                prior = guidance.STAY if done == 0 else (1 - guidance.STAY) * going
+                weight = share * prior * float(sighting.states[sequence[done]].exp())
+                total += weight
+                for place in range(done):
+                    expected[place, states.actions[sequence[place]]] += weight
+        found = guide.steps_between(outlook, sighting)
+        np.testing.assert_allclose(found, expected / total, atol=1e-4)
+
+
+def test_what_an_observation_shows(guide, windows):
+    """Likelihood ratios: with the prior they give probabilities again."""
+    sighting = guide.sighting(guide.encode(torch.from_numpy(windows[1].initial[3])))
+    states, tasks = guide._prior
+    assert float((states + sighting.states).exp().sum()) == pytest.approx(1, abs=1e-4)
+    assert float((tasks + sighting.tasks).exp().sum()) == pytest.approx(1, abs=1e-4)
+    nothing = guide.sighting(guide.nothing)
+    np.testing.assert_allclose(nothing.states, 0, atol=1e-6)
+
+
+def test_uncertain_steps_count_as_done(guide):
+    """Rows of less than 1 enter the history as steps that were done, with the same shares."""
+    count = guide.model.states.lookup.shape[1]
+    rows = one_hot([2, 0], count)
+    whole = guide.outlook(None, None, rows)
+    part = guide.outlook(None, None, 0.6 * rows)
+    np.testing.assert_allclose(whole.next_actions(), part.next_actions(), atol=1e-6)
