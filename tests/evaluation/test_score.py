@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rapidfuzz.distance import Levenshtein
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation import evaluate_planner, metrics, training_orders
+from cefito.evaluation import evaluate_planner, metrics, read_plans, training_orders
 from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
 from cefito.evaluation.score import calibration
@@ -191,6 +192,25 @@ def test_scores_of_a_run_are_kept_in_its_folder(run, world, split):
     for metrics_of in (value.intervals.low, *(part.metrics for part in value.per_task)):
         assert set(metrics_of) == set(expected.metrics)
     assert value.metrics["success_rate"] <= value.metrics["top_5_success_rate"] <= 100
+
+
+def test_runs_of_several_lengths(run_of_lengths, world, tmp_path):
+    run = open_run(shutil.copytree(run_of_lengths.folder, tmp_path / "run"))
+    value, _ = evaluate_run(run, plans_file=tmp_path / "plans.jsonl")
+    windows = cut_windows(world, horizon=4, shortest=1, split="test")
+    assert (value.horizon, value.shortest, value.steps) == (4, 1, "1-4")
+    rows = read_plans(tmp_path / "plans.jsonl")
+    assert [len(row.true_actions) for row in rows] == windows.lengths.tolist()
+    right = [len(row.plans[0].actions) == len(row.true_actions) for row in rows]
+    assert value.metrics["length_accuracy"] == pytest.approx(100 * np.mean(right))
+    shares = [
+        Levenshtein.normalized_similarity(row.plans[0].actions, row.true_actions) for row in rows
+    ]
+    assert value.metrics["edit_similarity"] == pytest.approx(100 * np.mean(shares))
+    assert len(value.intervals.low["position_accuracy"]) == len(value.position_accuracy) == 4
+    three, _ = evaluate_run(run.with_steps(3, 3), sample=20)
+    assert three.steps == "3"
+    assert "length_accuracy" not in three.metrics
 
 
 def test_oracle_and_sample(run, world):

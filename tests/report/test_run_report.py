@@ -101,6 +101,19 @@ def test_groups_by_training(world, windows, made):
     assert TrainingSequences.of(short).actions == {7: 2}
 
 
+def test_a_run_of_several_lengths(run_of_lengths, world, tmp_path):
+    folder = tmp_path / "run"
+    made = report_run(open_run(shutil.copytree(run_of_lengths.folder, folder)))
+    assert made.title.endswith(", T = 1-4")
+    assert "--steps 1-4" in made.commands[0]
+    train = cut_windows(world, horizon=4, shortest=1, split="train")
+    seen = {tuple(row[row >= 0].tolist()) for row in train.actions}
+    found = [tuple(row.true_actions) in seen for row in read_plans(folder / "plans-test.jsonl")]
+    counts = {group.name: group.windows for group in made.by_seen}
+    assert counts == {"not in training": found.count(False), "in training": sum(found)}
+    assert "T = 1-4, predicted task" in rendered(made)
+
+
 def test_confusion_counts_every_window(windows, made):
     counted = {(true, planned): count for true, planned, count in made.confusion.pairs}
     assert counted == Counter((window.true_task, window.predicted_task) for window in windows)

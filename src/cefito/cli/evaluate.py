@@ -163,7 +163,7 @@ def _talk_of_tasks(scores: RunEvaluation) -> None:
 def _title(scores: RunEvaluation) -> str:
     sampled = scores.windows != scores.sampled_from
     windows = f"{scores.windows:,}" + (f" of {scores.sampled_from:,}" if sampled else "")
-    return f"{scores.dataset}, {scores.split}, T = {scores.horizon}, {windows} windows"
+    return f"{scores.dataset}, {scores.split}, T = {scores.steps}, {windows} windows"
 
 
 def _answered(answered: Answered) -> str:

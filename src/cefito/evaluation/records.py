@@ -114,7 +114,8 @@ class Evaluation(FileRecord):
     planner: str
     dataset: str  # contains "simulated" if observations are simulated
     split: str
-    horizon: int  # T
+    horizon: int  # T, the number of actions of each window, or of the longest
+    shortest: int | None = ABSENT  # number of actions of the shortest window, if they differ
     windows: int
     sampled_from: int  # number of all windows
     oracle_task: bool  # whether the true task was given
@@ -139,6 +140,11 @@ class Evaluation(FileRecord):
             return float(getattr(self.calibration, metric))
         value = self.metrics.get(metric)
         return None if isinstance(value, list) else value
+
+    @property
+    def steps(self) -> str:
+        """Number of actions of the windows, such as "3" or "1-6"."""
+        return str(self.horizon) if self.shortest is None else f"{self.shortest}-{self.horizon}"
 
     @property
     def success_rate(self) -> float:

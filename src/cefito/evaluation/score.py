@@ -299,12 +299,13 @@ def evaluate_planner(
         shared = MetricSums(**settings | {"orders": None})
         to_shared = np.array([*windows.taxonomy.to_shared, -1])  # padding, -1, stays
         shared.add([to_shared[plan.actions] for plan in plans], to_shared[windows.actions])
-    probabilities = best_probabilities(plans)
+    probabilities, shortest = best_probabilities(plans), int(windows.lengths.min())
     evaluation = Evaluation(
         planner=planner.name,
         dataset=windows.dataset,
         split=windows.split,
         horizon=windows.horizon,
+        shortest=shortest if shortest < windows.horizon else None,
         windows=count,
         sampled_from=count if sampled_from is None else sampled_from,
         oracle_task=oracle_task,

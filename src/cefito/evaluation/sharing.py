@@ -42,7 +42,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
     parameters = in_markdown(", ".join(f"{name} {count:,}" for name, count in counts.items()))
     facts = {
         "method": f"{in_markdown(description.name)} (`{info.method}`)",
-        "actions of a plan (T)": info.horizon,
+        "actions of a plan (T)": run.steps,
         "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
         "an observation": f"{run.planner.observation_dim} numbers",
         "parameters": parameters or "none",
@@ -63,9 +63,9 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         made["imported from"] = _plain(info.imported)
     parts = [
         _front_matter(license_name),
-        in_markdown(f"# {description.name} on {info.dataset.name}, T = {info.horizon}"),
+        in_markdown(f"# {description.name} on {info.dataset.name}, T = {run.steps}"),
         "A procedure planner: from observations before and after some steps it predicts the "
-        f"{info.horizon} actions between. Made with cefito.",
+        f"{run.steps} actions between. Made with cefito.",
         "## Use",
         "```\ncefito plan RUN --initial BEFORE.npy --goal AFTER.npy\n```\n\n`RUN` is this folder, "
         "the zip file it came in, or `hub:USER/NAME`. `cefito check RUN` compares every file with "
@@ -166,7 +166,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _limits(run: Run) -> str:
     limits = [
-        f"It plans exactly {run.horizon} actions, all from `taxonomy.json`.",
+        f"It plans {run.steps} actions, all from `taxonomy.json`.",
         "Observations must be made as above: the same features, joined the same way.",
         "Its plans predict what people did in such videos, not what is safe or correct.",
     ]

@@ -105,7 +105,7 @@ def report_run(
         notes += [note] if note else []
     changes = _changes(run)
     return RunReport(
-        title=f"{scores.planner} on {scores.dataset}, T = {scores.horizon}",
+        title=f"{scores.planner} on {scores.dataset}, T = {scores.steps}",
         simulated="simulated" in scores.dataset.lower() or run.info.dataset.simulation is not None,
         commands=[
             *_training_command(run, changes),
@@ -169,7 +169,12 @@ def _training(run: Run) -> Windows | None:
     if run.info.selection is None:
         return None
     try:
-        return fitting_windows(run.dataset(), horizon=run.horizon, selection=run.info.selection)[0]
+        return fitting_windows(
+            run.dataset(),
+            horizon=run.horizon,
+            shortest=run.shortest,
+            selection=run.info.selection,
+        )[0]
     except CefitoError:
         return None
 
@@ -220,7 +225,8 @@ def _training_command(run: Run, changes: list[SettingDifference] | None) -> list
         command(
             "train",
             info.dataset.path or "DATASET",
-            horizon=info.horizon,
+            horizon=info.horizon if run.shortest is None else None,
+            steps=None if run.shortest is None else run.steps,
             method=info.method,
             preset=info.preset,
             seed=info.seed,
