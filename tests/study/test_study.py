@@ -14,7 +14,7 @@ import pytest
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import action_space, cut_windows
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation import evaluate_planner
+from cefito.evaluation import evaluate_planner, evaluate_run
 from cefito.executors import EXECUTORS, make_executor
 from cefito.planners.methods import METHODS, Method
 from cefito.planners.simple.nearest import NearestPlanner
@@ -517,6 +517,14 @@ def test_a_folder_that_cannot_be_made(world, tmp_path):
         with pytest.raises(RunError, match=f"{place}: cannot be made .*Choose another folder"):
             run_study(made(world, tmp_path / place))
     assert (tmp_path / "file").read_text() == "keep"
+
+
+def test_scores_are_those_of_evaluate(world, out):
+    ours = made(world, out)
+    trial = next(trial for trial in ours.trials if trial.row.name == "nearest")
+    expected, _ = evaluate_run(open_run(trial.run_folder))
+    assert scores(ours, "nearest").metrics == expected.metrics
+    assert expected.metrics["order_tolerant_success"] >= expected.metrics["success_rate"]
 
 
 def test_a_study_travels_by_the_folder_of_its_data_set(world, tmp_path):
