@@ -38,6 +38,7 @@ class QuerySettings(Settings):
 
     top_k: int = 5  # plans a query
     task: int | None = None  # id of the task of queries that name none; None to predict it
+    done: tuple[int, ...] | None = None  # done before queries that do not say it; None if unknown
     constraints: NamedConstraints = NamedConstraints()  # besides those of each query
     min_probability: float | None = None  # see `cefito.inference.answer.answer`
     seconds: int | None = None  # see `cefito.inference.query.query_from_features`

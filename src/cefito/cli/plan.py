@@ -1,4 +1,4 @@
-"""`cefito plan`: the best plans between two observations."""
+"""`cefito plan`: the best plans of one query, or of a short table of queries."""
 
 from __future__ import annotations
 
@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
 from cefito.cli.options import Flag
-from cefito.cli.plan_options import (
-    AS_TRAINED,
-    DEFAULTS,
-    NOT_OBSERVED,
-    ObserveOptions,
-    PlanOptions,
-    SearchOptions,
-    find_query,
-)
+from cefito.cli.plan_options import AS_TRAINED, DEFAULTS, PlanOptions, SearchOptions
+from cefito.cli.plan_query import NO_QUERY, QueryOptions
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,75 +26,59 @@ def plan(
     run: Path,
     /,
     *,
-    video: str | None = None,
-    from_step: int = 0,
-    initial: Path | None = None,
-    goal: Path | None = None,
+    query: QueryOptions = NO_QUERY,
     queries: Path | None = None,
     ids: Flag = False,
     options: PlanOptions = DEFAULTS,
     search: SearchOptions = AS_TRAINED,
-    observe: ObserveOptions = NOT_OBSERVED,
-    dataset: Path | None = None,
 ) -> int:
     """Plan the actions between two observations.
 
     The observations are those of a video of the data set, two files, two times of features or of a
-    video file, or two pictures.
+    video file, or two pictures. A run of several lengths (cefito train --steps 1-6) plans any
+    number of steps, also from one of the two observations, after steps done before, or for a task
+    alone.
 
     Ctrl-C stops a long search and shows the best plans so far; a second Ctrl-C ends it at once.
 
     Args:
         run: Run folder, as cefito train makes it.
-        video: Id of a video of the data set; with --start and --end, a video file.
-        from_step: Number of the first step to plan, counted from 0; the plan covers as many steps
-            as the run's horizon.
-        initial: .npy file of the observation before the first step.
-        goal: .npy file of the observation after the last step.
+        query: What to plan.
         queries: Short table of queries, .jsonl, .csv or .parquet, each line with features, start
-            and end, or with initial and goal, and optionally an id, a task and constraints; files
-            are found relative to the folder of the table. cefito plan-batch plans long ones.
+            and end, or with initial and goal, and optionally an id, a task, constraints, steps and
+            done; files are found relative to the folder of the table. cefito plan-batch plans long
+            ones.
         ids: Show the ids of actions after their names.
         options: How to plan.
         search: How to search.
-        observe: How to make the observations from features, a video file or pictures.
-        dataset: Data set of --video, if not that of the run: any with observations that were made
-            in the same way.
     """
     from cefito.inference.answer import answer
     from cefito.runs.matching import named_dataset
 
     with log_warnings():
         opened, device = options.open(run, search)
-        settings = options.settings(opened, seconds=observe.seconds, precision=observe.precision)
+        settings = options.settings(opened, seconds=query.seconds, precision=query.precision)
         if queries is not None:
-            given = {name for name, value in vars(observe).items() if value is not None}
-            single = (video, initial, goal) != (None, None, None) or from_step
-            if single or given - {"seconds", "precision"}:
+            if query.given - {"seconds", "precision"}:
                 raise ConfigError("--queries replaces --video, --features and others. Omit these.")
             return _plan_many(opened, queries, settings, json=options.json, ids=ids)
-        query, truth = find_query(
-            opened,
-            video=video,
-            from_step=from_step,
-            initial=initial,
-            goal=goal,
-            observe=observe,
-            dataset=dataset,
-            device=device,
-        )
+        if query.after_done and settings.done is not None:
+            raise ConfigError("--after-done and --done both give the steps done. Leave one out.")
+        known = settings.task is not None or settings.done is not None
+        observed, truth = query.find(opened, device, known=known)
         with stoppable(
             "stopping with the best plans so far; press Ctrl-C again to end at once"
         ) as stop:
             found = answer(
                 opened,
-                query,
+                observed,
                 task=settings.task,
+                done=settings.done,
                 top_k=settings.top_k,
                 constraints=settings.constraints,
                 min_probability=settings.min_probability,
                 truth=truth,
-                dataset=named_dataset(opened, dataset) if video and not observe else None,
+                dataset=named_dataset(opened, query.dataset),
                 stop=stop,
                 progress=passing_progress,
             )
@@ -121,6 +98,10 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     if found.task is not None:
         likely = "" if found.task_probability is None else f", {_percent(found.task_probability)}"
         talk(f"task {found.task_id}: {found.task} ({found.task_source}{likely}{among})")
+    if found.known is not None and found.known.done is not None:
+        talk(f"done: {sequence(taxonomy, found.known.done, ids=ids) or 'nothing'}")
+    if found.lengths is not None and len(found.lengths) > 1:
+        talk(found.lengths_in_words)
     columns = {"energy (lower is better)": [f"{plan.energy:.4f}" for plan in plans]}
     if any(plan.score != plan.energy for plan in plans):
         columns = {"energy": columns.popitem()[1]}

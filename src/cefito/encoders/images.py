@@ -38,9 +38,11 @@ __all__ = [
     "IMAGE_MODELS",
     "ImageEncoder",
     "PretrainedImages",
+    "check_made_with",
     "encode_pictures",
     "load_image",
     "observations_from_images",
+    "repeats",
 ]
 
 IMAGE_MODELS = {"clip": "openai/clip-vit-base-patch32", "dinov2": "facebook/dinov2-base"}
@@ -217,6 +219,18 @@ def observations_from_images(
         DataError: A picture cannot be read.
     """
     described = encoder.describe()
+    check_made_with(described, made_with)
+    given = [path for path in (initial, goal) if path is not None]
+    vectors = encode_pictures(given, encoder)  # [1 or 2, D]
+    width = vectors.shape[1]
+    size = width if size is None else size
+    rows = iter(np.tile(vectors, repeats(size, width, described["model"])))
+    first = None if initial is None else next(rows)
+    return first, None if goal is None else next(rows)
+
+
+def check_made_with(described: Mapping[str, Any], made_with: Mapping[str, Any] | None) -> None:
+    """Refuse an encoder other than the one that made a run's features (ConfigError)."""
     # names are not compared: a local copy of a hub's model has another one
     if made_with is not None and any(
         made_with.get(name) != described.get(name) for name in ("weights", "layer")
@@ -228,15 +242,12 @@ def observations_from_images(
         )
         message = f"the run was trained on features of {trained}. Give this model, not {given}."
         raise ConfigError(message, setting="encoder")
-    vectors = encode_pictures(
-        [path for path in (initial, goal) if path is not None], encoder
-    )  # [1 or 2, D]
-    width = vectors.shape[1]
-    size = width if size is None else size
+
+
+def repeats(size: int, width: int, model: str) -> int:
+    """Return how often a vector of `width` is repeated in an observation of `size` numbers."""
     if size % width or size // width % 2 == 0:
-        fault = f"{size} numbers, a picture encoded by {described['model']} gives {width}"
+        fault = f"{size} numbers, a picture encoded by {model} gives {width}"
         message = f"the run takes observations of {fault}. Give the same encoder."
         raise ConfigError(message, setting="encoder")
-    rows = iter(np.tile(vectors, size // width))
-    first = None if initial is None else next(rows)
-    return first, None if goal is None else next(rows)
+    return size // width

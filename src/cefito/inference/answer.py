@@ -127,6 +127,18 @@ class Answer(Record):
     reply: ReplyAnswer | None = None
 
     @property
+    def lengths_in_words(self) -> str:
+        """Probabilities of the numbers of steps in a line, likeliest first; empty if unknown."""
+        if not self.lengths:
+            return ""
+        name = "steps"
+        if self.known is not None and not self.known.goal:
+            name = f"steps to the end, at most {max(self.lengths)}"
+        ranked = sorted(self.lengths.items(), key=lambda entry: -entry[1])
+        shares = ", ".join(f"{length} ({100 * share:.0f} %)" for length, share in ranked)
+        return f"{name}: {shares}"
+
+    @property
     def best(self) -> tuple[str, ...]:
         """Names of the actions of the best plan; empty without plans."""
         return self.plans[0].steps if self.plans else ()
@@ -138,6 +150,7 @@ class Answer(Record):
 
     def __str__(self) -> str:
         lines = [] if self.task is None else [f"task: {self._task()}"]
+        lines += [self.lengths_in_words] if self.lengths is not None else []
         lines += [_named(plan) for plan in self.plans] or ["no plan"]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
@@ -156,9 +169,8 @@ class Answer(Record):
             "warnings": "; ".join(self.warnings),
         }
         if self.lengths is not None:
-            facts["number of steps"] = ", ".join(
-                f"{length}: {_percent(probability)}" for length, probability in self.lengths.items()
-            )
+            name, _, shares = self.lengths_in_words.partition(": ")
+            facts[name] = shares
         return card(
             " → ".join(self.best) or "no plan",
             {name: fact for name, fact in facts.items() if fact},

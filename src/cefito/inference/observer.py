@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -44,17 +44,26 @@ class ObservationRecipe:
     seconds: int  # that make one observation
     size: int  # E, numbers in an observation
     border: Border = "nearest"  # row repeated beyond a border, as in `FeatureLayout`
+    # mean observation [E], if the planner knows it, and names of tasks and actions
+    mean: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    names: tuple[str, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, run: Run) -> ObservationRecipe:
         """Return the recipe of a run."""
         observed = run.info.dataset.observed or {}
+        taxonomy = run.taxonomy
         return cls(
             place=str(run.folder),
             made_with=observed.get("features") or {},
             seconds=observed.get("seconds", 3),
             size=run.planner.observation_dim,
             border=observed.get("border", "nearest"),
+            mean=run.planner.mean_observation,
+            names=(
+                *(task.name for task in taxonomy.tasks),
+                *(action.name for action in taxonomy.actions),
+            ),
         )
 
     def open(
@@ -81,6 +90,20 @@ class ObservationRecipe:
             **{key: self.made_with[key] for key in settings if key in self.made_with},
         )
         return Observer(self, name, opened)
+
+    def check_text(self, encoder: str | None = None) -> None:
+        """Refuse goals in words for features whose space texts do not share (ConfigError)."""
+        from cefito.encoders.goal_text import SHARED_LAYER
+
+        if self.made_with.get("layer") == SHARED_LAYER or (encoder and not self.made_with):
+            return
+        made = self.made_with.get("model", "an unknown encoder")
+        raise ConfigError(
+            f"{self.place}: its features are of {made}, and a goal in words needs features of "
+            "CLIP's projected layer. Make them by cefito extract --encoder clip, prepare the data "
+            "set with them, and train on it.",
+            setting="goal_text",
+        )
 
     def _encoder(self) -> str:
         """Return the name of the encoder that made the run's features."""
@@ -157,6 +180,29 @@ class Observer:
         )
         self._warn_unknown()
         return Queries.partial(size=self.recipe.size, initial=initial, goal=goal)
+
+    def of_text(self, text: str) -> NDArray[np.float32]:
+        """Make the goal observation [E] of a text."""
+        from cefito.encoders.goal_text import observation_from_text
+        from cefito.encoders.images import PretrainedImages
+        from cefito.encoders.video import Pictures
+
+        self.recipe.check_text(self.name)
+        images = self.encoder.images if isinstance(self.encoder, Pictures) else None
+        if not isinstance(images, PretrainedImages):
+            raise ConfigError(
+                f"the encoder {self.name} takes no texts. Give clip.", setting="goal_text"
+            )
+        goal = observation_from_text(
+            text,
+            images,
+            size=self.recipe.size,
+            made_with=self.recipe.made_with or None,
+            mean=self.recipe.mean,
+            names=self.recipe.names,
+        )
+        self._warn_unknown()
+        return goal
 
     def _warn_unknown(self) -> None:
         if not self.recipe.made_with:

@@ -57,7 +57,10 @@ def open_planning(
     from cefito.runs.folder import horizons_in
     from cefito.runs.run import open_run
 
-    if horizon is None and steps is not None and horizons_in(Path(folder)):
+    if steps is not None:
         shortest, longest = steps_range(steps)
-        horizon = shortest if shortest == longest else None
+        if horizon is not None and (shortest, longest) != (horizon, horizon):
+            raise ConfigError(f"horizon {horizon} and steps {steps}: leave out one of both.")
+        if shortest == longest and horizons_in(Path(folder)):
+            horizon = shortest
     return planning(open_run(folder, horizon=horizon, device=device), steps)

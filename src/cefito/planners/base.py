@@ -158,6 +158,10 @@ class Planner(Protocol):
     def vocabulary(self) -> Vocabulary:
         """Numbers of tasks and actions that it was fitted for."""
 
+    @property
+    def mean_observation(self) -> NDArray[np.float32] | None:
+        """Mean observation of its training windows [E]; None if it does not keep it."""
+
     @classmethod
     def fit(
         cls, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
@@ -286,6 +290,11 @@ class BasePlanner:
     def vocabulary(self) -> Vocabulary:
         """Unknown numbers of tasks and actions."""
         return Vocabulary(None, None)
+
+    @property
+    def mean_observation(self) -> NDArray[np.float32] | None:
+        """None: it is not kept."""
+        return None
 
     def describe(self) -> Description:
         """Describe its parts."""

@@ -125,6 +125,12 @@ class AnyLengthPlanner(BasePlanner):
         return Vocabulary(*self.model.states.lookup.shape)
 
     @property
+    def mean_observation(self) -> NDArray[np.float32] | None:
+        """Mean observation of its training windows [E]."""
+        network = self.model.networks[0]
+        return network.mean.cpu().numpy() if network.config.centre else None
+
+    @property
     def parameters(self) -> dict[str, int]:
         """Number of parameters of all members."""
         return {AnyLengthModel.title: self.model.parameters}

@@ -185,6 +185,11 @@ class CefitoPlanner:
         return Vocabulary(len(self.taxonomy.tasks), len(self.taxonomy.actions))
 
     @property
+    def mean_observation(self) -> NDArray[np.float32] | None:
+        """None: it is not kept."""
+        return None
+
+    @property
     def networks(self) -> tuple[TaskModel | ChainModel, ...]:
         """The networks besides the field."""
         return tuple(network for network in (self.task_model, self.chain) if network is not None)
