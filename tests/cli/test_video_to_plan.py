@@ -163,9 +163,9 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         ((*query, "--weights", other), "Use the same encoder"),
         (query, "the encoder s3d needs the file of its weights"),
         ((*query[:-1], 70, "--weights", weights), "second 70 is outside it"),
-        ((*query, "--from-step", 1), "--from-step do not go with a video file"),
-        (query[:-2], "give --video FILE with --start and --end"),
+        ((*query, "--from-step", 1), "--from-step: does not go with a video file"),
+        (query[:-2], "needs both observations"),
         ((*pictures, "--weights", weights), "the encoder s3d takes videos, not pictures"),
-        ((*pictures, "--video", clip), "give --video FILE with --start and --end"),
+        ((*pictures, "--video", clip), "does not go with a video of a data set"),
     ):
         assert message in call(*argv, code=2)

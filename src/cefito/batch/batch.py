@@ -79,6 +79,8 @@ def plan_batch(
     *,
     settings: QuerySettings = _DEFAULTS,
     split: str | None = None,
+    without_goal: bool = False,
+    after_done: bool = False,
     executor: str | None = None,
     workers: int = 1,
     address: str | None = None,
@@ -98,6 +100,8 @@ def plan_batch(
         out: `.jsonl`, or `.parquet` (needs pyarrow), one row a plan.
         settings: Settings of all queries.
         split: Split of a data set.
+        without_goal: Plan the windows of a data set without their goals.
+        after_done: Plan the windows of a data set with the steps of the video before them.
         executor: See `cefito.executors.make_executor`.
         workers: Number of shards that are planned at the same time.
         address: Address of a running Ray cluster.
@@ -114,7 +118,9 @@ def plan_batch(
     queries, out = Path(queries), Path(out)
     _check(run, out, settings, threads=threads, shard=shard)
     mapping = make_executor(executor, workers=workers, address=address)
-    source = open_source(run, queries, split=split)
+    source = open_source(
+        run, queries, split=split, without_goal=without_goal, after_done=after_done
+    )
     depends_on = {
         "format_version": 1,
         "queries": {**source.identity, "queries": source.count},
@@ -200,7 +206,7 @@ def _run_identity(run: Run) -> dict[str, Any]:
     return {
         "files": value_digest(read_manifest(run.folder / MANIFEST).files),
         "method": run.method,
-        "horizon": run.horizon,
+        "steps": run.steps,
         "search": None if search is None else search.model_dump(mode="json"),
     }
 

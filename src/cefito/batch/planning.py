@@ -11,7 +11,7 @@ from typing import Self
 from cefito.batch.query_rows import QueryRow, QuerySettings, query_from_row
 from cefito.batch.sources import Row
 from cefito.errors import CefitoError, ConfigError
-from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
+from cefito.inference.answer import Answer, to_answer, with_action_names
 from cefito.planners.base import Queries
 from cefito.runs.run import Run
 from cefito.settings import Record
@@ -35,6 +35,7 @@ class PlanRow(Record):
     probability: float | None
     task: str | None
     task_id: int | None
+    length_probability: float | None  # of the number of its steps, if it is open
     exact: bool
     sure: bool | None
     searched_mass: float | None
@@ -51,6 +52,7 @@ class PlanRow(Record):
                 line=line,
                 rank=rank,
                 **dict(plan),
+                length_probability=(answer.lengths or {}).get(len(plan.actions)),
                 exact=answer.exact,
                 sure=answer.sure,
                 searched_mass=answer.searched_mass,
@@ -98,10 +100,16 @@ def read_rows(
             queries.append(f"{row.place}: {_reason(problem)}")
         else:
             queries.append(query)
-            both = query.query.initial.tobytes() + query.query.goal.tobytes()
-            digest = hashlib.sha256(both).hexdigest()
+            digest = _digest(query.query)
         observed += [digest] * row.names_files
     return queries, observed
+
+
+def _digest(query: Queries) -> str:
+    """Return the SHA-256 of the observations of a query, and of which of them it has."""
+    parts = query.initial.tobytes() + query.goal.tobytes()
+    seen = b"" if query.seen is None else query.seen.tobytes()
+    return hashlib.sha256(parts + seen).hexdigest()
 
 
 def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
@@ -110,7 +118,7 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
     parsed, observed = read_rows(run, rows, folder, settings)
     found = PlannedRows(observed=observed)
     found.files += [file for one in parsed if isinstance(one, QueryRow) for file in one.files]
-    answers = iter(_plan(run, [query for query in parsed if isinstance(query, QueryRow)], settings))
+    answers = iter(_plan([query for query in parsed if isinstance(query, QueryRow)], settings))
     for row, one in zip(rows, parsed, strict=True):
         if isinstance(one, QueryRow):
             answer = next(answers)
@@ -122,33 +130,29 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
     return found
 
 
-def _plan(run: Run, queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer | str]:
-    """Return the answer to each query or the reason; equal constraints are planned together."""
+def _plan(queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer | str]:
+    """Return the answer to each query or the reason; queries of one kind are planned together."""
     groups: dict[object, list[int]] = {}
     for number, query in enumerate(queries):
-        groups.setdefault((query.constraints, query.task is None), []).append(number)
+        kind = (query.constraints, query.run.steps, query.query.extras)
+        groups.setdefault(kind, []).append(number)
     found: dict[int, Answer | str] = {}
     for numbers in groups.values():
         try:
-            together = _plan_together(run, [queries[number] for number in numbers], settings)
+            together = _plan_together([queries[number] for number in numbers], settings)
             found |= dict(zip(numbers, together, strict=True))
         except Exception:  # of one query: the others must not suffer
             for number in numbers:
                 try:
-                    (found[number],) = _plan_together(run, [queries[number]], settings)
+                    (found[number],) = _plan_together([queries[number]], settings)
                 except Exception as problem:
                     found[number] = _reason(problem)
     return [found[number] for number in range(len(queries))]
 
 
-def _plan_together(run: Run, queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer]:
-    observed = [
-        query.query if query.task is None else query.query.with_task(query.task)
-        for query in queries
-    ]
-    together, constraints = prepare_query(
-        run, Queries.concatenate(observed), constraints=queries[0].constraints
-    )
+def _plan_together(queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer]:
+    run, constraints = queries[0].run, queries[0].constraints
+    together = Queries.concatenate([query.query for query in queries])
     try:
         found = run.planner.plan(together, settings.top_k, constraints=constraints)
     except ConfigError as problem:

@@ -16,14 +16,11 @@ from cefito.data.readers.archives import load_features
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
+from cefito.inference.answer import prepare_query
 from cefito.inference.constraints import Name, NamedConstraints
-from cefito.inference.query import (
-    Precision,
-    check_width,
-    query_from_features,
-    query_from_files,
-)
-from cefito.planners.base import Queries
+from cefito.inference.query import Precision, query_from_features, query_from_files
+from cefito.inference.steps import planning
+from cefito.planners.base import Queries, check_partial
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.settings import Settings, first_error
@@ -58,6 +55,8 @@ class _Columns(Settings):
     initial: Path | None = None
     goal: Path | None = None
     task: Name | None = None
+    done: tuple[Name, ...] | None = None
+    steps: Name | None = None
     constraints: NamedConstraints | None = None
 
 
@@ -66,8 +65,8 @@ class QueryRow:
     """The query of a row."""
 
     id: str  # otherwise its line number
-    query: Queries
-    task: int | None = None  # None to predict it
+    run: Run  # with the steps of the row
+    query: Queries  # with its task, if it is given, and the steps done before
     constraints: Constraints = Constraints()
     files: tuple[Path, ...] = ()  # that the observations were read from
 
@@ -77,7 +76,10 @@ def read_queries(run: Run, path: Path | str, settings: QuerySettings = _DEFAULTS
 
     Each line has `features`, `start` and `end` (see `query_from_features`), or `initial` and
     `goal`: files (see `query_from_files`) or lists of numbers. Optional are `id`, `task` (name or
-    id) and `constraints` (a `NamedConstraints` object, or its JSON as text).
+    id) and `constraints` (a `NamedConstraints` object, or its JSON as text). For a run of several
+    lengths, `steps` (3 or "2-4") and `done` (names or ids of the actions done before, oldest first:
+    a list, its JSON as text, or text with semicolons) are optional, and one observation, a task or
+    done steps are enough.
 
     Raises:
         CefitoError: A line is not a query or cannot be read.
@@ -103,6 +105,7 @@ def query_from_row(
         if row.problem:
             raise DataError(row.problem)
         columns, lists = _validated(row)
+        run = planning(run, columns.steps)
         task = settings.task if columns.task is None else find_task(run.taxonomy, columns.task)
         wanted = settings.constraints
         if columns.constraints is not None:
@@ -114,12 +117,17 @@ def query_from_row(
             query = _query_from_lists(lists)
         else:
             query, files = _query_from_files(run, columns, folder, settings, whole=row.whole)
-        check_width(run, query.initial.shape[1], "observations have")
+        if not query.whole:
+            check_partial(run.planner, "queries")
+        done = settings.done if columns.done is None else columns.done
+        query, constraints = prepare_query(
+            run, query, task=task, done=done, constraints=constraints
+        )
     except CefitoError as problem:
         setting = problem.setting if problem.setting in ("seconds", "precision") else "queries"
         reason = str(problem).removeprefix(f"{row.place}: ")
         raise DataError(f"{row.place}: {reason}", setting=setting) from problem
-    return QueryRow(columns.id or str(row.number), query, task, constraints, files)
+    return QueryRow(columns.id or str(row.number), run, query, constraints, files)
 
 
 def _validated(row: Row) -> tuple[_Columns, dict[str, Any]]:
@@ -134,14 +142,20 @@ def _validated(row: Row) -> tuple[_Columns, dict[str, Any]]:
             value["id"] = str(value["id"])
         if "constraints" in value:
             value["constraints"] = _constraints(value["constraints"])
+        if "done" in value:
+            value["done"] = _done(value["done"])
     try:
         columns = _Columns.model_validate(value)
     except ValidationError as problem:
         raise DataError(f"is not a query ({first_error(problem)}). {EXPECTED}") from problem
-    files = {name for name, cell in columns if cell is not None} - {"id", "task", "constraints"}
-    given = files | set(lists)
-    times = set() if row.whole else {"start", "end"}
-    if not ((given == set(_ENDS) and len(lists) != 1) or given == {"features", *times}):
+    sources = {"features", "start", "end", *_ENDS}
+    given = {name for name, cell in columns if cell is not None} & sources | set(lists)
+    if "features" in given:
+        valid = not given & set(_ENDS) and (row.whole or len(given) > 1)
+    else:
+        said = bool(given) or columns.task is not None or columns.done is not None
+        valid = given <= set(_ENDS) and len(lists) in (0, len(given)) and said
+    if not valid:
         found = ", ".join(sorted(given)) or "nothing"
         raise DataError(f"is not a query (found {found}). {EXPECTED}")
     return columns, lists
@@ -158,8 +172,18 @@ def _constraints(given: Any) -> Any:
     return given
 
 
+def _done(given: Any) -> Any:
+    """Return the actions done before: a list, its JSON as text, or text with semicolons."""
+    if not isinstance(given, str):
+        return tuple(given) if isinstance(given, list) else given
+    if not given.lstrip().startswith("["):
+        return tuple(part.strip() for part in given.split(";"))
+    with explained("done", "not valid JSON", 'Expected a list, as in ["boil"].', *NOT_JSON):
+        return _done(json.loads(given))
+
+
 def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
-    """Return the query of two lists of numbers [E]."""
+    """Return the query of one or two lists of numbers [E]."""
     found = {}
     for name, given in lists.items():
         kinds = {type(number) for number in given} if isinstance(given, list) else {float}
@@ -167,22 +191,23 @@ def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
         if not array.size or array.ndim != 1 or not np.isfinite(array).all():
             raise DataError(f"'{name}' is not a list of finite numbers. Give one observation [E].")
         with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused
-            found[name] = array.astype(np.float32)[None]
-    initial, goal = (found[name] for name in _ENDS)
-    return Queries(initial=initial, goal=goal)
+            found[name] = array.astype(np.float32)
+    initial, goal = (found.get(name) for name in _ENDS)
+    return Queries.partial(size=len(next(iter(found.values()))), initial=initial, goal=goal)
 
 
 def _query_from_files(
     run: Run, columns: _Columns, folder: Path, settings: QuerySettings, *, whole: bool
 ) -> tuple[Queries, tuple[Path, ...]]:
     """Return the query of the files that a row names, and these files."""
-    if columns.initial is not None and columns.goal is not None:
-        initial, goal = folder / columns.initial, folder / columns.goal
-        return query_from_files(initial, goal, run), (initial, goal)
-    assert columns.features is not None
+    if columns.features is None:
+        ends = (columns.initial, columns.goal)
+        initial, goal = (None if path is None else folder / path for path in ends)
+        files = tuple(path for path in (initial, goal) if path is not None)
+        if not files:
+            return Queries.partial(size=run.planner.observation_dim), ()
+        return query_from_files(initial, goal, run), files
     features = load_features(folder / columns.features)
     start, end = (0.0, float(features.rows)) if whole else (columns.start, columns.end)
-    assert start is not None
-    assert end is not None
     how = settings.model_dump(include={"seconds", "precision"})
     return query_from_features(run, features, start=start, end=end, **how), (features.path,)

@@ -157,7 +157,7 @@ class ShardPlanner:
         planner = self.run.planner
         search = planner.describe().search if planner.abilities.search else None
         rest = (self.device, self.folder, self.settings, self.shards, self.threads)
-        return _reopened, (str(self.run.folder), search, *rest)
+        return _reopened, (str(self.run.folder), search, self.run.chosen_steps, *rest)
 
     def __call__(self, shard: tuple[int, list[Row]]) -> None:
         """Plan a shard, given as its number and its rows, and write it."""
@@ -196,8 +196,15 @@ class ShardPlanner:
         return _digest(read_rows(self.run, parsed, self.folder, self.settings)[1])
 
 
-def _reopened(folder: str, search: SearchConfig | None, device: str, *rest: Any) -> ShardPlanner:
+def _reopened(
+    folder: str,
+    search: SearchConfig | None,
+    steps: tuple[int, int] | None,
+    device: str,
+    *rest: Any,
+) -> ShardPlanner:
     import torch
 
     run = open_run(folder, device=torch.device(device))
+    run = run if steps is None else run.with_steps(*steps)
     return ShardPlanner(run if search is None else run.with_search(search), device, *rest)

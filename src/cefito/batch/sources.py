@@ -24,13 +24,20 @@ from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import lines_of, sha256, value_digest
 from cefito.inference.plan_tables import import_pyarrow
+from cefito.planners.base import check_partial
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 
 __all__ = ["EXPECTED", "QuerySource", "Row", "file_state", "open_source", "open_table"]
 
-EXPECTED = "Each line needs features, start and end, or initial and goal; an id is optional."
-_COLUMNS = ("id", "features", "start", "end", "initial", "goal", "task", "constraints")
+EXPECTED = (
+    "Each line needs features, start and end, or initial and goal; for a run of several lengths, "
+    "one of both, task or done is enough."
+)
+_COLUMNS = (
+    *("id", "features", "start", "end", "initial", "goal"),
+    *("task", "done", "steps", "constraints"),
+)
 _FEATURES = (".npy", ".npz")
 _SPLIT = "Split the line."
 _NOT_UTF8 = "is not UTF-8. Save the table as UTF-8."
@@ -84,16 +91,29 @@ class QuerySource:
     rows: Callable[[], Iterator[Row]]  # reads from the beginning; `DataError` if the file changed
 
 
-def open_source(run: Run, path: Path, *, split: str | None = None) -> QuerySource:
+def open_source(
+    run: Run,
+    path: Path,
+    *,
+    split: str | None = None,
+    without_goal: bool = False,
+    after_done: bool = False,
+) -> QuerySource:
     """Open a prepared data set, a folder of features or a table, see `open_table`.
 
     Every window of a split (by default test) is a query, or every file of the folder, one row a
-    second, from its first second to its last.
+    second, from its first second to its last. Windows are of all lengths that the run plans;
+    `without_goal`, they begin at every step and have no goal. With `after_done`, the steps of the
+    video before each window are known.
     """
     if (path / "dataset.json").exists():
-        source = _open_split(run, path, "test" if split is None else split)
-    elif split is not None:
-        raise ConfigError(f"{path}: is no data set, so it has no split.", setting="split")
+        split = "test" if split is None else split
+        source = _open_split(run, path, split, without_goal=without_goal, after_done=after_done)
+    elif split is not None or without_goal or after_done:
+        setting = "split" if split else "without_goal" if without_goal else "after_done"
+        raise ConfigError(
+            f"{path}: is no data set, so it has no split and no windows.", setting=setting
+        )
     else:
         source = _open_folder(path) if path.is_dir() else open_table(path)
     if not source.count:
@@ -205,7 +225,7 @@ def _cell(name: str, scalar: Any) -> Any:
     if isinstance(value, float):
         if np.isnan(value):
             return None
-        if name in ("id", "task") and value.is_integer():
+        if name in ("id", "task", "steps") and value.is_integer():
             return int(value)  # pandas stores integers as floats if a cell is empty
     return value
 
@@ -224,36 +244,59 @@ def _reading(path: Path, *errors: type[Exception]) -> AbstractContextManager[Non
     return explained(path, "cannot be read", "Make it again.", OSError, ValueError, *errors)
 
 
-def _open_split(run: Run, path: Path, split: str) -> QuerySource:
+def _open_split(
+    run: Run, path: Path, split: str, *, without_goal: bool, after_done: bool
+) -> QuerySource:
     """Open a split of a prepared data set; each of its windows is a query."""
     if split not in SPLITS:
         known = ", ".join(SPLITS)
         raise ConfigError(f"split '{split}': unknown. Choose one of {known}.", setting="split")
     dataset = run.dataset(path)
-    match_dataset(run, dataset)
-    horizon = run.horizon
-    windows = [  # id of the video, row of its first step, number of its windows
-        (dataset.videos[index].video_id, int(dataset.first_row[index]), steps - horizon + 1)
-        for index in split_videos(dataset.videos)[split]
-        if (steps := len(dataset.videos[index].steps)) >= horizon
-    ]
-    count = sum(some for _, _, some in windows)
+    if without_goal or after_done:
+        check_partial(run.planner, "without_goal" if without_goal else "after_done")
+    match = match_dataset(run, dataset)
+    several = run.shortest is not None and not without_goal
+    videos = []  # id, row of the first step, actions in the run's ids
+    for index in split_videos(dataset.videos)[split]:
+        video = dataset.videos[index]
+        ids = match.vocabulary.actions[video.task, [step.action for step in video.steps]]
+        videos.append((video.video_id, int(dataset.first_row[index]), ids))
     identity = {"kind": "data set", "fingerprint": dataset.fingerprint, "split": split}
+    if without_goal or after_done:
+        identity["known"] = " ".join(["done"] * after_done + ["goal"] * (not without_goal))
 
     def rows() -> Iterator[Row]:
         file, number = path / "features.safetensors", 0
         with _reading(file, SafetensorError), safe_open(file, framework="np") as archive:
             starts, ends = archive.get_slice("start"), archive.get_slice("end")
-            for video, first, some in windows:
-                for step in range(some):
+            for video, row, ids in videos:
+                for first, length in _places(run, len(ids), several=several):
                     number += 1
-                    row, name = first + step, f"{video}:{step}"
-                    last = row + horizon - 1
-                    initial, goal = starts[row : row + 1][0], ends[last : last + 1][0]
-                    value = {"id": name, "initial": initial, "goal": goal}
+                    name = f"{video}:{first}" + f":{length}" * several
+                    before, last = row + first, row + first + length - 1
+                    value = {"id": name, "initial": starts[before : before + 1][0]}
+                    if not without_goal:
+                        value["goal"] = ends[last : last + 1][0]
+                    if after_done:
+                        value["done"] = [int(one) for one in ids[:first] if one >= 0]
                     yield Row(number, f"{path}, {name}", value)
 
+    count = sum(len(_places(run, len(ids), several=several)) for _, _, ids in videos)
     return QuerySource(path, count, identity, rows)
+
+
+def _places(run: Run, steps: int, *, several: bool) -> list[tuple[int, int]]:
+    """Return the first step and the length of each window of a video of so many steps.
+
+    They are of all lengths, or of the longest from each first step.
+    """
+    least = run.shortest or run.horizon
+    most = [min(run.horizon, steps - first) for first in range(steps - least + 1)]
+    return [
+        (first, length)
+        for first, longest in enumerate(most)
+        for length in range(least if several else longest, longest + 1)
+    ]
 
 
 def _open_folder(path: Path) -> QuerySource:

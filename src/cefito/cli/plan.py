@@ -100,7 +100,7 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         talk(f"task {found.task_id}: {found.task} ({found.task_source}{likely}{among})")
     if found.known is not None and found.known.done is not None:
         talk(f"done: {sequence(taxonomy, found.known.done, ids=ids) or 'nothing'}")
-    if found.lengths is not None and len(found.lengths) > 1:
+    if found.lengths_in_words:
         talk(found.lengths_in_words)
     columns = {"energy (lower is better)": [f"{plan.energy:.4f}" for plan in plans]}
     if any(plan.score != plan.energy for plan in plans):
@@ -181,9 +181,8 @@ def _plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids
     ):
         for entry in queries:
             made = answer(
-                run,
+                entry.run,
                 entry.query,
-                task=entry.task,
                 top_k=settings.top_k,
                 constraints=entry.constraints,
                 min_probability=settings.min_probability,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
+from cefito.cli.options import Flag
 from cefito.cli.plan_options import AS_TRAINED, DEFAULTS, PlanOptions, SearchOptions
 
 __all__ = ["plan_batch"]
@@ -18,6 +19,8 @@ def plan_batch(
     *,
     out: Path,
     split: str | None = None,
+    without_goal: Flag = False,
+    after_done: Flag = False,
     options: PlanOptions = DEFAULTS,
     search: SearchOptions = AS_TRAINED,
     seconds: int | None = None,
@@ -38,10 +41,14 @@ def plan_batch(
         run: Run folder, as cefito train makes it.
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,
             .csv or .parquet, each line with features, start and end, or with initial and goal, and
-            optionally an id, a task and constraints; or a folder of features, of which every file
-            is planned from its first second to its last.
+            optionally an id, a task, constraints, steps and done; or a folder of features, of which
+            every file is planned from its first second to its last.
         out: File of the plans, .jsonl or .parquet. Parquet needs pip install cefito[table].
         split: Split of a data set: train, val or test; by default test.
+        without_goal: Plan the windows of a data set without their goals, for a run of several
+            lengths.
+        after_done: Plan the windows of a data set with the steps of the video before them known as
+            done, for a run of several lengths.
         options: How to plan.
         search: How to search.
         seconds: With features, rows that make one observation; only for runs that do not say it.
@@ -65,6 +72,8 @@ def plan_batch(
             out,
             settings=options.settings(opened, seconds=seconds, precision=precision),
             split=split,
+            without_goal=without_goal,
+            after_done=after_done,
             executor=executor,
             workers=workers,
             address=address,

@@ -128,8 +128,8 @@ class Answer(Record):
 
     @property
     def lengths_in_words(self) -> str:
-        """Probabilities of the numbers of steps in a line, likeliest first; empty if unknown."""
-        if not self.lengths:
+        """Probabilities of the numbers of steps, likeliest first; empty if there is no choice."""
+        if self.lengths is None or len(self.lengths) == 1:
             return ""
         name = "steps"
         if self.known is not None and not self.known.goal:
@@ -150,7 +150,7 @@ class Answer(Record):
 
     def __str__(self) -> str:
         lines = [] if self.task is None else [f"task: {self._task()}"]
-        lines += [self.lengths_in_words] if self.lengths is not None else []
+        lines += [self.lengths_in_words] if self.lengths_in_words else []
         lines += [_named(plan) for plan in self.plans] or ["no plan"]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
@@ -168,7 +168,7 @@ class Answer(Record):
             "plans": self._proven(),
             "warnings": "; ".join(self.warnings),
         }
-        if self.lengths is not None:
+        if self.lengths_in_words:
             name, _, shares = self.lengths_in_words.partition(": ")
             facts[name] = shares
         return card(

@@ -1,0 +1,248 @@
+"""Plans without the number of steps, without observations, and after steps done before."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def video(world):
+    """A test video of at least six steps."""
+    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
+
+
+@pytest.fixture
+def planned(call, run_of_lengths):
+    """Call `plan` on the run of several lengths; return its JSON."""
+
+    def planned(*argv):
+        code, out, err = call("plan", run_of_lengths.folder, "--json", *argv)
+        assert code == 0, err
+        return json.loads(out)
+
+    return planned
+
+
+def lengths(value):
+    return {len(plan["actions"]) for plan in value["plans"]}
+
+
+def test_windows_of_a_video(planned, video, world):
+    actions = [step.action for step in video.steps]
+    of_video = ("--video", video.video_id, "--from-step", 2, "--top-k", 20)
+    value = planned(*of_video)
+    assert value["truth"]["actions"] == actions[2:6]
+    assert set(value["lengths"]) == {"1", "2", "3", "4"}
+    assert len(lengths(value)) > 1
+    assert "known" not in value
+    value = planned(*of_video, "--steps", 3)
+    assert value["truth"]["actions"] == actions[2:5]
+    assert lengths(value) == {3}
+    value = planned(*of_video, "--horizon", 3)
+    assert value["truth"]["actions"] == actions[2:5]
+    value = planned(*of_video, "--steps", "2-3", "--without-goal", "--after-done")
+    assert lengths(value) <= {2, 3}
+    names = [world.taxonomy.actions[action].name for action in actions[:2]]
+    assert value["known"] == {
+        **{"initial": True, "goal": False},
+        **{"done": actions[:2], "names": names},
+    }
+    said = planned(*of_video, "--without-goal", "--done", names[0], "--done", actions[1])
+    assert said["known"] == value["known"]
+
+
+def test_one_observation_or_none(planned, video, world, tmp_path):
+    row = int(world.first_row[world.videos.index(video)])
+    np.save(tmp_path / "a.npy", world.start[row])
+    of_video = planned("--video", video.video_id, "--steps", 2, "--without-goal")
+    of_file = planned("--initial", tmp_path / "a.npy", "--steps", 2)
+    del of_video["truth"]
+    assert of_file == of_video
+    assert planned("--goal", tmp_path / "a.npy")["known"]["initial"] is False
+    task = world.taxonomy.tasks[video.task]
+    value = planned("--task", task.name)
+    assert value["known"] == {"initial": False, "goal": False, "done": None, "names": None}
+    assert {action for plan in value["plans"] for action in plan["actions"]} <= set(task.actions)
+    first = world.taxonomy.actions[task.actions[0]].name
+    assert planned("--task", task.name, "--done", first)["known"]["names"] == [first]
+    assert planned("--done", task.actions[0])["plans"]
+
+
+def test_text(call, run_of_lengths, video, world):
+    code, out, err = call(
+        *("plan", run_of_lengths.folder, "--video", video.video_id, "--from-step", 2),
+        *("--without-goal", "--after-done"),
+    )
+    assert code == 0
+    assert "-1" not in out
+    lines = err.splitlines()
+    done = " → ".join(world.taxonomy.actions[step.action].name for step in video.steps[:2])
+    assert f"done: {done}" in lines
+    (line,) = (line for line in lines if line.startswith("steps to the end, at most 4: "))
+    shares = [int(part.split("(")[1].split(" %")[0]) for part in line.split(", ")[1:]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=2)
+    _, _, err = call("plan", run_of_lengths.folder, "--video", video.video_id, "--steps", 3)
+    assert "steps" not in err
+
+
+def test_features_with_one_time(run_of_lengths, call, tmp_path):
+    """The simulated run does not say how observations are made: one row is one."""
+    np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(9, 8)))
+    plan = ("plan", run_of_lengths.folder, "--features", tmp_path / "features.npy", "--json")
+    for time, known in (("--start", [True, False]), ("--end", [False, True])):
+        code, out, err = call(*plan, time, 3, "--seconds", 1)
+        assert code == 0, err
+        value = json.loads(out)["known"]
+        assert [value["initial"], value["goal"]] == known
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("", "a run of several lengths also takes one of both, or --task and --done."),
+        ("--video VIDEO --steps 5", "steps 5: this run plans 1 to 4 steps. (--steps)"),
+        ("--video VIDEO --steps 3-2", "expected a number of steps, or a range"),
+        ("--video VIDEO --steps 3 --horizon 2", "horizon 2 and steps 3: leave out one of both."),
+        ("--video VIDEO --done 1 --after-done", "--after-done and --done both give"),
+        ("--video VIDEO --done fly", "unknown action 'fly'"),
+        ("--initial a.npy --after-done", "--after-done: does not go with files of observations."),
+        ("--task 1 --without-goal", "--without-goal: does not go with no observation."),
+        ("--video VIDEO --goal-text tent --without-goal", "--goal-text takes the place of every"),
+        ("--video VIDEO --goal-text tent", "Make them by cefito extract --encoder clip, prepare"),
+    ],
+)
+def test_refusals(argv, message, run_of_lengths, refused, video):
+    argv = argv.replace("VIDEO", video.video_id)
+    assert message in refused("plan", run_of_lengths.folder, *argv.split())
+
+
+@pytest.fixture
+def table(tmp_path, video, world):
+    """A table of queries of all kinds, and the plain rows."""
+    row, actions = int(world.first_row[world.videos.index(video)]), video.steps
+    start, goal = world.start[row].tolist(), world.end[row + 1].tolist()
+    names = [world.taxonomy.actions[step.action].name for step in actions[:2]]
+    task = world.taxonomy.tasks[video.task].name
+    rows = [
+        {"id": "both", "initial": start, "goal": goal},
+        {"id": "two", "initial": start, "goal": goal, "steps": 2},
+        {"id": "some", "initial": start, "steps": "2-3"},
+        {"id": "after", "initial": start, "done": names, "task": task},
+        {"id": "begun", "initial": start, "done": []},
+        {"id": "end", "goal": goal},
+        {"id": "task", "task": task, "steps": 4},
+        {"id": "done", "done": [actions[0].action]},
+    ]
+    path = tmp_path / "queries.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_table_of_all_kinds(table, call, run_of_lengths, tmp_path):
+    run = run_of_lengths.folder
+    code, out, err = call("plan", run, "--queries", table, "--json", "--top-k", 4)
+    assert code == 0, err
+    alone = {one["id"]: one for one in map(json.loads, out.splitlines())}
+    assert set(alone["two"]["lengths"]) == {"2"}
+    assert set(alone["some"]["lengths"]) == {"2", "3"}
+    assert lengths(alone["task"]) == {4}
+    assert alone["begun"]["known"]["done"] == []
+    code, out, err = call("plan", run, "--queries", table)
+    assert code == 0, err
+    for ending in ("jsonl", "parquet"):
+        if ending == "parquet":
+            pytest.importorskip("pyarrow")
+        out = tmp_path / f"plans.{ending}"
+        batch = ("plan-batch", run, table, "--out", out, "--top-k", 4)
+        code, _, err = call(*batch)
+        assert code == 0, err
+        if ending == "parquet":
+            import pyarrow.parquet
+
+            plans = pyarrow.parquet.read_table(out).to_pylist()
+        else:
+            plans = [json.loads(line) for line in out.read_text().splitlines()]
+        assert all(action >= 0 for plan in plans for action in plan["actions"])
+        for name, value in alone.items():
+            found = [plan for plan in plans if plan["query"] == name]
+            assert [plan["actions"] for plan in found] == [
+                plan["actions"] for plan in value["plans"]
+            ]
+            for plan in found:
+                expected = value["lengths"][str(len(plan["actions"]))]
+                assert plan["length_probability"] == pytest.approx(expected, rel=1e-4)
+        assert call(*batch)[0] == 0  # nothing is left to do
+
+
+def test_rows_in_csv(call, run_of_lengths, world, tmp_path):
+    task, names = world.taxonomy.tasks[0], [action.name for action in world.taxonomy.actions]
+    first, second = (names[action] for action in task.actions[:2])
+    path, out = tmp_path / "queries.csv", tmp_path / "plans.jsonl"
+    path.write_text(
+        "id,task,done,steps\n"
+        f"a,{task.name},{first}; {second},3\n"
+        f"b,{task.name},{task.actions[0]},2-3\n"
+        f'c,{task.name},"[]",\n'
+        "d,,,2\n"
+        "e,0,fly,2\n"
+        "f,0,,7\n"
+    )
+    code, _, err = call("plan-batch", run_of_lengths.folder, path, "--out", out)
+    assert code == 0, err
+    plans = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {plan["query"] for plan in plans} == {"a", "b", "c"}
+    assert {len(plan["actions"]) for plan in plans if plan["query"] == "a"} == {3}
+    bad = (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines()
+    reasons = {one["query"]: one["reason"] for one in map(json.loads, bad)}
+    assert "is not a query (found nothing)" in reasons["d"]
+    assert "unknown action 'fly'" in reasons["e"]
+    assert "this run plans 1 to 4 steps" in reasons["f"]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ((), lambda steps: sum(min(4, steps - first) for first in range(steps))),
+        (("--without-goal", "--after-done"), lambda steps: steps),
+        (("--steps", 3), lambda steps: max(0, steps - 2)),
+    ],
+)
+def test_windows_of_a_split(options, count, call, run_of_lengths, world, tmp_path):
+    out = tmp_path / "plans.jsonl"
+    batch = ("plan-batch", run_of_lengths.folder, world.folder, "--out", out, "--top-k", 1)
+    code, _, err = call(*batch, *options)
+    assert code == 0, err
+    plans = [json.loads(line) for line in out.read_text().splitlines()]
+    tests = [len(video.steps) for video in world.videos if video.split == "test"]
+    assert len(plans) == sum(map(count, tests))
+    again = call(*batch, *options, *(() if options else ("--without-goal",)))
+    assert again[0] == (0 if options else 2)  # another batch has this file
+
+
+def test_batches_of_several_processes(table, call, run_of_lengths, tmp_path):
+    """Workers open the run again with the chosen steps."""
+    found = []
+    for name, how in (("serial", ()), ("processes", ("--executor", "processes", "--workers", 1))):
+        out = tmp_path / f"{name}.jsonl"
+        batch = ("plan-batch", run_of_lengths.folder, table, "--out", out, "--steps", "1-3")
+        code, _, err = call(*batch, *how)
+        assert code == 0, err
+        found.append(out.read_bytes())
+    assert found[0] == found[1]
+    both = [json.loads(line) for line in found[0].splitlines()]
+    assert max(len(one["actions"]) for one in both if one["query"] == "both") <= 3
+
+
+def test_a_table_on_a_run_of_one_length(table, trained, call, tmp_path):
+    out = tmp_path / "plans.jsonl"
+    code, _, err = call("plan-batch", trained, table, "--out", out)
+    assert code == 0, err
+    plans = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {plan["query"] for plan in plans} == {"both"}
+    assert {plan["length_probability"] for plan in plans} == {None}
+    bad = (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines()
+    for one in map(json.loads, bad):
+        steps = one["query"] in ("two", "some", "task")
+        assert ("Train a run" if steps else "needs both observations") in one["reason"]
