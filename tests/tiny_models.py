@@ -26,12 +26,48 @@ def tiny_dinov2(folder: Path, size: int = 16) -> Path:
         # as initialised, vectors are nearly equal
         parameter.data += 0.2 * torch.randn_like(parameter)
     network.save_pretrained(folder)
+    _write_preparation(folder, "BitImageProcessor", 28)
+    return folder
+
+
+def tiny_clip(folder: Path, size: int = 8) -> Path:
+    """Write a tiny CLIP of letters and pictures, randomly initialised, as save_pretrained does."""
+    import torch
+    import transformers
+
+    torch.manual_seed(1)  # the model's own initialisation knows no generators
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>"]
+    tokens.append("<|endoftext|>")
+    tokenizer = transformers.CLIPTokenizer(
+        vocab={token: place for place, token in enumerate(tokens)}, merges=[]
+    )
+    shape = {"hidden_size": 16, "intermediate_size": 32, "projection_dim": size}
+    shape |= {"num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {"bos_token_id": 52, "eos_token_id": 53, "pad_token_id": 53}
+    network = transformers.CLIPModel(
+        transformers.CLIPConfig(
+            text_config={**shape, **ids, "vocab_size": 54, "max_position_embeddings": 48},
+            vision_config={**shape, "image_size": 16, "patch_size": 8},
+            projection_dim=size,
+        )
+    )
+    for parameter in network.parameters():
+        # as initialised, vectors are nearly equal
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    _write_preparation(folder, "CLIPImageProcessor", 16)
+    return folder
+
+
+def _write_preparation(folder: Path, kind: str, side: int) -> None:
+    """Write how pictures are prepared."""
     steps = ("resize", "center_crop", "normalize", "rescale", "convert_rgb")
     processor = {
         **{f"do_{step}": True for step in steps},
-        **{"size": {"shortest_edge": 28}, "crop_size": {"height": 28, "width": 28}},
+        **{"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}},
         **{"image_mean": [0.5] * 3, "image_std": [0.2] * 3},
-        **{"image_processor_type": "BitImageProcessor", "resample": 3, "rescale_factor": 1 / 255},
+        **{"image_processor_type": kind, "resample": 3, "rescale_factor": 1 / 255},
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
-    return folder

@@ -22,7 +22,7 @@ HERE = {"features": "v3.npy", "start": 1, "end": 12}
 TABLE = {
     "no JSON": ('{"id": "x"', "not valid JSON (Expecting ',' delimiter"),
     "nothing": ({}, "is not a query (found nothing). Each line needs features, start"),
-    "half": ({"id": "half", "initial": SHORT}, "is not a query (found initial)."),
+    "half": ({"id": "half", "initial": SHORT}, "needs both observations and takes no steps done"),
     "both": ({**GOOD, **HERE}, "is not a query (found end, features, goal, initial, start)."),
     "an unknown key": ({**GOOD, "video": "v"}, "is not a query (video: Extra inputs"),
     "another width": ({**GOOD, "goal": SHORT[:3]}, "'initial' has shape [1, 15] and 'goal' [1, 3]"),

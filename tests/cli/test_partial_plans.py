@@ -30,7 +30,7 @@ def lengths(value):
 
 def test_windows_of_a_video(planned, video, world):
     actions = [step.action for step in video.steps]
-    of_video = ("--video", video.video_id, "--from-step", 2, "--top-k", 20)
+    of_video = ("--video", video.video_id, "--from-step", 2, "--top-k", 200)
     value = planned(*of_video)
     assert value["truth"]["actions"] == actions[2:6]
     assert set(value["lengths"]) == {"1", "2", "3", "4"}
@@ -110,7 +110,7 @@ def test_features_with_one_time(run_of_lengths, call, tmp_path):
         ("--initial a.npy --after-done", "--after-done: does not go with files of observations."),
         ("--task 1 --without-goal", "--without-goal: does not go with no observation."),
         ("--video VIDEO --goal-text tent --without-goal", "--goal-text takes the place of every"),
-        ("--video VIDEO --goal-text tent", "Make them by cefito extract --encoder clip, prepare"),
+        ("--video VIDEO --goal-text tent", "Extract features with the encoder clip, prepare"),
     ],
 )
 def test_refusals(argv, message, run_of_lengths, refused, video):
@@ -246,3 +246,71 @@ def test_a_table_on_a_run_of_one_length(table, trained, call, tmp_path):
     for one in map(json.loads, bad):
         steps = one["query"] in ("two", "some", "task")
         assert ("Train a run" if steps else "needs both observations") in one["reason"]
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A run of several lengths on features of a tiny CLIP, the features and the CLIP."""
+    pytest.importorskip("transformers")
+    from cefito.cli import main
+    from cefito.encoders.images import PretrainedImages
+    from cefito.encoders.video import Pictures, record
+    from tiny_models import tiny_clip
+    from tiny_runs import TINY_LENGTHS, as_arguments
+
+    root = tmp_path_factory.mktemp("words")
+    clip, features = tiny_clip(root / "clip"), root / "features"
+    features.mkdir()
+    (features / "extract.json").write_text(json.dumps(record(Pictures(PretrainedImages(clip)))))
+    lines = ["video,task,step,start,end,split"]
+    for video in range(8):
+        order = [["unpack", "raise", "fold"], ["raise", "unpack", "fold"]][video % 2]
+        rows = np.random.default_rng(video).normal(size=(4, 8)).astype(np.float32)
+        np.save(features / f"v{video}.npy", rows)
+        split = "test" if video > 5 else "val" if video > 4 else "train"
+        lines += [f"v{video},tent,{one},{at},{at + 1},{split}" for at, one in enumerate(order)]
+    (root / "steps.csv").write_text("\n".join(lines) + "\n")
+    data = str(root / "data")
+    custom = ["data", "prepare", "custom", str(root / "steps.csv"), data, "--seconds", "1"]
+    assert main([*custom, "--features", str(features), "--precision", "float32"]) == 0
+    train = ["train", data, "--steps", "1-2", "--out", str(root / "run"), "--preset", "small"]
+    assert main([*train, *as_arguments(TINY_LENGTHS)]) == 0
+    return root
+
+
+def test_a_goal_in_words(words, call):
+    from cefito.encoders.goal_text import GoalTexts
+    from cefito.encoders.images import PretrainedImages
+    from cefito.inference.answer import answer
+    from cefito.inference.query import query_from_video
+    from cefito.runs.run import open_run
+
+    run, clip = open_run(words / "run"), words / "clip"
+    mean = run.planner.mean_observation
+    taxonomy = run.taxonomy
+    names = (*(one.name for one in taxonomy.tasks), *(one.name for one in taxonomy.actions))
+    texts = GoalTexts(PretrainedImages(clip), 8, mean=mean, names=names)
+    query, _ = query_from_video(run, "v7", 0, goal=False)
+    expected = answer(run, query.with_goal(texts.observe("a folded tent")))
+    plan = ("plan", run.folder, "--encoder", clip, "--goal-text", "a folded tent", "--json")
+    code, out, err = call(*plan, "--video", "v7")
+    assert code == 0, err
+    value = json.loads(out)
+    assert value["truth"]["names"] == ["raise", "unpack"]
+    assert [plan["actions"] for plan in value["plans"]] == [plan.actions for plan in expected.plans]
+    assert value["plans"][0]["score"] == pytest.approx(expected.plans[0].score, rel=1e-4)
+    features = ("--features", words / "features" / "v7.npy", "--start", 0)
+    code, out, err = call(*plan, *features)
+    assert code == 0, err
+    assert json.loads(out)["plans"] == value["plans"]
+    code, out, err = call(*plan)  # the goal alone
+    assert code == 0, err
+    assert json.loads(out)["known"]["initial"] is False
+
+
+def test_goals_in_words_that_are_refused(words, refused):
+    plan = ("plan", words / "run", "--video", "v7", "--goal-text")
+    assert "its features are of the model 'clip'. Give its folder." in refused(*plan, "tent")
+    assert "an empty goal" in refused(*plan, "", "--encoder", words / "clip")
+    wrong = ("--without-goal", "--encoder", words / "clip")
+    assert "takes the place of every other goal" in refused(*plan, "tent", *wrong)

@@ -125,8 +125,9 @@ class QueryOptions:
                 f"{_GIVE}; a run of several lengths also takes one of both, or --task and --done."
             )
         if self.after_done or not (initial and goal):
-            missing = "after_done" if initial and goal else "goal" if initial else "initial"
-            check_partial(run.planner, missing)
+            flags = {"without_goal": self.without_goal, "after_done": self.after_done}
+            flag = next((name for name, given in flags.items() if given), None)
+            check_partial(run.planner, flag or ("goal" if initial else "initial"))
         truth = None
         if kind == "a video of a data set":
             assert self.video is not None

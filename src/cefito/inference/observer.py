@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +20,7 @@ from cefito.progress import Progress, silent
 if TYPE_CHECKING:
     import torch
 
+    from cefito.encoders.goal_text import GoalTexts
     from cefito.encoders.video import VideoEncoder
     from cefito.runs.run import Run
 
@@ -100,8 +102,8 @@ class ObservationRecipe:
         made = self.made_with.get("model", "an unknown encoder")
         raise ConfigError(
             f"{self.place}: its features are of {made}, and a goal in words needs features of "
-            "CLIP's projected layer. Make them by cefito extract --encoder clip, prepare the data "
-            "set with them, and train on it.",
+            "CLIP's projected layer. Extract features with the encoder clip, prepare the data set "
+            "with them, and train on it.",
             setting="goal_text",
         )
 
@@ -183,26 +185,25 @@ class Observer:
 
     def of_text(self, text: str) -> NDArray[np.float32]:
         """Make the goal observation [E] of a text."""
-        from cefito.encoders.goal_text import observation_from_text
+        goal = self._texts.observe(text)
+        self._warn_unknown()
+        return goal
+
+    @cached_property
+    def _texts(self) -> GoalTexts:
+        from cefito.encoders.goal_text import GoalTexts
         from cefito.encoders.images import PretrainedImages
         from cefito.encoders.video import Pictures
 
-        self.recipe.check_text(self.name)
+        recipe = self.recipe
+        recipe.check_text(self.name)
         images = self.encoder.images if isinstance(self.encoder, Pictures) else None
         if not isinstance(images, PretrainedImages):
             raise ConfigError(
                 f"the encoder {self.name} takes no texts. Give clip.", setting="goal_text"
             )
-        goal = observation_from_text(
-            text,
-            images,
-            size=self.recipe.size,
-            made_with=self.recipe.made_with or None,
-            mean=self.recipe.mean,
-            names=self.recipe.names,
-        )
-        self._warn_unknown()
-        return goal
+        made_with = recipe.made_with or None
+        return GoalTexts(images, recipe.size, made_with, recipe.mean, recipe.names)
 
     def _warn_unknown(self) -> None:
         if not self.recipe.made_with:

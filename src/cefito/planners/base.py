@@ -368,8 +368,8 @@ def check_partial(planner: Planner, setting: str) -> None:
     """Refuse a planner that needs both observations and takes no steps done before."""
     if not planner.abilities.any_length:
         raise ConfigError(
-            f"{planner.name} needs both observations and takes no steps done before. Use a run of "
-            "several lengths, as cefito train DATA --steps 1-6 makes it.",
+            f"{planner.name} needs both observations and takes no steps done before. Train a run "
+            "of several lengths for this (method any-length).",
             setting=setting,
         )
 

@@ -118,8 +118,8 @@ class Run:
             if shortest == longest == self.horizon:
                 return self
             raise ConfigError(
-                f"{self.folder}: plans {self.horizon} steps. Train a run of several lengths with "
-                "cefito train DATA --steps 1-6.",
+                f"{self.folder}: plans {self.horizon} steps. Train a run of several "
+                "lengths for this (method any-length).",
                 setting="steps",
             )
         several = {} if shortest == longest else {"shortest": shortest}
