@@ -10,7 +10,6 @@ from pathlib import Path
 
 import cefito
 from cefito.data.windows import action_space
-from cefito.search.settings import search_settings
 
 
 def main(data: str, folder: str, *overrides: str) -> None:
@@ -49,8 +48,7 @@ def main(data: str, folder: str, *overrides: str) -> None:
     )
     print(f"\nconstrained:\n{constrained}")
 
-    assert run.trained_search is not None
-    several = run.with_search(search_settings(run.trained_search, tasks=3))
+    several = run.with_search(tasks=3)
     print("\nseveral tasks:")
     for plan in several.plan(start=start, goal=goal, top_k=3).plans:
         print(f"{plan.score:9.3f}  {plan.task}: {' → '.join(plan.steps)}")

@@ -10,9 +10,12 @@ import ast
 import dataclasses
 import importlib
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tomllib
 from functools import cache
 from itertools import takewhile
@@ -326,6 +329,29 @@ def test_the_python_of_a_page_runs(page, place, monkeypatch, capsys):
     assert capsys.readouterr().out
     if page == "docs/search.md":
         assert len(names["plans"]) == 5
+
+
+@pytest.mark.slow
+def test_the_python_of_pages_has_right_types(pytestconfig, tmp_path):
+    """Each page is a module; mypy's cache is kept where pytest keeps its own."""
+    pytest.importorskip("mypy", reason="mypy is not installed: pip install 'cefito[test]'")
+    for page in PAGES:
+        if codes := blocks(page, "python"):
+            name = re.sub(r"\W", "_", page.stem.lower())
+            (tmp_path / f"{name}.py").write_text("\n".join(codes), encoding="utf-8")
+    modules = sorted(tmp_path.glob("*.py"))
+    assert len(modules) > 5
+    kept = getattr(pytestconfig, "cache", None)  # None under -p no:cacheprovider
+    cache = tmp_path / "cache" if kept is None else kept.mkdir("mypy")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--cache-dir", str(cache), *map(str, modules)],
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.replace(f"{tmp_path}/", "") + done.stderr
 
 
 # the finders themselves

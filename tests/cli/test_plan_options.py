@@ -19,7 +19,7 @@ from cefito.errors import ConfigError
 from cefito.field.fields import IncrementalField
 from cefito.runs.run import Run, open_run
 from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
-from cefito.search.settings import SEARCHES, SearchConfig, SearchEntry
+from cefito.search.settings import SEARCHES, SearchConfig, SearchEntry, search_settings
 
 VIDEO = "world-0036"  # the first test video
 
@@ -218,8 +218,8 @@ def test_every_setting_of_the_search_is_an_option():
 def test_each_option_changes_its_setting(trained, call, monkeypatch):
     used = []
 
-    def noted(self, settings):
-        used.append(settings)
+    def noted(self, **changes):
+        used.append(search_settings(self.trained_search, **changes))
         raise ConfigError("enough")
 
     monkeypatch.setattr(Run, "with_search", noted)

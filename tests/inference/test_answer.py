@@ -18,7 +18,6 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
-from cefito.search.settings import search_settings
 from tiny_runs import TINY_RUN
 
 
@@ -187,7 +186,7 @@ def test_the_callers_torch_matters_to_no_run(run, tmp_path):
 
 def using(run, **changes):
     """The same run with other settings of the search."""
-    return run.with_search(search_settings(run.trained_search, **changes))
+    return run.with_search(**changes)
 
 
 def test_an_answer_among_several_tasks(run):

@@ -16,7 +16,7 @@ from cefito.runs.run import open_run
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search import Constraints
-from cefito.search.settings import SEARCHES, search_settings
+from cefito.search.settings import SEARCHES
 from language_model import SETTINGS as STAND_IN
 from same import assert_same_plans
 from tiny_runs import NARROW, quick
@@ -88,7 +88,7 @@ def in_threads(ask, requests):
 def outcome(run, query, changes, constraints, task):
     """The answer, or the line that refuses the request."""
     if changes:
-        run = run.with_search(search_settings(run.trained_search, **changes))
+        run = run.with_search(**changes)
     try:
         return answer(run, query, task=task, top_k=4, constraints=constraints).to_dict()
     except ConfigError as refusal:

@@ -41,7 +41,7 @@ from cefito.runs.finetune import finetune
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search import Constraints
-from cefito.search.settings import SEARCHES, search_settings
+from cefito.search.settings import SEARCHES
 from part_worlds import part_of
 from slow_predictor import SlowPredictor, norm
 from tiny_runs import TINY_RUN
@@ -242,7 +242,7 @@ def test_without_a_classifier_tasks_must_be_given(run, observations):
     ids=str,
 )
 def test_what_needs_training_data_is_refused(run, observations, changes):
-    changed = run.with_search(search_settings(run.trained_search, **changes))
+    changed = run.with_search(**changes)
     with pytest.raises(ConfigError, match=r"without training data.*'energy'") as caught:
         changed.planner.plan(queries(observations, [0] * 5), 1)
     assert caught.value.setting == "objective"
@@ -254,7 +254,7 @@ def test_the_other_searches_work_too(run, observations, method):
     asked = queries(observations[:, :1], [1])
     best = [plans.energies[0] for plans in run.planner.plan(asked, 1)]
     width = {"width": 64} if "width" in SEARCHES[method].reads else {}
-    other = run.with_search(search_settings(run.trained_search, method=method, **width))
+    other = run.with_search(method=method, **width)
     found = [plans.energies[0] for plans in other.planner.plan(asked, 1)]
     np.testing.assert_allclose(found, best, atol=1e-5)  # 4³ sequences: all of them are met
 
@@ -287,7 +287,7 @@ def test_a_classifier_comes_with_the_field_or_later(
         )
         plans = one.planner.plan(queries(observations), 1)
         assert [part.tasks[0] for part in plans] == likeliest
-    several = both.with_search(search_settings(both.trained_search, tasks=3))
+    several = both.with_search(tasks=3)
     assert all(len(plans) == 2 for plans in several.planner.plan(queries(observations), 2))
 
 

@@ -17,7 +17,6 @@ from cefito.inference.constraints import NamedConstraints
 from cefito.planners.base import Marginals
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
-from cefito.search.settings import search_settings
 from cefito.serve.app import create_app
 from cefito.serve.models import open_models
 
@@ -106,7 +105,7 @@ def test_the_search_can_be_chosen(client, place, run, windows, changes):
     names = {"method": "search", "budget_gflop": "budget"}
     asked = {names.get(name, name): value for name, value in changes.items()}
     reply = ask(client, run="tea", observations=place.observations(), top_k=3, **asked)
-    other = run.with_search(search_settings(run.trained_search, **changes))
+    other = run.with_search(**changes)
     assert plans_of(reply) == [p.actions for p in expected(other, windows, top_k=3).plans]
     assert reply["effort"]["search"] == changes["method"]
 

@@ -153,7 +153,7 @@ def _show(
 
 def _talk_of_tasks(scores: RunEvaluation) -> None:
     """Show the range of the tasks' success rates in a line."""
-    parts = scores.per_task or []
+    parts = scores.per_task
     if len(parts) > 1:
         ends = (end(parts, key=lambda part: part.success_rate) for end in (min, max))
         low, high = (f"{part.success_rate:.2f} ({part.name})" for part in ends)

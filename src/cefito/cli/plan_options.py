@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from cefito.cli.options import Flag, Several, options_class
 from cefito.search.constraints import Constraints, declared
-from cefito.search.settings import SearchConfig, search_settings
+from cefito.search.settings import SearchConfig
 
 if TYPE_CHECKING:
     import torch
@@ -49,11 +49,7 @@ class SearchOptions:
     def applied(self, run: Run) -> Run:
         """Return the run with the given settings."""
         changes = self.changes()
-        if not changes:
-            return run
-        if run.trained_search is None:
-            return run.with_search(SearchConfig())  # which refuses, and names the methods that can
-        return run.with_search(search_settings(run.trained_search, **changes))
+        return run.with_search(**changes) if changes else run
 
 
 def option_of(setting: str) -> str:

@@ -59,7 +59,7 @@ def task_table(scores: RunEvaluation) -> tuple[list[str], list[list[object]]]:
         name: head for name, head in metric_columns([scores]).items() if name in scores.metrics
     }
     rows: list[list[object]] = []
-    for part in scores.per_task or ():
+    for part in scores.per_task:
         numbers = [_number(part.metrics.get(name)) for name in columns]
         rows.append([part.name, part.task, part.windows, part.videos, *numbers])
     heads = columns | {"task_accuracy": "task right"} if "task_accuracy" in columns else columns

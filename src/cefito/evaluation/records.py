@@ -222,6 +222,6 @@ class RunEvaluation(Evaluation):
     answered: Answered | None = ABSENT  # at a minimum probability
     parameters: dict[str, int] | None = ABSENT  # by network
     intervals: VideoIntervals | None = ABSENT  # None for a single video
-    per_task: list[TaskScores] | None = ABSENT
+    per_task: list[TaskScores]
     other_dataset: OtherDataset | None = ABSENT  # if not scored on the run's own
     plans_sha256: str | None = ABSENT  # of the file of the plans, if they were saved

@@ -37,8 +37,8 @@ class Queries:
             `LARGEST`, or a negative id.
     """
 
-    initial: NDArray[np.float32]  # initial observations, float32 [N, E]
-    goal: NDArray[np.float32]  # goal observations, float32 [N, E]
+    initial: NDArray[np.floating[Any]]  # initial observations [N, E], kept as float32
+    goal: NDArray[np.floating[Any]]  # goal observations [N, E], kept as float32
     tasks: NDArray[np.int64] | None = None  # true tasks, int64 [N]; None to have them predicted
     ends: NDArray[np.int64] | None = None  # true first and last actions [N, 2]
     between: NDArray[np.float32] | None = None  # true ones between the steps [N, T - 1, E]

@@ -38,7 +38,7 @@ from cefito.runs.folder import (
 )
 from cefito.runs.hub import HUB, fetched
 from cefito.runtime import pick_device
-from cefito.search.settings import SearchConfig
+from cefito.search.settings import SearchConfig, search_settings
 from cefito.settings import Settings, flattened
 from cefito.training.trainer import TrainingContext
 
@@ -141,13 +141,21 @@ class Run:
         found = getattr(self.settings, "search", None)
         return found if isinstance(found, SearchConfig) else SearchConfig()
 
-    def with_search(self, settings: SearchConfig) -> Self:
+    def with_search(self, settings: SearchConfig | None = None, /, **changes: Any) -> Self:
         """Return the run with a planner that searches in another way.
 
+        Args:
+            settings: Settings of the search; by default those that it was trained with.
+            changes: Settings to replace among these; None keeps one.
+
         Raises:
-            ConfigError: Its planner has no search to choose.
+            ConfigError: Its planner has no search to choose, or settings that do not fit.
         """
-        return replace(self, planner=self.planner.with_search(settings))
+        settings = settings or self.trained_search or SearchConfig()
+        planner = self.planner.with_search(settings)  # refuses if it has no search
+        if changes:
+            planner = planner.with_search(search_settings(settings, **changes))
+        return replace(self, planner=planner)
 
     def dataset(self, path: Path | str | None = None) -> PreparedDataset:
         """Open the data set that the run was trained on, or any other at `path`.

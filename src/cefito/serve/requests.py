@@ -20,7 +20,6 @@ from cefito.planners.base import Queries, check_min_probability, check_queries
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
-from cefito.search.settings import SearchConfig, search_settings
 from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
@@ -100,12 +99,7 @@ def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, objec
         "objective": request.objective,
     }
     changes = {name: value for name, value in wanted.items() if value is not None}
-    if not changes:
-        return run, changes
-    if run.trained_search is None:
-        run.with_search(SearchConfig())  # raises, and names the methods with a search
-    assert run.trained_search is not None
-    return run.with_search(search_settings(run.trained_search, **changes)), changes
+    return run.with_search(**changes) if changes else run, changes
 
 
 def _observations(given: ObservationsRequest) -> Queries:
