@@ -6,7 +6,8 @@ There are no transitions between tasks: arrays are padded to the largest task, [
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,17 @@ class TaskStates:
         """C."""
         return len(self.grid)
 
+    @cached_property
+    def owners(self) -> Tensor:
+        """Tasks of each action, int64 [K, M]; places without one repeat a task that lacks it."""
+        known = self.lookup >= 0  # [C, K]
+        most = max(1, int(known.sum(dim=0).max()))
+        return known.T.long().sort(dim=1, descending=True, stable=True).indices[:, :most]
+
     @property
-    def shared_by(self) -> int:
-        """Largest number of tasks that share an action."""
-        return int((self.lookup >= 0).sum(dim=0).max())
+    def shared(self) -> Tensor:
+        """Whether each state's action is one of several tasks, bool [S]."""
+        return (self.lookup >= 0).sum(dim=0)[self.actions] > 1
 
     def by_task(self) -> tuple[tuple[int, ...], ...]:
         """Return the action ids of each task, ascending."""
@@ -76,7 +84,9 @@ class TaskStates:
 
     def to(self, device: torch.device | str) -> TaskStates:
         """Return the states on a device."""
-        return TaskStates(**{name: value.to(device) for name, value in vars(self).items()})
+        return TaskStates(
+            **{part.name: getattr(self, part.name).to(device) for part in fields(self)}
+        )
 
     def find(self, tasks: Tensor, sequences: Tensor) -> Tensor:
         """Return the states […, T] of sequences […, T] of tasks […]; −1 for foreign actions."""
@@ -190,16 +200,10 @@ class SequenceScores:
 
     def sequence_scores(self, sequences: Tensor) -> Tensor:
         """Return log Σ_c exp(score) of action sequences [B, n, T] over tasks that allow them."""
-        tasks = torch.arange(self.states.task_count, device=sequences.device)
-        size = max(1, _CHUNK // max(1, sequences[0].numel() * len(tasks)))
-        found = []
-        for first in range(0, len(self), size):
-            part = sequences[first : first + size]
-            # [b, n, C, T] → scores [b, n · C]
-            states = self.states.find(tasks, part[:, :, None].expand(-1, -1, len(tasks), -1))
-            values = self.rows(slice(first, first + size)).scores(states.flatten(1, 2))
-            found.append(_log_sum(values.unflatten(1, states.shape[1:3])))
-        return torch.cat(found) if found else self.emissions.new_zeros(sequences.shape[:2])
+        owners = self.states.owners[sequences[:, :, 0]]  # tasks of the first action [B, n, M]
+        states = self.states.find(owners, sequences[:, :, None].expand(-1, -1, owners.shape[2], -1))
+        values = self.scores(states.flatten(1, 2)).unflatten(1, owners.shape[1:])
+        return _log_sum(values)
 
     def log_sequence_probabilities(self, sequences: Tensor) -> Tensor:
         """Return log p [B] of action sequences [B, T], summed over the tasks that allow them."""

@@ -191,38 +191,54 @@ def likeliest_plans(
     of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
     if tasks is not None:
         of_tasks = np.ones_like(of_tasks)
-    searched = states.task_count if tasks is None else 1
-    shared = states.shared_by if tasks is None else 1
-    pairs = top_k if shared == 1 else 2 * top_k
-    while True:
-        best, values = scores.best(pairs, tasks)
+    searched, several = states.task_count if tasks is None else 1, states.owners.shape[1]
+    joint = None  # highest score of a pair whose sequence may have several tasks [B]
+    if tasks is None and several > 1:
+        alone = torch.where(states.shared, scores.emissions, -torch.inf)
+        joint = SequenceScores(states, alone, scores.transitions).best(1)[1][:, 0]
+    found: dict[int, Plans] = {}
+    pending, pairs = torch.arange(len(scores), device=total.device), top_k
+    while len(pending):
+        part = scores.rows(pending)
+        best, values = part.best(pairs, None if tasks is None else tasks[pending])
         actions, task = states.actions[best], states.tasks[best[..., 0]]
-        # −∞ fills columns that a query lacks
-        sums_of = values if shared == 1 else scores.sequence_scores(actions)
-        sums_of = torch.where(values.isfinite(), sums_of, -torch.inf)
-        # a sequence of no listed pair has at most `shared` pairs, none above the lowest listed one
-        bound = (values[:, -1] + math.log(shared)).tolist()
-        logs = (sums_of - total[:, None]).double().cpu().numpy()
-        rows = [part.cpu().numpy() for part in (actions, task, values)]
-        found = []
-        for row, (own_actions, own_task, own_values) in enumerate(zip(*rows, strict=True)):
-            order = np.lexsort((-own_values, -logs[row]))
+        summed, bound = values, values[:, -1]  # −∞ fills columns that a query lacks
+        if joint is not None:
+            sums_of = part.sequence_scores(actions)
+            summed = torch.where(values.isfinite(), sums_of, -torch.inf)
+            # a further sequence has at most the lowest listed pair, `several` times if it is joint
+            bound = torch.maximum(bound, torch.minimum(bound, joint[pending]) + math.log(several))
+        logs, least = (
+            (part - total[pending].view(-1, *[1] * (part.ndim - 1))).double().cpu().numpy()
+            for part in (summed, bound)
+        )
+        rows = zip(
+            pending.tolist(), *(part.cpu().numpy() for part in (actions, task, values)), strict=True
+        )
+        for place, (row, own_actions, own_task, own_values) in enumerate(rows):
+            order = np.lexsort((-own_values, -logs[place]))
             order = order[np.isfinite(own_values[order])]
             plans = _plans(
                 own_actions[order],
-                logs[row, order],
+                logs[place, order],
                 own_task[order],
                 searched,
                 top_k,
                 of_tasks[row],
             )
-            all_pairs = len(order) < pairs
-            lowest = -plans.scores[-1] + float(total[row])
-            exact = all_pairs or (len(plans) == top_k and lowest >= bound[row] - _ROUNDING)
-            found.append(replace(plans, exact=exact))
-        if all(plans.exact for plans in found) or pairs >= max(_PAIRS, top_k):
-            return found
+            exact = len(order) < pairs or (
+                len(plans) == top_k and -plans.scores[-1] >= least[place] - _ROUNDING
+            )
+            found[row] = replace(plans, exact=exact)
         pairs *= 2
+        if pairs > max(_PAIRS, 2 * top_k):
+            break
+        pending = torch.tensor(
+            [row for row in pending.tolist() if not found[row].exact],
+            dtype=torch.int64,
+            device=total.device,
+        )
+    return [found[row] for row in range(len(scores))]
 
 
 def _constrained(
@@ -263,7 +279,7 @@ def _constrained(
     if not parts:
         raise refusals[0]
     sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
-    if queries.tasks is None and states.shared_by > 1:
+    if queries.tasks is None and states.owners.shape[1] > 1:
         listed = torch.from_numpy(sequences)[None].to(scores.emissions.device)
         own = scores.rows(slice(row, row + 1)).sequence_scores(listed)[0]
         summed = own.double().cpu().numpy() - total
