@@ -1,8 +1,8 @@
 """Constraints of plans: known steps, required and forbidden actions, orders of actions.
 
 To add one: a field of `Constraints` with its `Declared`, whose automaton is its meaning; options,
-names and requests follow. Describe it in docs/search.md. Its test: an example and a meaning in
-`tests/search/test_constraints.py` and `tests/search/conftest.py`.
+names, requests and the page follow. Describe it in docs/search.md. Its test: an example and a
+meaning in `tests/search/test_constraints.py` and `tests/search/conftest.py`.
 """
 
 from __future__ import annotations

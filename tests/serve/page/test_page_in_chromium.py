@@ -121,7 +121,7 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     assert again == wanted(drawn, pinned=((1, plans[other][0]),))[0]
     assert {plan[0] for plan in again} == {plans[other][0]}
     assert page.locator("#plans li[data-pinned]").count() == len(again)
-    assert page.locator("#held").inner_text().startswith(f"Step 1 is “{plans[other][0]}”")
+    assert page.locator("#held").inner_text().startswith(f"“{plans[other][0]}” at step 1")
 
     page.get_by_role("button", name="Remove all").click()
     page.locator("#none").wait_for()
@@ -155,9 +155,9 @@ def test_a_warning_of_what_the_observations_contradict(page, drawn, monkeypatch)
 def test_forbid_require_and_order_by_name(page, drawn):
     choose(page)
     plans = plan_now(page)
-    page.get_by_text("Add by name").click()
+    page.get_by_text("Add a constraint").click()
     form = page.locator("#add-forbid")
-    form.get_by_label("never").select_option(label=plans[0][0])
+    form.get_by_label("action … forbidden").select_option(label=plans[0][0])
     form.get_by_role("button").click()
     page.locator("#held li").nth(0).wait_for()
     planned(page, again=True)
@@ -166,8 +166,8 @@ def test_forbid_require_and_order_by_name(page, drawn):
 
     first, second = strips(page)[0][1], strips(page)[0][0]
     form = page.locator("#add-before")
-    form.get_by_label("first").select_option(label=first)
-    form.get_by_label("then, if both occur").select_option(label=second)
+    form.get_by_label("action …").select_option(label=first)
+    form.get_by_label("before …").select_option(label=second)
     form.get_by_role("button").click()
     page.locator("#held li").nth(1).wait_for()
     page.locator("#answer:not([aria-busy])").wait_for()
@@ -176,6 +176,26 @@ def test_forbid_require_and_order_by_name(page, drawn):
     assert strips(page) == ordered
     for plan in ordered:
         assert not {first, second} <= set(plan) or plan.index(first) < plan.index(second)
+
+    form = page.locator("#add-require")
+    form.get_by_label("action … required").select_option(label=second)
+    form.get_by_role("button").click()
+    page.locator("#held li").nth(2).wait_for()
+    page.locator("#add-no_repeats").get_by_role("button").click()
+    page.locator("#held li").nth(3).wait_for()
+    page.locator("#answer:not([aria-busy])").wait_for()
+    assert page.locator("#held span").all_inner_texts() == [
+        f"“{second}” required",
+        f"“{plans[0][0]}” forbidden",
+        f"“{first}” before “{second}”",
+        "no repeats",
+    ]
+    three = {**forbidden, "before": ((first, second),), "required": (second,)}
+    assert strips(page) == wanted(drawn, **three, no_repeats=True)[0]
+    page.get_by_role("button", name="Remove: no repeats").click()
+    page.locator("#held li").nth(3).wait_for(state="detached")
+    page.locator("#answer:not([aria-busy])").wait_for()
+    assert strips(page) == wanted(drawn, **three)[0]
 
 
 def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
@@ -194,7 +214,7 @@ def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
     assert alert.inner_text().count("\n") == 0
     assert page.locator("#old-said").is_visible()
 
-    page.get_by_role("button", name=f"Remove: Never “{name}”").click()
+    page.get_by_role("button", name=f"Remove: “{name}” forbidden").click()
     page.locator("#problem p").wait_for(state="detached")
     assert {plan[1] for plan in planned(page, again=True)} == {name}
     assert page.locator("#old-said").is_hidden()
@@ -286,7 +306,7 @@ def test_nothing_serious_for_axe(page):
     assert faults(page) == []
     plan_now(page)
     page.get_by_label("compare with the annotated steps").check()
-    page.get_by_text("Add by name").click()
+    page.get_by_text("Add a constraint").click()
     page.locator("#plans ol button").first.click()
     assert faults(page) == []  # the dialog
     page.get_by_role("button", name="Pin it to step 1").click()

@@ -6,7 +6,8 @@ import json
 from functools import cache, lru_cache
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from string import Formatter
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import anyio.to_thread
 from fastapi import APIRouter, Query
@@ -19,6 +20,7 @@ from cefito.data.annotations import nfc
 from cefito.errors import CefitoError
 from cefito.report.frames import EACH, VideoFiles, find_video_files
 from cefito.runs.matching import DatasetMatch
+from cefito.search.constraints import Declared, EachAction, OneAction, declared
 from cefito.serve.models import Models
 from cefito.serve.problems import ProblemError
 
@@ -50,7 +52,7 @@ def page_router(models: Models) -> APIRouter:
 
     @router.get("/")
     def page() -> HTMLResponse:
-        return _rendered("page.html.j2", runs=models.runs)
+        return _rendered("page.html.j2", runs=models.runs, constraints=_constraint_forms())
 
     @router.get("/docs")
     def docs(request: Request) -> HTMLResponse:
@@ -113,6 +115,38 @@ def _rendered(template: str, **values: Any) -> HTMLResponse:
     )
     page = environment.get_template(template).render(version=version("cefito"), **values)
     return HTMLResponse(page)
+
+
+class _ConstraintForm(NamedTuple):
+    """A form that adds a constraint: its words, with inputs in their places."""
+
+    how: Declared
+    shape: Literal["map", "list", "value"]  # of its value in a request
+    kinds: list[str]  # "step", "action" or "number" of each part of an entry
+    inputs: list[tuple[str, int]]  # label of each input and the part that it gives, as displayed
+
+
+@cache
+def _constraint_forms() -> list[_ConstraintForm]:
+    forms = []
+    for kind, how in declared().values():
+        several = get_origin(kind) is tuple
+        entry = get_args(kind)[0] if several else kind
+        parts = get_args(entry) if get_origin(entry) is tuple else (entry,)
+        names = {int: "step" if several else "number", OneAction: "action", EachAction: "action"}
+        kinds = [names[part] for part in parts if part is not bool]
+        inputs: list[tuple[str, int]] = []
+        for text, field, _, _ in Formatter().parse(how.words):
+            if field is not None:
+                inputs.append((f"{text.strip()} …", int(field) if field else len(inputs)))
+            elif inputs:  # words after the last input
+                label, part = inputs[-1]
+                inputs[-1] = (f"{label} {text.strip()}", part)
+        shape: Literal["map", "list", "value"] = "list" if several else "value"
+        if several and "step" in kinds:
+            shape = "map"
+        forms.append(_ConstraintForm(how, shape, kinds, inputs))
+    return forms
 
 
 def _type_of(schema: dict[str, Any]) -> Markup:

@@ -6,12 +6,15 @@
   const VIDEOS = 1000; // listed at most
   const MARKS = { right: "r", substitution: "u", order: "o", repetition: "a", missing: "m" };
   const state = { runs: [], videos: [], answer: null, chosen: null, going: null, shown: 0, listing: 0 };
-  let held = nothing();
-
   const $ = (id) => document.getElementById(id);
 
+  // one form for each constraint that the service knows, by its option
+  const forms = new Map([...document.querySelectorAll("form.constraint")].map((form) => [form.dataset.option, form.dataset]));
+  const EMPTY = { map: () => ({}), list: () => [], value: () => undefined };
+  let held = nothing();
+
   function nothing() {
-    return { pin: {}, forbid: [], require: [], before: [] };
+    return Object.fromEntries([...forms].map(([option, form]) => [option, EMPTY[form.shape]()]));
   }
 
   // ---- elements
@@ -254,21 +257,30 @@
       .sort((a, b) => a.name.localeCompare(b.name))
       .map((action) => make("option", { value: action.id }, action.name));
     for (const select of document.querySelectorAll("select.actions")) fill(select, "choose an action", options());
-    fill($("pin-step"), null, Array.from({ length: one.horizon }, (_, step) => make("option", { value: step + 1 }, String(step + 1))));
+    const steps = () => Array.from({ length: one.horizon }, (_, step) => make("option", { value: step + 1 }, String(step + 1)));
+    for (const select of document.querySelectorAll("select.steps")) fill(select, null, steps());
+  }
+
+  // the words of a constraint, with the parts of an entry in their places
+  function inWords(form, entry) {
+    const kinds = form.kinds.split(" ");
+    let next = 0;
+    return form.words.replace(/(action )?\{(\d*)\}/g, (_, word, number) => {
+      const part = number === "" ? next++ : Number(number);
+      return kinds[part] === "action" ? "“" + nameOf(Number(entry[part])) + "”" : (word || "") + entry[part];
+    });
+  }
+
+  function entries(option, shape) {
+    const value = held[option];
+    if (shape === "map") return Object.entries(value).map((entry) => [entry, () => delete value[entry[0]]]);
+    if (shape === "value") return value === undefined ? [] : [[[value], () => { held[option] = undefined; }]];
+    return value.map((item) => [[item].flat(), () => { held[option] = value.filter((other) => other !== item); }]);
   }
 
   function constraints() {
-    const found = [];
-    for (const [step, action] of Object.entries(held.pin)) {
-      found.push(["Step " + step + " is “" + nameOf(action) + "”", () => delete held.pin[step]]);
-    }
-    const without = (name, item) => () => { held[name] = held[name].filter((other) => other !== item); };
-    for (const action of held.forbid) found.push(["Never “" + nameOf(action) + "”", without("forbid", action)]);
-    for (const action of held.require) found.push(["Somewhere “" + nameOf(action) + "”", without("require", action)]);
-    for (const pair of held.before) {
-      found.push(["“" + nameOf(pair[0]) + "” before “" + nameOf(pair[1]) + "”", without("before", pair)]);
-    }
-    return found;
+    return [...forms].flatMap(([option, form]) =>
+      entries(option, form.shape).map(([entry, remove]) => [inWords(form, entry), remove]));
   }
 
   function showConstraints() {
@@ -282,14 +294,14 @@
     $("clear").hidden = found.length === 0;
   }
 
-  function add(name, value) {
-    const same = (other) => JSON.stringify(other) === JSON.stringify(value);
-    if (!held[name].some(same)) held[name].push(value);
-    changed();
-  }
-
-  function pin(step, action) {
-    held.pin[step] = action;
+  function add(option, entry) {
+    const shape = forms.get(option).shape;
+    if (shape === "map") held[option][entry[0]] = entry[1];
+    else if (shape === "value") held[option] = entry.length ? entry[0] : true;
+    else {
+      const item = entry.length === 1 ? entry[0] : entry;
+      if (!held[option].some((other) => JSON.stringify(other) === JSON.stringify(item))) held[option].push(item);
+    }
     changed();
   }
 
@@ -511,14 +523,17 @@
   $("initial").addEventListener("change", () => pictureChosen("initial", "start"));
   $("goal").addEventListener("change", () => pictureChosen("goal", "end"));
   onSubmit("ask", guarded(plan));
-  onSubmit("add-pin", () => pin($("pin-step").value, number("pin-action")));
-  onSubmit("add-forbid", () => add("forbid", number("forbid-action")));
-  onSubmit("add-require", () => add("require", number("require-action")));
-  onSubmit("add-before", () => add("before", [number("before-first"), number("before-second")]));
+  for (const option of forms.keys()) {
+    onSubmit("add-" + option, () => {
+      const entry = [];
+      for (const input of $("add-" + option).querySelectorAll("[data-part]")) entry[input.dataset.part] = Number(input.value);
+      add(option, entry);
+    });
+  }
   $("clear").addEventListener("click", () => { held = nothing(); $("constraints-head").tabIndex = -1; $("constraints-head").focus(); changed(); });
   $("compare").addEventListener("change", () => { if (state.answer) strips(); });
-  $("step-pin").addEventListener("click", decide((chosen) => pin(chosen.step, chosen.action)));
-  $("step-forbid").addEventListener("click", decide((chosen) => add("forbid", chosen.action)));
+  $("step-pin").addEventListener("click", decide((chosen) => add("pin", [chosen.step, chosen.action])));
+  $("step-forbid").addEventListener("click", decide((chosen) => add("forbid", [chosen.action])));
   onSubmit("step-before", () => decide((chosen) => add("before", [chosen.action, number("step-then")]))({ preventDefault() {} }));
   $("step-close").addEventListener("click", () => $("step").close());
 
