@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train:train", "Train a planner on a prepared data set."),
     "finetune": ("train:finetune", "Train a run further: new videos, new tasks and actions."),
     "evaluate": ("evaluate:evaluate", "Score a run on a split."),
+    "calibrate": ("calibrate:calibrate", "Sets of plans with a guarantee, for plan --coverage."),
     "planners": (
         "planners:planners",
         "Every method: its paper, what it needs and can do, its size, its rows of tables.",

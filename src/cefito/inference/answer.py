@@ -14,6 +14,7 @@ from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
 from cefito.inference.contradictions import contradictions
 from cefito.inference.query import check_width
+from cefito.inference.sets import LARGEST_SET, PlanSets, check_coverage, plan_sets
 from cefito.markup import Folded, card
 from cefito.planners.base import (
     UNCONSTRAINED,
@@ -36,6 +37,7 @@ __all__ = [
     "answer",
     "planned_sequences",
     "prepare_query",
+    "searched_plans",
     "to_answer",
     "with_action_names",
 ]
@@ -122,6 +124,7 @@ class Answer(Record):
     # probability of each number of steps, if it is open; without a goal, of steps to the end
     lengths: dict[int, float] | None = None
     known: KnownAnswer | None = None  # None for both observations alone
+    sets: PlanSets | None = None  # with a guarantee, if they were asked for
     truth: Truth | None = None
     dataset: DatasetName | None = None  # if it is not the run's
     reply: ReplyAnswer | None = None
@@ -187,7 +190,7 @@ class Answer(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer for JSON; without fields that are None and seldom given."""
-        seldom = ("lengths", "known", "truth", "dataset", "reply")
+        seldom = ("lengths", "known", "sets", "truth", "dataset", "reply")
         absent = {name for name in seldom if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=absent)
 
@@ -201,6 +204,7 @@ def answer(
     top_k: int = 5,
     constraints: Constraints | NamedConstraints = UNCONSTRAINED,
     min_probability: float | None = None,
+    coverage: float | None = None,
     truth: NDArray[np.int64] | None = None,
     dataset: DatasetName | None = None,
     stop: Callable[[], bool] | None = None,
@@ -216,6 +220,8 @@ def answer(
         top_k: Number of plans.
         constraints: Constraints on every plan, by ids or by names.
         min_probability: Probability from which the best plan makes the answer sure.
+        coverage: Also return the sets that hold the annotated plan, and its first steps, with this
+            probability, such as 0.9; the run must be calibrated (`cefito calibrate`).
         truth: Annotated actions [T], repeated in the answer.
         dataset: Data set of the query, if it is not the run's; repeated in the answer.
         stop: Called now and then; if it returns true, the answer holds the best plans so far.
@@ -223,14 +229,20 @@ def answer(
 
     Raises:
         ConfigError: An argument that is invalid, or that the planner cannot follow.
-        RunError: Observations of another dimension.
+        RunError: Observations of another dimension, or a run that is not calibrated.
     """
     query, constraints = prepare_query(run, query, task=task, done=done, constraints=constraints)
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
+    if coverage is not None:
+        check_coverage(run, query, coverage, constraints)
     try:
         (plans,) = run.planner.plan(
-            query, top_k, constraints=constraints, stop=stop, progress=progress
+            query,
+            searched_plans(top_k, coverage),
+            constraints=constraints,
+            stop=stop,
+            progress=progress,
         )
     except ConfigError as problem:
         raise with_action_names(problem, run.taxonomy) from problem
@@ -239,7 +251,9 @@ def answer(
         query,
         plans,
         constraints=constraints,
+        top_k=top_k,
         min_probability=min_probability,
+        coverage=coverage,
         truth=truth,
         dataset=dataset,
         interrupted=stop is not None and stop(),
@@ -275,6 +289,11 @@ def prepare_query(
     return query, constraints.resolved(taxonomy, task=given)
 
 
+def searched_plans(top_k: int, coverage: float | None) -> int:
+    """Return how many plans are searched to answer with `top_k` plans, and with sets if asked."""
+    return top_k if coverage is None else max(top_k, LARGEST_SET + 1)
+
+
 def with_action_names(problem: ConfigError, taxonomy: Taxonomy) -> ConfigError:
     """Return an error of a planner, which knows ids only, with the names of the actions."""
     return ConfigError(in_words(str(problem), taxonomy), setting=problem.setting)
@@ -286,12 +305,16 @@ def to_answer(
     plans: Plans,
     *,
     constraints: Constraints = UNCONSTRAINED,
+    top_k: int | None = None,
     min_probability: float | None = None,
+    coverage: float | None = None,
     truth: NDArray[np.int64] | None = None,
     dataset: DatasetName | None = None,
     interrupted: bool = False,
 ) -> Answer:
     """Return the answer to a query and constraints, as by `prepare_query`, with these plans."""
+    sets = None if coverage is None else plan_sets(run, query, plans, coverage)
+    plans = plans if top_k is None else plans.best(top_k)
     taxonomy, planner = run.taxonomy, run.planner
     description = planner.describe()
     tasks = _tasks(planner, query, plans)
@@ -321,6 +344,7 @@ def to_answer(
         else [],
         lengths=plans.length_probabilities,
         known=_known(query, taxonomy),
+        sets=sets,
         truth=None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth)),
         dataset=dataset,
         reply=plans.reply and ReplyAnswer.model_validate(plans.reply, from_attributes=True),

@@ -27,6 +27,7 @@ __all__ = [
     "BasePlanner",
     "Description",
     "Evidence",
+    "FirstSteps",
     "Fitted",
     "LanguageModel",
     "Marginals",
@@ -119,6 +120,15 @@ class Shape:
     actions: int  # K
     horizon: int  # T
     text_dim: int = 0  # width of the text vectors of actions; 0 if there are none
+
+
+@dataclass(frozen=True)
+class FirstSteps:
+    """Probabilities of the first steps of the plans of N queries."""
+
+    one: NDArray[np.float64]  # that the first step is an action [N, K]
+    # that the first two steps are a pair of actions [N, K, K + 1]; last, that no second follows
+    two: NDArray[np.float64]
 
 
 UNCONSTRAINED = Constraints()
@@ -226,6 +236,21 @@ class Planner(Protocol):
 
         The bound is known before any search. None if it has no search whose cost could grow.
         """
+
+    def log_probabilities(
+        self, queries: Queries, sequences: NDArray[np.int64]
+    ) -> NDArray[np.float64] | None:
+        """Return log p of one plan of each query [N], as `plan` would list it, −∞ if impossible.
+
+        None if only the plans that it lists have probabilities.
+
+        Args:
+            queries: Observations, perhaps with tasks.
+            sequences: Actions of the plans [N, T], −1 after the last.
+        """
+
+    def first_steps(self, queries: Queries) -> FirstSteps | None:
+        """Return the probabilities of first steps, summed over all plans; None if unknown."""
 
     def plan(
         self,
@@ -335,6 +360,18 @@ class BasePlanner:
         constraints: Constraints = UNCONSTRAINED,  # noqa: ARG002
     ) -> NDArray[np.float64] | None:
         """Return None: its cost does not grow."""
+        return None
+
+    def log_probabilities(
+        self,
+        queries: Queries,  # noqa: ARG002
+        sequences: NDArray[np.int64],  # noqa: ARG002
+    ) -> NDArray[np.float64] | None:
+        """Return None: only the plans that it lists have probabilities, if any."""
+        return None
+
+    def first_steps(self, queries: Queries) -> FirstSteps | None:  # noqa: ARG002
+        """Return None: it computes no sums over all plans."""
         return None
 
     def with_search(self, settings: SearchConfig) -> Self:  # noqa: ARG002

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,14 @@ class Plans:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def best(self, count: int) -> Plans:
+        """Return the first of these plans, at most `count`."""
+        if count >= len(self):
+            return self
+        names = ("actions", "energies", "scores", "tasks", "probabilities", "task_probabilities")
+        rows = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(self, **{name: value[:count] for name, value in rows.items()})
 
     @property
     def sequences(self) -> list[Ids]:

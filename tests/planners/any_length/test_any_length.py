@@ -194,3 +194,37 @@ def test_training_learns(windows):
     scores = dict(zip(result.metrics, result.scores, strict=True))
     assert scores["success_rate"] > 5
     assert scores["length_accuracy"] > 36  # a third by chance
+
+
+@pytest.mark.parametrize("oracle_task", [False, True])
+@pytest.mark.parametrize("lengths", [(1, 3), (1, 1), (2, 2), (2, 3)])
+def test_probabilities_of_plans_and_of_first_steps(planner, windows, lengths, oracle_task):
+    """Against the list of all plans, and sums over all sequences of all tasks."""
+    _, val = windows
+    planner = planner.with_lengths(*lengths)
+    queries = Queries.from_windows(val.subset(range(4)), oracle_task=oracle_task, goal=False)
+    listed = planner.plan(queries, 100_000)
+    for place in (0, 5, -1):
+        chosen = np.stack([plans.actions[place] for plans in listed])
+        expected = [plans.probabilities[place] for plans in listed]
+        np.testing.assert_allclose(
+            np.exp(planner.log_probabilities(queries, chosen)), expected, rtol=1e-4
+        )
+    impossible = np.full((4, 3), planner.vocabulary.actions - 1)
+    impossible[:, 1] = 0
+    foreign = planner.log_probabilities(queries, impossible[:, : lengths[1]])
+    assert lengths[1] == 1 or (foreign == -np.inf).all()
+    steps = planner.first_steps(queries)
+    count = planner.vocabulary.actions
+    assert steps.one.shape == (4, count)
+    assert steps.two.shape == (4, count, count + 1)
+    np.testing.assert_allclose(steps.two.sum(axis=2), steps.one, atol=1e-5)
+    np.testing.assert_allclose(steps.one.sum(axis=1), 1, atol=1e-5)
+    for task in range(planner.vocabulary.tasks) if oracle_task else []:  # one task: no repeats
+        for row in np.flatnonzero(queries.tasks == task):
+            two = np.zeros((count, count + 1))
+            for plan, probability in zip(
+                listed[row].sequences, listed[row].probabilities, strict=True
+            ):
+                two[plan[0], plan[1] if len(plan) > 1 else count] += probability
+            np.testing.assert_allclose(steps.two[row], two, atol=1e-5)

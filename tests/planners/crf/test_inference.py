@@ -95,6 +95,13 @@ def test_everything_equals_enumeration(seed, forbid):
         np.testing.assert_allclose(free.steps[query], steps[0], atol=1e-9)
         if expected_tasks[some]:
             np.testing.assert_allclose(within.steps[query], steps[1], atol=1e-6)
+        if chain.horizon > 1:
+            pairs = chain.log_pairs()[query].exp()  # [C, A, A]
+            together = torch.zeros_like(pairs)
+            for (task, states, _), share in zip(found, shares.tolist(), strict=True):
+                first, second = (int(chain.states.place[state]) for state in states[:2])
+                together[task, first, second] += share
+            torch.testing.assert_close(pairs, together, atol=1e-9, rtol=0)
         all_states = torch.tensor([states for _, states, _ in found])
         torch.testing.assert_close(
             chain.rows(slice(query, query + 1)).log_probabilities(all_states[None])[0],
@@ -104,6 +111,21 @@ def test_everything_equals_enumeration(seed, forbid):
             sequences = torch.tensor(key).expand(len(chain), -1)
             value = float(chain.log_sequence_probabilities(sequences)[query].exp())
             assert value == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_given_tasks_are_a_condition(seed):
+    chain, rows = case(seed)
+    only = torch.tensor([seed % len(rows)] * len(chain))
+    given = chain.given(only)
+    for query in range(len(chain)):
+        found = [one for one in enumerate_all(chain, rows, query) if one[0] == int(only[query])]
+        scores = torch.tensor([score for _, _, score in found], dtype=torch.float64)
+        states = torch.tensor([states for _, states, _ in found])
+        logs = given.rows(slice(query, query + 1)).log_probabilities(states[None])[0]
+        torch.testing.assert_close(logs, scores.log_softmax(0))
+        shares = given.log_tasks()[query].exp()
+        torch.testing.assert_close(shares, F.one_hot(only[query], len(rows)).double())
 
 
 @pytest.mark.parametrize("forbid", [False, True])

@@ -19,6 +19,7 @@ from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
     BasePlanner,
+    FirstSteps,
     Fitted,
     Marginals,
     Queries,
@@ -28,6 +29,7 @@ from cefito.planners.base import (
 from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.planner import likeliest_plans
+from cefito.planners.crf.steps import WeightedScores, first_steps, log_sequences
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
@@ -220,6 +222,38 @@ class AnyLengthPlanner(BasePlanner):
             for block in queries.blocks(_TOGETHER)
             for plans in self._planned(block, top_k, constraints)
         ]
+
+    @torch.inference_mode()
+    @full_precision()
+    def log_probabilities(
+        self, queries: Queries, sequences: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return log p(length) p(task, sequence | length) of sequences [N, T], likeliest task."""
+        blocks = enumerate(queries.blocks(_TOGETHER))
+        return np.concatenate(
+            [
+                log_sequences(self._weighted(block), sequences[number * _TOGETHER :][: len(block)])
+                for number, block in blocks
+            ]
+        )
+
+    @torch.inference_mode()
+    @full_precision()
+    def first_steps(self, queries: Queries) -> FirstSteps:
+        """Return the probabilities of first steps, summed over lengths, tasks and later steps."""
+        return first_steps(self._weighted(queries))
+
+    def _weighted(self, queries: Queries) -> list[WeightedScores]:
+        """Return the scores of each length and its probability; of the given task, if any."""
+        known = self.model.known(queries)
+        logs = self._log_lengths(self.model.log_lengths_of(known))  # log p(T) [B, L']
+        every = [self.model.scores_of(length, known) for length in self.lengths]
+        if queries.tasks is not None:
+            given = torch.from_numpy(queries.tasks).to(logs.device)[:, None]
+            tasks = torch.cat([scores.log_tasks().gather(1, given) for scores in every], dim=1)
+            logs = (logs + tasks).log_softmax(dim=1)  # p(T | c) ∝ p(T) p(c | T)
+            every = [scores.given(given[:, 0]) for scores in every]
+        return [WeightedScores(logs[:, place], scores) for place, scores in enumerate(every)]
 
     def _planned(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
         known = self.model.known(queries)

@@ -174,6 +174,12 @@ class SequenceScores:
         total = torch.where(possible, total, -torch.inf)
         return total[:, 0] if single else total
 
+    def given(self, tasks: Tensor) -> SequenceScores:
+        """Return the CRF of the sequences of one known task of each query [B]."""
+        others = self.states.tasks != tasks[:, None]  # [B, S]
+        emissions = self.emissions.masked_fill(others[:, None], -torch.inf)
+        return SequenceScores(self.states, emissions, self.transitions)
+
     def log_task_sums(self) -> Tensor:
         """Return log Σ exp(score) over the sequences of each task [B, C] (forward recursion)."""
         mix = _TransitionSums(self.transitions, self.states)
@@ -222,6 +228,22 @@ class SequenceScores:
         # log p(a_t = a) = α_t(a) + β_t(a) − log Z
         joint = torch.stack(alpha, dim=1) + torch.stack(beta, dim=1)
         return self.states.flat(joint - _log_sum(joint.flatten(2))[..., None, None])
+
+    def log_pairs(self) -> Tensor:
+        """Return log p of the first two states, by their places in each task, [B, C, A, A].
+
+        Sequences have at least two steps.
+        """
+        mix = _TransitionSums(self.transitions, self.states)
+        padded = self.states.padded(self.emissions)  # [B, T, C, A]
+        beta = torch.zeros_like(padded[:, 0])
+        for step in range(self.horizon - 1, 1, -1):
+            # β_t−1(a) = log Σ_b exp(w(a, b) + e_t(b) + β_t(b))
+            beta = mix.backward(beta + padded[:, step])
+        # log p(a_1 = a, a_2 = b) = e_1(a) + w(a, b) + e_2(b) + β_2(b) − log Z
+        after = (padded[:, 1] + beta)[:, :, None, :]
+        joint = padded[:, 0, :, :, None] + self.transitions + after
+        return joint - _log_sum(joint.flatten(1))[:, None, None, None]
 
     def best(self, count: int, tasks: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the `count` best sequences, exactly (k-best Viterbi); ties in order of states.

@@ -19,6 +19,7 @@ from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
     BasePlanner,
+    FirstSteps,
     Fitted,
     Marginals,
     Queries,
@@ -28,6 +29,7 @@ from cefito.planners.base import (
 from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.settings import ChainSettings
+from cefito.planners.crf.steps import WeightedScores, first_steps, log_sequences
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
@@ -147,6 +149,24 @@ class ChainPlanner(BasePlanner):
     def marginals(self, queries: Queries) -> Marginals:
         """Return the probabilities of tasks and steps, summed over sequences."""
         return self.model.evidence(queries).marginals(queries.tasks)
+
+    def log_probabilities(
+        self, queries: Queries, sequences: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return log p(task, sequence) of sequences [N, T], with the likeliest task."""
+        return log_sequences([self._weighted(queries)], sequences)
+
+    @torch.inference_mode()
+    @full_precision()
+    def first_steps(self, queries: Queries) -> FirstSteps:
+        """Return the probabilities of first steps, summed over tasks and later steps."""
+        return first_steps([self._weighted(queries)])
+
+    def _weighted(self, queries: Queries) -> WeightedScores:
+        scores = self.model.scores(queries)
+        if queries.tasks is not None:
+            scores = scores.given(torch.from_numpy(queries.tasks).to(scores.emissions.device))
+        return WeightedScores(scores.emissions.new_zeros(len(queries)), scores)
 
     @torch.inference_mode()
     @full_precision()

@@ -1,0 +1,212 @@
+"""Calibrate the sets of plans of a run, on validation videos or by cross-validation."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import cut_windows, split_videos
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation.conformal import WindowScores, conditions, quantiles
+from cefito.files import value_digest
+from cefito.locks import locked
+from cefito.planners.base import check_probabilities
+from cefito.planners.methods import RunConfig
+from cefito.progress import Progress, silent
+from cefito.runs.coverage import COVERAGE_FILE, LEVELS, CoverageTable, Thresholds, weights_digest
+from cefito.runs.folder import MANIFEST, recorded, trained_videos
+from cefito.runs.matching import match_dataset
+from cefito.runs.run import Run
+from cefito.runs.train import train_run
+
+__all__ = ["FEW_VIDEOS", "calibrate_run"]
+
+FEW_VIDEOS = 50
+"""Number of validation videos below which runs are calibrated by cross-validation."""
+FOLDS = 10
+_FOLDER = "coverage"  # of the trainings of folds, in the run folder, removed at the end
+_DIGITS = 4  # of thresholds, rounded up
+
+
+def calibrate_run(
+    run: Run,
+    *,
+    folds: int | None = None,
+    dataset: Path | str | None = None,
+    device: torch.device | str | None = None,
+    progress: Progress = silent,
+) -> CoverageTable:
+    """Calibrate the sets of a run, and keep their thresholds in its folder.
+
+    Without folds, scores are those of the run itself on validation videos (split conformal
+    prediction). With K folds (cross-conformal prediction, Vovk 2015; Barber et al. 2021), its
+    training is repeated K times without a K-th of the training videos, and scores are those of the
+    videos left out. An interrupted calibration continues after the last finished training.
+
+    Args:
+        run: An opened run whose plans have probabilities.
+        folds: Number of folds; 0 for validation videos; by default 10 if there are fewer than 50
+            validation videos, else 0.
+        dataset: The run's data set, if it has moved; without folds any data set with validation
+            videos of the same kind.
+        device: Where folds are trained.
+        progress: Shows progress.
+
+    Raises:
+        ConfigError: Plans without probabilities, or a number of folds that is not possible.
+        RunError: The data set is gone or does not fit, or the run cannot be trained again.
+    """
+    check_probabilities(run.planner, "coverage")
+    data = run.dataset(dataset)
+    if folds is None:
+        folds = FOLDS if len(split_videos(data.videos)["val"]) < FEW_VIDEOS else 0
+    with locked(run.folder / _FOLDER, "a calibration"):
+        scores = (
+            _fold_scores(run, data, folds, device, progress)
+            if folds
+            else _validation_scores(run, data, progress)
+        )
+        table = CoverageTable(
+            weights=weights_digest(run.folder),
+            fingerprint=data.fingerprint,
+            steps=run.steps,
+            folds=folds,
+            thresholds=tuple(
+                Thresholds(
+                    condition=condition,
+                    videos=len(np.unique(own.videos)),
+                    plans=_rounded(own.plans, own.videos),
+                    next_step=_rounded(own.next_step, own.videos),
+                    next_two=_rounded(own.next_two, own.videos),
+                )
+                for condition, own in zip(conditions(run.planner), scores, strict=True)
+                if len(own.videos)
+            ),
+        )
+        listed = (run.folder / MANIFEST).exists()
+        with recorded(run.folder) if listed else nullcontext():
+            table.write(run.folder / COVERAGE_FILE)
+    shutil.rmtree(run.folder / _FOLDER, ignore_errors=True)
+    return table
+
+
+def _validation_scores(run: Run, data: PreparedDataset, progress: Progress) -> list[WindowScores]:
+    """Return the scores of validation windows for each condition."""
+    windows, _ = match_dataset(run, data).windows("val")
+    seen = trained_videos(run.folder)
+    names = {data.videos[video].video_id for video in np.unique(windows.video)}
+    if seen is not None and names & set(seen.train):
+        raise RunError(
+            f"{run.folder}: was trained on validation videos, so these cannot calibrate its sets. "
+            "Calibrate by cross-validation (--folds 10), or on another data set (--dataset).",
+            setting="folds",
+        )
+    found = []
+    with progress("scores", total=len(conditions(run.planner))) as advance:
+        for condition in conditions(run.planner):
+            found.append(WindowScores.of(run.planner, windows, condition))
+            advance()
+    return found
+
+
+def _fold_scores(
+    run: Run,
+    data: PreparedDataset,
+    folds: int,
+    device: torch.device | str | None,
+    progress: Progress,
+) -> list[WindowScores]:
+    """Return the scores of training windows, each by a planner trained without its video."""
+    info, videos = run.info, split_videos(data.videos)["train"]
+    if info.started_from is not None or info.imported is not None or info.seed is None:
+        raise RunError(
+            f"{run.folder}: was finetuned or imported, so its training cannot be repeated. "
+            "Calibrate it on validation videos: --folds 0.",
+            setting="folds",
+        )
+    if data.fingerprint != info.dataset.fingerprint:
+        raise RunError(
+            f"{data.folder}: is not the data set that {run.folder} was trained on. Give that one, "
+            "or calibrate on validation videos: --folds 0.",
+            setting="folds",
+        )
+    if not 2 <= folds <= len(videos):
+        raise ConfigError(
+            f"folds {folds}: expected 0, or from 2 to the number of training videos "
+            f"({len(videos)}).",
+            setting="folds",
+        )
+    config = RunConfig(method=info.method, preset=info.preset, settings=run.settings)
+    parts = []
+    for fold, held in enumerate(_folds(data, videos, folds)):
+        view = _without(data, held)
+        trained = train_run(
+            view,
+            run.folder / _FOLDER / f"{folds}-{fold}",
+            config=config,
+            horizon=info.horizon,
+            shortest=info.shortest,
+            seed=info.seed,
+            device=device,
+            progress=progress,
+            reuse=True,
+            tracker="none",
+        )
+        several = run.planner.abilities.any_length
+        windows = cut_windows(
+            view,
+            horizon=info.horizon,
+            shortest=(info.shortest or info.horizon) if several else None,
+            split="test",
+        )
+        with progress(f"scores of fold {fold + 1}", total=len(conditions(run.planner))) as advance:
+            own = []
+            for condition in conditions(run.planner):
+                own.append(WindowScores.of(trained.planner, windows, condition))
+                advance()
+        parts.append(own)
+    return [WindowScores.concatenate(several) for several in zip(*parts, strict=True)]
+
+
+def _folds(data: PreparedDataset, videos: Sequence[int], folds: int) -> list[list[int]]:
+    """Split videos into folds at random, the videos of each task evenly."""
+    order = np.random.default_rng(0).permutation(len(videos))
+    tasks = np.array([data.videos[video].task for video in videos])
+    ranked = order[np.argsort(tasks[order], kind="stable")]
+    return [sorted(np.array(videos)[ranked[fold::folds]].tolist()) for fold in range(folds)]
+
+
+def _without(data: PreparedDataset, held: Sequence[int]) -> PreparedDataset:
+    """Return a data set whose test videos are some training videos, without its own test videos."""
+    splits = dict.fromkeys(range(len(data.videos)), "")
+    for name, members in split_videos(data.videos).items():
+        splits |= dict.fromkeys(members, "" if name == "test" else name)
+    splits |= dict.fromkeys(held, "test")
+    videos = tuple(
+        replace(video, split=splits[index] or "test", in_protocol=bool(splits[index]))
+        for index, video in enumerate(data.videos)
+    )
+    names = sorted(data.videos[index].video_id for index in held)
+    return replace(
+        data,
+        annotations=replace(data.annotations, videos=videos),
+        hashes={**data.hashes, "held out": value_digest(names)},
+    )
+
+
+def _rounded(
+    scores: NDArray[np.float64] | None, videos: NDArray[np.int64]
+) -> tuple[float | None, ...] | None:
+    """Return the thresholds of all levels, rounded up; None where no threshold reaches a level."""
+    if scores is None:
+        return None
+    found = np.ceil(quantiles(scores, videos, LEVELS) * 10**_DIGITS) / 10**_DIGITS
+    return tuple(float(value) if np.isfinite(value) else None for value in found)

@@ -1,0 +1,199 @@
+"""Sets of plans, and of first steps, that hold the annotated one with a guaranteed probability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.annotations import Taxonomy
+from cefito.errors import ConfigError
+from cefito.planners.base import Queries
+from cefito.runs.coverage import Condition, CoverageTable, read_coverage
+from cefito.runs.run import Run
+from cefito.search.constraints import Constraints
+from cefito.search.problem import Plans
+from cefito.search.settings import changed_settings
+from cefito.settings import Record
+
+__all__ = ["LARGEST_SET", "PlanSets", "StepSet", "check_coverage", "plan_sets"]
+
+LARGEST_SET = 100
+"""Sets of more plans are not listed, only called larger."""
+
+
+class LikelySteps(Record):
+    """A plan, or its first steps."""
+
+    actions: list[int]
+    names: list[str]
+    probability: float
+    ends: bool = False  # whether the plan is known to end after them
+
+
+class StepSet(Record):
+    """A set of plans or of first steps."""
+
+    size: int | None  # None if it holds more than `LARGEST_SET` plans
+    steps: list[LikelySteps]  # likeliest first; none if there are more than `LARGEST_SET`
+
+
+class PlanSets(Record):
+    """Sets that hold the annotated plan, or its first steps, of a new video.
+
+    With probability `coverage` over new videos and a random window of each.
+    """
+
+    coverage: float
+    videos: int  # that they were calibrated on
+    folds: int  # 0 if calibrated on videos that the run was not trained on
+    plans: StepSet
+    next_step: StepSet | None = None  # None if the method has no such probabilities
+    next_two: StepSet | None = None  # first two steps, or the only one; None for plans of one step
+
+    def in_words(self) -> str:
+        """Return the sizes of the sets in a sentence."""
+        share = f"{100 * self.coverage:g} %"
+        size = self.plans.size
+        if size is not None:
+            words = f"the set for {share} has {size} plan{'s' * (size != 1)}"
+        else:
+            words = f"the set for {share} has more than {LARGEST_SET} plans"
+        alone = [
+            f"{name} alone: {part.size}"
+            for name, part in (("the next step", self.next_step), ("the next two", self.next_two))
+            if part is not None
+        ]
+        return "; ".join([words, *alone])
+
+
+def check_coverage(run: Run, query: Queries, coverage: float, constraints: Constraints) -> None:
+    """Refuse a query whose sets are not calibrated, before any work.
+
+    Raises:
+        ConfigError: A level or a query that the run was not calibrated for, or constraints.
+        RunError: The run was not calibrated.
+    """
+    table = read_coverage(run.folder)
+    if constraints:
+        raise ConfigError(
+            "the guarantee is for sets of all plans, without constraints. Leave out the "
+            "constraints or the coverage.",
+            setting="coverage",
+        )
+    search, trained = run.planner.describe().search, run.trained_search
+    if search is not None and trained is not None and changed_settings(search, trained):
+        raise ConfigError(
+            f"{run.folder}: its sets are calibrated for the search that it was trained with. "
+            "Leave out other settings of the search.",
+            setting="coverage",
+        )
+    table.of(_condition(run, query, table), coverage, folder=run.folder)
+
+
+def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSets:
+    """Return the sets for one query that `check_coverage` accepts.
+
+    Args:
+        run: A calibrated run.
+        query: One query.
+        plans: Its best plans, more than `LARGEST_SET` of them if there are so many.
+        coverage: Probability with which the sets hold the annotated plan, such as 0.9.
+    """
+    table = read_coverage(run.folder)
+    found, level = table.of(_condition(run, query, table), coverage, folder=run.folder)
+    assert plans.probabilities is not None
+    kept = _kept(plans.probabilities, found.plans[level])
+    next_step = next_two = None
+    steps = run.planner.first_steps(query)
+    if steps is not None and found.next_step is not None and found.next_two is not None:
+        next_step = _step_set(steps.one[0][:, None], found.next_step[level], run.taxonomy)
+        if run.horizon > 1:
+            next_two = _step_set(steps.two[0], found.next_two[level], run.taxonomy)
+    return PlanSets(
+        coverage=coverage,
+        videos=found.videos,
+        folds=table.folds,
+        plans=_listed(
+            [plans.sequences[place] for place in kept[: LARGEST_SET + 1]],
+            plans.probabilities[kept],
+            run.taxonomy,
+        ),
+        next_step=next_step,
+        next_two=next_two,
+    )
+
+
+def _condition(run: Run, query: Queries, table: CoverageTable) -> Condition:
+    """Return what is known of a query."""
+    (initial, goal) = query.known[0].tolist()
+    if not initial:
+        raise ConfigError(
+            "sets are calibrated for queries with the initial observation. Give it, or leave out "
+            "the coverage.",
+            setting="coverage",
+        )
+    if run.shortest is not None and run.steps != table.steps:
+        raise ConfigError(
+            f"steps {run.steps}: sets are calibrated for one number of steps, or for all of "
+            f"{table.steps} together. Ask for one of these.",
+            setting="steps",
+        )
+    return Condition(
+        steps=run.horizon if run.shortest is None else None,
+        goal=goal,
+        done=query.done is not None,
+        task=query.tasks is not None,
+    )
+
+
+def _kept(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
+    """Return the places of a set among probabilities [n], likeliest first.
+
+    The likeliest, and all others with −log p up to the threshold, if there is one.
+    """
+    order = np.argsort(-probabilities, kind="stable")
+    ranked = probabilities[order]
+    least = 0.0 if threshold is None else np.exp(-threshold) * (1 - 1e-6)
+    inside = (ranked >= least) & (ranked > 0)
+    inside[:1] = True
+    return order[inside]
+
+
+def _step_set(
+    probabilities: NDArray[np.float64],  # of first steps [K, 1], or of pairs [K, K + 1]
+    threshold: float | None,
+    taxonomy: Taxonomy,
+) -> StepSet:
+    flat = probabilities.ravel()
+    kept = _kept(flat, threshold)
+    found = np.stack(np.unravel_index(kept, probabilities.shape), axis=1)  # [n, 2]
+    if probabilities.shape[1] == 1:
+        found = found[:, :1]
+    ends = len(probabilities)  # place of the pairs that end after the first step
+    return _listed([row[row < ends] for row in found], flat[kept], taxonomy, ends=found.shape[1])
+
+
+def _listed(
+    sequences: Sequence[NDArray[np.int64]],
+    probabilities: NDArray[np.float64],
+    taxonomy: Taxonomy,
+    *,
+    ends: int = 0,  # steps below which a plan ends
+) -> StepSet:
+    """Return the set of sequences, which are not listed if there are too many."""
+    if len(sequences) > LARGEST_SET:
+        return StepSet(size=len(sequences) if ends else None, steps=[])
+    return StepSet(
+        size=len(sequences),
+        steps=[
+            LikelySteps(
+                actions=actions.tolist(),
+                names=taxonomy.names(actions),
+                probability=min(1.0, float(probability)),
+                ends=len(actions) < ends,
+            )
+            for actions, probability in zip(sequences, probabilities, strict=True)
+        ],
+    )

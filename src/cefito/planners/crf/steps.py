@@ -1,0 +1,68 @@
+"""Exact probabilities of given sequences, and of first steps, under chains of several lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.planners.base import FirstSteps
+from cefito.planners.crf.inference import SequenceScores
+
+__all__ = ["WeightedScores", "first_steps", "log_sequences"]
+
+
+@dataclass(frozen=True)
+class WeightedScores:
+    """Scores of the sequences of one length, and the probability of this length."""
+
+    log_weight: Tensor  # log p(T) of each query [B]
+    scores: SequenceScores
+
+
+def log_sequences(
+    parts: Sequence[WeightedScores],  # of all lengths
+    sequences: NDArray[np.int64],  # actions of one sequence of each query [B, T], −1 after the last
+) -> NDArray[np.float64]:
+    """Return log p(T) + max over tasks of log p(task, sequence | T) [B]; −∞ if it is impossible."""
+    given = torch.from_numpy(sequences).to(parts[0].log_weight.device)
+    lengths = (given >= 0).sum(dim=1)
+    found = given.new_full((len(given),), -torch.inf, dtype=torch.float64)
+    for part in parts:
+        rows = (lengths == part.scores.horizon).nonzero()[:, 0]
+        if not len(rows):
+            continue
+        states = part.scores.states
+        tasks = torch.arange(states.task_count, device=given.device)
+        own = given[rows, None, : part.scores.horizon].expand(-1, len(tasks), -1)
+        logs = part.scores.rows(rows).log_probabilities(states.find(tasks[None], own))  # [b, C]
+        found[rows] = (part.log_weight[rows] + logs.amax(dim=1)).double()
+    return np.asarray(found.cpu().numpy())
+
+
+def first_steps(parts: Sequence[WeightedScores]) -> FirstSteps:
+    """Return the probabilities of the first steps, summed over lengths, tasks and later steps."""
+    states = parts[0].scores.states
+    batch, actions = len(parts[0].log_weight), states.lookup.shape[1]
+    one = parts[0].log_weight.new_zeros(batch, actions)
+    two = one.new_zeros(batch, actions, actions + 1)
+    # action of each place of each task; `actions` at places without a state, [C, A]
+    ids = torch.cat([states.actions, states.actions.new_tensor([actions])])[states.grid]
+    real = (ids < actions).flatten()
+    pairs = (ids[:, :, None] * (actions + 1) + ids[:, None]).flatten()  # [C · A · A]
+    real_pairs = ((ids[:, :, None] < actions) & (ids[:, None] < actions)).flatten()
+    for part in parts:
+        weight = part.log_weight.exp()[:, None]  # p(T)
+        if part.scores.horizon == 1:
+            first = weight * part.scores.log_marginals()[:, 0].exp()  # [B, S]
+            one.index_add_(1, states.actions, first)
+            two[:, :, actions].index_add_(1, states.actions, first)  # it ends after the first
+            continue
+        joint = part.scores.log_pairs().exp() * weight[:, :, None, None]  # [B, C, A, A]
+        one.index_add_(1, ids.flatten()[real], joint.sum(dim=3).flatten(1)[:, real])
+        two.flatten(1).index_add_(1, pairs[real_pairs], joint.flatten(1)[:, real_pairs])
+    return FirstSteps(*(value.double().cpu().numpy() for value in (one, two)))

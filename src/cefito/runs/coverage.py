@@ -1,0 +1,133 @@
+"""Thresholds of sets of plans with a guarantee, as `cefito calibrate` writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from cefito.errors import ConfigError, RunError
+from cefito.files import FileRecord, value_digest
+from cefito.runs.folder import MANIFEST, RUN_FILE, VIDEOS_FILE, read_manifest
+from cefito.settings import Record
+
+__all__ = [
+    "COVERAGE_FILE",
+    "LEVELS",
+    "Condition",
+    "CoverageTable",
+    "Thresholds",
+    "read_coverage",
+    "weights_digest",
+]
+
+COVERAGE_FILE = "coverage.json"
+LEVELS = tuple(percent / 100 for percent in range(50, 100))
+"""Levels that thresholds are kept for; a level between two has the threshold of the upper one."""
+
+
+class Condition(Record):
+    """What is known of a query; thresholds hold for one condition."""
+
+    steps: int | None  # number of steps; None if all lengths of the run are ranked together
+    goal: bool = True  # whether the goal is known
+    done: bool = False  # whether the steps done before are known
+    task: bool = False  # whether the task is given
+
+    def __str__(self) -> str:
+        steps = "any number of" if self.steps is None else str(self.steps)
+        words = [f"{steps} step{'s' * (self.steps != 1)}", "goal" if self.goal else "no goal"]
+        words += ["steps done before"] * self.done + ["task given"] * self.task
+        return ", ".join(words)
+
+
+class Thresholds(Record):
+    """Thresholds of −log p at each level, for queries of one condition.
+
+    A set holds the likeliest entry, and all with −log p up to the threshold. None if no threshold
+    reaches the level.
+    """
+
+    condition: Condition
+    videos: int  # that they were calibrated on
+    plans: tuple[float | None, ...]
+    next_step: tuple[float | None, ...] | None = None  # None if the method has no such sums
+    next_two: tuple[float | None, ...] | None = None
+
+    def reaches(self, level: float) -> bool:
+        """Whether so many videos can guarantee a level: at most n / (n + 1)."""
+        return level <= self.videos / (self.videos + 1)
+
+
+class CoverageTable(FileRecord):
+    """Content of `coverage.json`."""
+
+    what: ClassVar[str] = "table of thresholds"
+    remedy: ClassVar[str] = "Calibrate the run again: cefito calibrate RUN."
+    format_version: Literal[1] = 1
+    weights: str  # `weights_digest` of the run that it was made for
+    fingerprint: str  # of the data set that it was calibrated on
+    steps: str  # of the run, such as "1-6"; see `Run.steps`
+    folds: int  # 0 if calibrated on validation videos with the run itself
+    levels: tuple[float, ...] = LEVELS
+    thresholds: tuple[Thresholds, ...]
+
+    def of(self, condition: Condition, level: float, *, folder: Path) -> tuple[Thresholds, int]:
+        """Return the thresholds of a condition, and the place of a level in them.
+
+        Raises:
+            ConfigError: Neither the condition nor the level was calibrated.
+        """
+        if not self.levels[0] <= level <= self.levels[-1]:
+            raise ConfigError(
+                f"coverage {level:g}: expected a share from {self.levels[0]:g} to "
+                f"{self.levels[-1]:g}, such as 0.9.",
+                setting="coverage",
+            )
+        found = next((one for one in self.thresholds if one.condition == condition), None)
+        if found is None:
+            raise ConfigError(
+                f"{folder}: its sets are not calibrated for queries with {condition}. Ask with "
+                "the initial observation, and for one number of steps or for all of the run.",
+                setting="coverage",
+            )
+        if not found.reaches(level):
+            most = found.videos / (found.videos + 1)
+            raise ConfigError(
+                f"coverage {level:g}: {found.videos} videos can guarantee at most {most:.3f} for "
+                f"{condition}. Ask for less, or calibrate on more: cefito calibrate {folder} "
+                "--folds 10.",
+                setting="coverage",
+            )
+        place = next(place for place, one in enumerate(self.levels) if one >= level - 1e-9)
+        return found, place
+
+
+def read_coverage(folder: Path) -> CoverageTable:
+    """Read the thresholds of a run (RunError if it has none, or those of other weights)."""
+    path = folder / COVERAGE_FILE
+    if not path.exists():
+        raise RunError(
+            f"{folder}: has no calibrated sets of plans. Make them with cefito calibrate {folder}.",
+            setting="coverage",
+        )
+    table = CoverageTable.read(path)
+    if table.weights != weights_digest(folder):
+        raise RunError(
+            f"{path}: was made for other weights than the run has. {CoverageTable.remedy}",
+            setting="coverage",
+        )
+    return table
+
+
+def weights_digest(folder: Path) -> str:
+    """Return a digest of the files of a run's planner; empty without a manifest."""
+    if not (folder / MANIFEST).exists():
+        return ""
+    files = read_manifest(folder / MANIFEST).files
+    others = (RUN_FILE, VIDEOS_FILE, COVERAGE_FILE)
+    kept = {
+        name: digest
+        for name, digest in files.items()
+        if name not in others and not name.startswith("evaluation-")
+    }
+    return value_digest(kept)

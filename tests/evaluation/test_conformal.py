@@ -1,0 +1,82 @@
+"""Conformal quantiles over videos: their guarantee on synthetic data, and scores of windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cefito.evaluation.conformal import quantiles
+
+
+def test_single_windows_are_split_conformal_prediction():
+    """The ⌈(n + 1) level⌉-th of n scores (Angelopoulos and Bates, arXiv 2107.07511, Sec. 1)."""
+    rng = np.random.default_rng(0)
+    for count in (1, 9, 19, 30):
+        scores = rng.normal(size=count)
+        for level in (0.5, 0.8, 0.9, 0.95, 0.99):
+            place = int(np.ceil((count + 1) * level - 1e-9))
+            expected = np.sort(scores)[place - 1] if place <= count else np.inf
+            assert quantiles(scores, np.arange(count), [level])[0] == expected
+
+
+def test_quantiles_are_p_values_turned_around():
+    """s is in the set at 1 − α iff the weight of calibration scores ≥ s, and of ∞, exceeds α."""
+    rng = np.random.default_rng(1)
+    videos = rng.integers(12, size=60)
+    scores = rng.integers(20, size=60).astype(float)
+    names, counts = np.unique(videos, return_counts=True)
+    weight = 1 / counts[np.searchsorted(names, videos)] / (len(names) + 1)
+    for level in (0.5, 0.73, 0.9):
+        (threshold,) = quantiles(scores, videos, [level])
+        for score in np.arange(20.0):
+            p_value = weight[scores >= score].sum() + 1 / (len(names) + 1)
+            assert (score <= threshold) == (p_value > 1 - level + 1e-9)
+
+
+def test_quantiles_rise_with_the_level_and_end_at_infinity():
+    scores, videos = np.array([3.0, 1.0, 2.0, np.inf]), np.array([0, 0, 1, 2])
+    # weights 1/8, 1/8 of video 0, 1/4 of 1, 1/4 of 2: cumulative 1/8, 3/8, 1/2, 3/4
+    levels = [0.1, 0.125, 0.2, 0.375, 0.5, 0.6, 0.75, 0.76]
+    expected = [1, 1, 2, 2, 3, np.inf, np.inf, np.inf]
+    np.testing.assert_array_equal(quantiles(scores, videos, levels), expected)
+    assert quantiles([], [], [0.5])[0] == np.inf
+
+
+def draw(rng, videos, spread):
+    """Scores of windows of videos: the level of a video, and the scatter within it."""
+    sizes = rng.choice([1, 2, 30], size=videos)
+    means = rng.normal(scale=spread, size=videos) + 0.5 * (sizes == 30)  # long videos are harder
+    place = np.repeat(np.arange(videos), sizes)
+    return means[place] + rng.normal(size=len(place)), place
+
+
+@pytest.mark.parametrize("videos", [9, 40])
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
+def test_coverage_of_a_random_window_of_a_new_video(videos, spread, level):
+    """Within binomial bounds of the guarantee level ≤ coverage ≤ level + 2 / (V + 1)."""
+    rng, trials, covered = np.random.default_rng(videos), 4000, 0
+    for _ in range(trials):
+        scores, place = draw(rng, videos + 1, spread)
+        new = place == videos
+        (threshold,) = quantiles(scores[~new], place[~new], [level])
+        covered += rng.choice(scores[new]) <= threshold
+    error = 4 * np.sqrt(level * (1 - level) / trials)
+    assert level - error <= covered / trials <= level + 2 / (videos + 1) + error
+
+
+def test_windows_as_units_would_cover_too_little():
+    """Few videos with many windows: windows as units pretend to a certainty that is not there."""
+    rng, trials, level = np.random.default_rng(3), 3000, 0.9
+    covered = {"videos": 0, "windows": 0}
+    for _ in range(trials):
+        means = rng.normal(scale=3, size=10)
+        scores = means[:, None] + rng.normal(size=(10, 30))
+        place = np.repeat(np.arange(9), 30)
+        new = rng.choice(scores[9])
+        calibration = scores[:9].ravel()
+        covered["videos"] += new <= quantiles(calibration, place, [level])[0]
+        covered["windows"] += new <= quantiles(calibration, np.arange(270), [level])[0]
+    error = 4 * np.sqrt(level * (1 - level) / trials)
+    assert covered["videos"] / trials >= level - error
+    assert covered["windows"] / trials < level - error
