@@ -10,7 +10,7 @@ of a random window of a new video with probability at least 1 − α.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cefito.data.windows import Windows
 from cefito.inference.sets import LARGEST_SET
-from cefito.planners.base import FirstSteps, Planner, Queries
+from cefito.planners.base import Planner, Queries
 from cefito.runs.coverage import Condition
 from cefito.search.problem import Plans
 
@@ -72,16 +72,20 @@ class WindowScores:
             goal=condition.goal,
             done=condition.done,
         )
-        steps = []
-        plans = _plan_scores(planner, queries, windows.actions)
-        for first in range(0, len(queries), _TOGETHER):
-            rows = np.arange(first, min(first + _TOGETHER, len(queries)))
-            found = planner.first_steps(queries.subset(rows))
-            if found is None:
-                break
-            steps.append(_step_scores(found, windows.actions[rows]))
-        one, two = np.concatenate(steps, axis=1) if steps else (None, None)
-        return cls(windows.video, plans, one, two)
+        first = windows.actions[:, 0]
+        # the first two actions as one number; K in the place of the second if there is none
+        ends, second = planner.vocabulary.actions or 0, windows.actions[:, 1:2]
+        pair = (
+            first * (ends + 1) + np.where(second < 0, ends, second)[:, 0] if second.size else None
+        )
+        return cls(
+            videos=windows.video,
+            plans=_plan_scores(planner, queries, windows.actions),
+            next_step=_step_scores(
+                lambda block: _first(planner.marginals(block).steps), queries, first
+            ),
+            next_two=None if pair is None else _step_scores(planner.first_pairs, queries, pair),
+        )
 
     @classmethod
     def concatenate(cls, several: Sequence[WindowScores]) -> WindowScores:
@@ -152,15 +156,24 @@ def _place(plans: Plans, truth: NDArray[np.int64]) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-def _step_scores(steps: FirstSteps, actions: NDArray[np.int64]) -> Reals:
-    """Return the scores of true first steps and of true first pairs [2, N]."""
-    rows, ends = np.arange(len(actions)), steps.one.shape[1]
-    first = actions[:, 0]
-    second = np.where(actions[:, 1] < 0, ends, actions[:, 1]) if actions.shape[1] > 1 else ends
-    two = steps.two.reshape(len(actions), -1)  # [N, K · (K + 1)]
-    found = []
-    for values, truth in ((steps.one, first), (two, first * (ends + 1) + second)):
+def _step_scores(
+    probabilities: Callable[[Queries], Reals | None],  # of all first steps, [B, …]
+    queries: Queries,
+    truth: NDArray[np.int64],  # place of the true ones [N]
+) -> Reals | None:
+    """Return the scores of true first steps [N]; None if they have no probabilities."""
+    scores = []
+    for number, block in enumerate(queries.blocks(_TOGETHER)):
+        found = probabilities(block)
+        if found is None:
+            return None
+        values = found.reshape(len(block), -1)
+        own = truth[number * _TOGETHER :][: len(block)]
         with np.errstate(divide="ignore"):
-            logs = np.log(values[rows, truth])
-        found.append(np.where(values.argmax(axis=1) == truth, 0.0, -logs))
-    return np.array(found)
+            logs = np.log(values[np.arange(len(block)), own])
+        scores.append(np.where(values.argmax(axis=1) == own, 0.0, -logs))
+    return np.concatenate(scores) if scores else np.zeros(0)
+
+
+def _first(steps: Reals | None) -> Reals | None:
+    return None if steps is None else steps[:, 0]

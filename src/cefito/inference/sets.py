@@ -106,11 +106,10 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
     assert plans.probabilities is not None
     kept = _kept(plans.probabilities, found.plans[level])
     next_step = next_two = None
-    steps = run.planner.first_steps(query)
-    if steps is not None and found.next_step is not None and found.next_two is not None:
-        next_step = _step_set(steps.one[0][:, None], found.next_step[level], run.taxonomy)
-        if run.horizon > 1:
-            next_two = _step_set(steps.two[0], found.next_two[level], run.taxonomy)
+    if found.next_step is not None and (steps := run.planner.marginals(query).steps) is not None:
+        next_step = _step_set(steps[0, 0][:, None], found.next_step[level], run.taxonomy)
+    if found.next_two is not None and (pairs := run.planner.first_pairs(query)) is not None:
+        next_two = _step_set(pairs[0], found.next_two[level], run.taxonomy)
     return PlanSets(
         coverage=coverage,
         videos=found.videos,

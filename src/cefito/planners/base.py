@@ -27,7 +27,6 @@ __all__ = [
     "BasePlanner",
     "Description",
     "Evidence",
-    "FirstSteps",
     "Fitted",
     "LanguageModel",
     "Marginals",
@@ -120,15 +119,6 @@ class Shape:
     actions: int  # K
     horizon: int  # T
     text_dim: int = 0  # width of the text vectors of actions; 0 if there are none
-
-
-@dataclass(frozen=True)
-class FirstSteps:
-    """Probabilities of the first steps of the plans of N queries."""
-
-    one: NDArray[np.float64]  # that the first step is an action [N, K]
-    # that the first two steps are a pair of actions [N, K, K + 1]; last, that no second follows
-    two: NDArray[np.float64]
 
 
 UNCONSTRAINED = Constraints()
@@ -249,8 +239,11 @@ class Planner(Protocol):
             sequences: Actions of the plans [N, T], −1 after the last.
         """
 
-    def first_steps(self, queries: Queries) -> FirstSteps | None:
-        """Return the probabilities of first steps, summed over all plans; None if unknown."""
+    def first_pairs(self, queries: Queries) -> NDArray[np.float64] | None:
+        """Return the probabilities of the first two actions [N, K, K + 1]; None if unknown.
+
+        In the last column, of plans that end after the first action.
+        """
 
     def plan(
         self,
@@ -370,7 +363,7 @@ class BasePlanner:
         """Return None: only the plans that it lists have probabilities, if any."""
         return None
 
-    def first_steps(self, queries: Queries) -> FirstSteps | None:  # noqa: ARG002
+    def first_pairs(self, queries: Queries) -> NDArray[np.float64] | None:  # noqa: ARG002
         """Return None: it computes no sums over all plans."""
         return None
 

@@ -19,7 +19,6 @@ from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
     BasePlanner,
-    FirstSteps,
     Fitted,
     Marginals,
     Queries,
@@ -29,7 +28,7 @@ from cefito.planners.base import (
 from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.planner import likeliest_plans
-from cefito.planners.crf.steps import WeightedScores, first_steps, log_sequences
+from cefito.planners.crf.steps import WeightedScores, first_pairs, log_sequences
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
@@ -239,9 +238,9 @@ class AnyLengthPlanner(BasePlanner):
 
     @torch.inference_mode()
     @full_precision()
-    def first_steps(self, queries: Queries) -> FirstSteps:
-        """Return the probabilities of first steps, summed over lengths, tasks and later steps."""
-        return first_steps(self._weighted(queries))
+    def first_pairs(self, queries: Queries) -> NDArray[np.float64]:
+        """Return the probabilities of the first two actions, summed over all that may follow."""
+        return first_pairs(self._weighted(queries))
 
     def _weighted(self, queries: Queries) -> list[WeightedScores]:
         """Return the scores of each length and its probability; of the given task, if any."""

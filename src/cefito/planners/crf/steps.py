@@ -1,4 +1,4 @@
-"""Exact probabilities of given sequences, and of first steps, under chains of several lengths."""
+"""Exact probabilities of given sequences and of first pairs, under chains of several lengths."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.planners.base import FirstSteps
 from cefito.planners.crf.inference import SequenceScores
 
-__all__ = ["WeightedScores", "first_steps", "log_sequences"]
+__all__ = ["WeightedScores", "first_pairs", "log_sequences"]
 
 
 @dataclass(frozen=True)
@@ -44,25 +43,24 @@ def log_sequences(
     return np.asarray(found.cpu().numpy())
 
 
-def first_steps(parts: Sequence[WeightedScores]) -> FirstSteps:
-    """Return the probabilities of the first steps, summed over lengths, tasks and later steps."""
+def first_pairs(parts: Sequence[WeightedScores]) -> NDArray[np.float64]:
+    """Return the probabilities of the first two actions, summed over lengths, tasks and the rest.
+
+    Of B queries [B, K, K + 1]; in the last column, of sequences that end after the first action.
+    """
     states = parts[0].scores.states
     batch, actions = len(parts[0].log_weight), states.lookup.shape[1]
-    one = parts[0].log_weight.new_zeros(batch, actions)
-    two = one.new_zeros(batch, actions, actions + 1)
+    found = parts[0].log_weight.new_zeros(batch, actions, actions + 1)
     # action of each place of each task; `actions` at places without a state, [C, A]
     ids = torch.cat([states.actions, states.actions.new_tensor([actions])])[states.grid]
-    real = (ids < actions).flatten()
     pairs = (ids[:, :, None] * (actions + 1) + ids[:, None]).flatten()  # [C · A · A]
-    real_pairs = ((ids[:, :, None] < actions) & (ids[:, None] < actions)).flatten()
+    real = ((ids[:, :, None] < actions) & (ids[:, None] < actions)).flatten()
     for part in parts:
         weight = part.log_weight.exp()[:, None]  # p(T)
         if part.scores.horizon == 1:
             first = weight * part.scores.log_marginals()[:, 0].exp()  # [B, S]
-            one.index_add_(1, states.actions, first)
-            two[:, :, actions].index_add_(1, states.actions, first)  # it ends after the first
-            continue
-        joint = part.scores.log_pairs().exp() * weight[:, :, None, None]  # [B, C, A, A]
-        one.index_add_(1, ids.flatten()[real], joint.sum(dim=3).flatten(1)[:, real])
-        two.flatten(1).index_add_(1, pairs[real_pairs], joint.flatten(1)[:, real_pairs])
-    return FirstSteps(*(value.double().cpu().numpy() for value in (one, two)))
+            found[:, :, actions].index_add_(1, states.actions, first)
+        else:
+            joint = weight * part.scores.log_pairs().flatten(1).exp()  # [B, C · A · A]
+            found.flatten(1).index_add_(1, pairs[real], joint[:, real])
+    return np.asarray(found.double().cpu().numpy())
