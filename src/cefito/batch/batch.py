@@ -192,6 +192,11 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
         raise ConfigError(f"shard {shard}: expected a multiple of {PIECE}.", setting="shard")
     if settings.task is not None:
         check_task_given(run.planner)
+    if settings.coverage is not None:
+        raise ConfigError(
+            "sets of plans are given by cefito plan --queries. Leave out the coverage.",
+            setting="coverage",
+        )
     if settings.min_probability is not None:
         check_min_probability(run.planner, settings.min_probability)
     constraints = settings.constraints.resolved(run.taxonomy, task=settings.task)

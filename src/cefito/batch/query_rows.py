@@ -38,6 +38,7 @@ class QuerySettings(Settings):
     done: tuple[int, ...] | None = None  # done before queries that do not say it; None if unknown
     constraints: NamedConstraints = NamedConstraints()  # besides those of each query
     min_probability: float | None = None  # see `cefito.inference.answer.answer`
+    coverage: float | None = None  # likewise
     seconds: int | None = None  # see `cefito.inference.query.query_from_features`
     precision: Precision | None = None
 

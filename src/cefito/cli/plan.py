@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cefito.batch.query_rows import QuerySettings
     from cefito.data.annotations import Taxonomy
     from cefito.inference.answer import Answer, PlannedSequence, ReplyAnswer
+    from cefito.inference.sets import PlanSets
     from cefito.runs.run import Run
 
 __all__ = ["plan"]
@@ -77,6 +78,7 @@ def plan(
                 top_k=settings.top_k,
                 constraints=settings.constraints,
                 min_probability=settings.min_probability,
+                coverage=settings.coverage,
                 truth=truth,
                 dataset=named_dataset(opened, query.dataset),
                 stop=stop,
@@ -124,11 +126,34 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         best = _percent(plans[0].probability or 0.0) if plans else "missing"
         wanted = _percent(min_probability)
         talk(f"not sure: the best plan's probability is {best}; requested: {wanted}")
+    if found.sets is not None:
+        _show_sets(found.sets, taxonomy, ids=ids)
     if (other := found.dataset) is not None:
         where = f"'{other.name}', fingerprint {other.fingerprint[:12]}"
         talk(f"planned for another data set than that of the run: {where}")
     if found.truth is not None:
         talk(f"annotated: {sequence(taxonomy, found.truth.actions, ids=ids)}")
+
+
+def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
+    """Print the set of plans; if it is too large, the sets of first steps."""
+    from cefito.data.vocabulary import sequence
+
+    shown = {"plan": sets.plans} if sets.plans.steps else {}
+    if not shown:
+        shown |= {"next step": sets.next_step, "next two steps": sets.next_two}
+    for name, part in shown.items():
+        if part is not None and part.steps:
+            rows = [
+                (
+                    _percent(one.probability),
+                    sequence(taxonomy, one.actions, ids=ids) + " (the last)" * one.ends,
+                )
+                for one in part.steps
+            ]
+            title = f"the set for {100 * sets.coverage:g} %" if name == "plan" else ""
+            table(title, ("probability", name), rows)
+    talk(sets.in_words())
 
 
 def _warn(found: Answer, query: str = "") -> None:
@@ -186,6 +211,7 @@ def _plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids
                 top_k=settings.top_k,
                 constraints=entry.constraints,
                 min_probability=settings.min_probability,
+                coverage=settings.coverage,
                 stop=stop,
             )
             if made.plans:

@@ -115,6 +115,8 @@ class PlanOptions:
         top_k: Number of plans a query.
         min_probability: From 0 to 1: an answer with a less probable best plan is marked as not
             sure.
+        coverage: Such as 0.9: also show the smallest sets of plans, and of first steps, that hold
+            the annotated one for this share of new videos; after cefito calibrate.
         horizon: Number of actions, if the folder holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON.
@@ -126,6 +128,7 @@ class PlanOptions:
     top_k: int = 5
     constraints: ConstraintOptions = UNCONSTRAINED
     min_probability: float | None = None
+    coverage: float | None = None
     horizon: int | None = None
     device: str = "auto"
     json: Flag = False
@@ -159,6 +162,7 @@ class PlanOptions:
             "done": done or None,
             "constraints": constraints,
             "min_probability": self.min_probability,
+            "coverage": self.coverage,
             **more,
         }
         return validated(QuerySettings, values, place="query")

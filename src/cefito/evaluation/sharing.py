@@ -17,7 +17,8 @@ from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoInt
 from cefito.files import new_folder, write_text
 from cefito.markup import in_markdown
 from cefito.runs.bundle import pack
-from cefito.runs.folder import MANIFEST, read_manifest
+from cefito.runs.coverage import COVERAGE_FILE
+from cefito.runs.folder import MANIFEST, read_manifest, recorded
 from cefito.runs.hub import CARD, fetched, push_folder, repository
 from cefito.runs.run import Run, open_run, write_run
 from cefito.training.trainer import TrainingResult
@@ -231,5 +232,8 @@ def _shared(run: Run, license_name: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_run(replace(run, folder=folder, info=info))
+        if (run.folder / COVERAGE_FILE).exists():
+            with recorded(folder):
+                shutil.copyfile(run.folder / COVERAGE_FILE, folder / COVERAGE_FILE)
         write_text(folder / CARD, card)
         yield folder

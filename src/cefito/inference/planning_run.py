@@ -48,6 +48,7 @@ class PlanningRun(Run):
         before: Sequence[tuple[Name, Name]] = (),
         no_repeats: bool = False,
         min_probability: float | None = None,
+        coverage: float | None = None,
         dataset: Path | str | None = None,
         encoder: str | None = None,
     ) -> Answer:
@@ -68,6 +69,9 @@ class PlanningRun(Run):
             before: Pairs (A, B): if both occur, A comes first.
             no_repeats: Whether no action may occur twice.
             min_probability: Probability from which the best plan makes the answer sure.
+            coverage: Probability with which `Answer.sets` hold the annotated plan and its first
+                steps, such as 0.9; the run must be calibrated, see
+                `cefito.evaluation.calibrate.calibrate_run`.
             dataset: The data set of a video, by default the run's.
             encoder: Encoder of pictures, as in `ObservationRecipe.open`; by default that of the
                 run's features.
@@ -101,6 +105,7 @@ class PlanningRun(Run):
             top_k=top_k,
             constraints=named,
             min_probability=min_probability,
+            coverage=coverage,
             dataset=None if match is None or match.own else DatasetName.of(match.dataset),
         )
 

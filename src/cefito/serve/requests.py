@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import nfc
 from cefito.errors import ConfigError, DataError
-from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
+from cefito.inference.answer import (
+    Answer,
+    prepare_query,
+    searched_plans,
+    to_answer,
+    with_action_names,
+)
 from cefito.inference.query import query_from_window
+from cefito.inference.sets import PlanSets, StepSet, check_coverage
 from cefito.planners.base import Queries, check_min_probability, check_queries
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
@@ -25,11 +32,14 @@ from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
 from cefito.serve.schemas import (
     EffortOut,
+    LikelyStepsOut,
     Named,
     ObservationsRequest,
     PlanAnswer,
     PlanOut,
     PlanRequest,
+    SetsOut,
+    StepSetOut,
     TaskOut,
     UploadRequest,
     VideoRequest,
@@ -79,13 +89,16 @@ def prepare(
     )
     if request.min_probability is not None:
         check_min_probability(run.planner, request.min_probability)
+    if request.coverage is not None:
+        check_coverage(run, query, request.coverage, constraints)
     check_queries(run.planner, query, request.top_k, constraints)
-    bounds = run.planner.most_operations(query, request.top_k, constraints)
+    wanted = searched_plans(request.top_k, request.coverage)
+    bounds = run.planner.most_operations(query, wanted, constraints)
     operations = None if bounds is None else float(bounds[0])
     if operations is not None and operations > limits.gflop * 1e9:
         raise _too_expensive(run, operations, limits)
     search = tuple(sorted(changes.items()))
-    kind = (id(served.run), search, request.top_k, constraints, query.tasks is None)
+    kind = (id(served.run), search, wanted, constraints, query.tasks is None)
     found = (request, served, run, query, constraints, truth, dataset, operations, kind)
     return PreparedRequest(*found)
 
@@ -174,9 +187,9 @@ def solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> list[Answer]:
     """Plan queries of one kind as one batch."""
     batch: list[PreparedRequest] = [job.work for job in jobs]
     first, query = batch[0], Queries.concatenate([one.query for one in batch])
-    run, top_k = first.run, first.request.top_k
+    run, wanted = first.run, searched_plans(first.request.top_k, first.request.coverage)
     try:
-        found = run.planner.plan(query, top_k, constraints=first.constraints, stop=stop)
+        found = run.planner.plan(query, wanted, constraints=first.constraints, stop=stop)
     except ConfigError as problem:
         raise with_action_names(problem, run.taxonomy) from problem
     interrupted = stop()
@@ -186,13 +199,42 @@ def solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> list[Answer]:
             one.query,
             plans,
             constraints=one.constraints,
+            top_k=one.request.top_k,
             min_probability=one.request.min_probability,
+            coverage=one.request.coverage,
             truth=one.truth,
             dataset=one.dataset,
             interrupted=interrupted and not plans.exact,
         )
         for one, plans in zip(batch, found, strict=True)
     ]
+
+
+def _sets(sets: PlanSets) -> SetsOut:
+    """The sets of an answer in JSON."""
+
+    def of(part: StepSet) -> StepSetOut:
+        steps = [
+            LikelyStepsOut(
+                actions=[
+                    Named(id=id_, name=name)
+                    for id_, name in zip(one.actions, one.names, strict=True)
+                ],
+                probability=one.probability,
+                ends=one.ends,
+            )
+            for one in part.steps
+        ]
+        return StepSetOut(size=part.size, steps=steps)
+
+    return SetsOut(
+        coverage=sets.coverage,
+        videos=sets.videos,
+        folds=sets.folds,
+        plans=of(sets.plans),
+        next_step=None if sets.next_step is None else of(sets.next_step),
+        next_two=None if sets.next_two is None else of(sets.next_two),
+    )
 
 
 def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:

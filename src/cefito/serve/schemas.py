@@ -130,6 +130,11 @@ class UploadRequest(RequestBody):
     min_probability: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="Probability that the best plan needs for the answer to be sure."
     )
+    coverage: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Share of new videos for which the sets of plans and of first steps hold the "
+        "annotated ones, such as 0.9; only for calibrated runs.",
+    )
     deadline_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="Seconds from the request's arrival to its answer; for an upload, from the end "
@@ -232,6 +237,32 @@ class EffortOut(ResponseBody):
     most_gflop: float | None = Field(description="Upper bound of the operations, 10⁹.")
     walked_with: int = Field(description="Other queries in the same batch.")
     interrupted: bool = Field(description="Whether the deadline stopped it.")
+
+
+class LikelyStepsOut(ResponseBody):
+    """A plan of a set, or its first steps."""
+
+    actions: list[Named]
+    probability: float
+    ends: bool = Field(description="Whether the plan is known to end after them.")
+
+
+class StepSetOut(ResponseBody):
+    """A set of plans or of first steps."""
+
+    size: int | None = Field(description="Null if there are more plans than are listed.")
+    steps: list[LikelyStepsOut] = Field(description="Likeliest first; none of too large a set.")
+
+
+class SetsOut(ResponseBody):
+    """Sets that hold the annotated plan, and its first steps, for a share of new videos."""
+
+    coverage: float
+    videos: int = Field(description="Number of videos that they were calibrated on.")
+    folds: int = Field(description="0 if the run was not trained on these videos.")
+    plans: StepSetOut
+    next_step: StepSetOut | None
+    next_two: StepSetOut | None
 
 
 class PlanAnswer(ResponseBody):

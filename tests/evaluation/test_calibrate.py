@@ -1,0 +1,138 @@
+"""Calibration of a run: thresholds of validation videos and of folds, kept in its folder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cefito.data import cut_windows
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation.calibrate import calibrate_run
+from cefito.evaluation.conformal import WindowScores, conditions, quantiles, windows_for
+from cefito.evaluation.sharing import export_run
+from cefito.files import write_json
+from cefito.inference.answer import answer
+from cefito.planners.base import Queries
+from cefito.planners.methods import load_config
+from cefito.runs.coverage import COVERAGE_FILE, LEVELS, Condition, read_coverage
+from cefito.runs.folder import recorded
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from tiny_runs import stopping_after
+
+
+@pytest.fixture
+def run(run_of_lengths, tmp_path):
+    """A run of 1 to 4 steps that is not calibrated."""
+    return open_run(shutil.copytree(run_of_lengths.folder, tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def calibrated(run_of_lengths, tmp_path_factory):
+    """The same, calibrated on 12 validation videos; not to be changed."""
+    folder = tmp_path_factory.mktemp("calibrated") / "run"
+    run = open_run(shutil.copytree(run_of_lengths.folder, folder))
+    calibrate_run(run, folds=0)
+    return open_run(folder)
+
+
+def test_thresholds_are_quantiles_of_validation_windows(calibrated, world):
+    table = read_coverage(calibrated.folder)
+    assert (table.folds, table.steps, table.fingerprint) == (0, "1-4", world.fingerprint)
+    assert [one.condition for one in table.thresholds] == conditions(calibrated.planner)
+    windows = cut_windows(world, horizon=4, shortest=1, split="val")
+    for condition in (
+        Condition(steps=2, goal=True, done=False, task=True),
+        Condition(steps=None, goal=False, done=True, task=False),
+    ):
+        found = next(one for one in table.thresholds if one.condition == condition)
+        assert found.videos == len(np.unique(windows.video)) == 12
+        scores = WindowScores.of(calibrated.planner, windows, condition)
+        for name in ("plans", "next_step", "next_two"):
+            values, own = getattr(found, name), getattr(scores, name)
+            expected = quantiles(own, scores.videos, LEVELS)
+            given = np.array([np.inf if value is None else value for value in values])
+            np.testing.assert_allclose(given, expected, atol=1.001e-4)
+            assert (given >= expected).all()
+        assert found.plans[-1] is None  # 12 videos guarantee 12/13
+
+
+def test_scores_follow_from_lists_of_all_plans(calibrated, world):
+    windows = cut_windows(world, horizon=4, shortest=1, split="val")
+    condition = Condition(steps=2, goal=False, done=True)
+    part = windows_for(windows, condition).subset(range(6))
+    planner = calibrated.planner.with_lengths(2, 2)
+    scores = WindowScores.of(calibrated.planner, part, condition)
+    listed = planner.plan(Queries.from_windows(part, goal=False, done=True), 10_000)
+    for row, plans in enumerate(listed):
+        place = plans.actions.tolist().index(part.actions[row].tolist())
+        expected = -np.log(plans.probabilities[place]) if place else 0
+        assert scores.plans[row] == pytest.approx(expected, abs=1e-3)
+
+
+def test_without_a_goal_plans_reach_the_end(world):
+    windows = cut_windows(world, horizon=4, shortest=1, split="val")
+    part = windows_for(windows, Condition(steps=None, goal=False))
+    ends = {index: len(video.steps) for index, video in enumerate(world.videos)}
+    places = [(int(video), int(start)) for video, start in zip(part.video, part.start, strict=True)]
+    assert len(set(places)) == len(places)  # one window at each place
+    for (video, start), length in zip(places, part.lengths, strict=True):
+        assert length == min(4, ends[video] - start)
+
+
+def test_folds_score_videos_that_they_were_not_trained_on(run, world):
+    table = calibrate_run(run, folds=2)
+    assert table.folds == 2
+    assert table.thresholds[0].videos == 24  # the training videos
+    assert read_coverage(run.folder) == table
+    assert not (run.folder / "coverage").exists()
+    assert COVERAGE_FILE in (run.folder / "manifest.json").read_text()
+    assert calibrate_run(run, folds=2) == table
+
+
+def test_an_interrupted_calibration_continues(run):
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_run(run, folds=2, progress=stopping_after(60))
+    assert list((run.folder / "coverage").iterdir())
+    assert not (run.folder / COVERAGE_FILE).exists()
+    open_run(run.folder)
+    assert calibrate_run(run, folds=2).folds == 2
+
+
+def test_sets_of_another_planner_are_refused(calibrated, tmp_path):
+    folder = shutil.copytree(calibrated.folder, tmp_path / "run")
+    with recorded(folder):
+        write_json(folder / "taxonomy.json", {})
+    with pytest.raises(RunError, match="other weights"):
+        read_coverage(folder)
+
+
+def test_an_exported_run_is_calibrated(calibrated, tmp_path):
+    export_run(calibrated.folder, tmp_path / "run.zip")
+    assert read_coverage(open_run(tmp_path / "run.zip").folder) == read_coverage(calibrated.folder)
+
+
+def test_what_cannot_be_calibrated(run, world, tmp_path):
+    for folds in (1, 25, -1):
+        with pytest.raises(ConfigError, match="folds"):
+            calibrate_run(run, folds=folds)
+    finetuned = replace(run, info=run.info.model_copy(update={"imported": {"file": "x"}}))
+    with pytest.raises(RunError, match="finetuned or imported"):
+        calibrate_run(finetuned, folds=2)
+    config = load_config("small", method="nearest")
+    nearest = train_run(world, tmp_path / "nearest", config=config, horizon=3, seed=0)
+    with pytest.raises(ConfigError, match="no probabilities"):
+        calibrate_run(nearest)
+
+
+def test_a_method_of_one_length(world, tmp_path):
+    config = load_config("small", method="frequent")
+    run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
+    table = calibrate_run(run, folds=0)
+    assert {one.condition.steps for one in table.thresholds} == {3}
+    windows = cut_windows(world, horizon=3, split="test")
+    found = answer(run, Queries.from_windows(windows.subset([0])), coverage=0.8)
+    assert found.sets is not None
