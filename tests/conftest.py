@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import json
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -194,6 +195,18 @@ def run_of_lengths(world: PreparedDataset, tmp_path_factory: pytest.TempPathFact
     config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
     folder = tmp_path_factory.mktemp("lengths") / "run"
     return train_run(world, folder, config=config, horizon=4, shortest=1, seed=0, tracker="none")
+
+
+@pytest.fixture(scope="session")
+def calibrated(run_of_lengths: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same run, its sets calibrated on 12 validation videos; not to be changed."""
+    from cefito.evaluation.calibrate import calibrate_run
+    from cefito.runs.run import open_run
+
+    folder = tmp_path_factory.mktemp("calibrated") / "run"
+    run = open_run(shutil.copytree(run_of_lengths.folder, folder))
+    calibrate_run(run, folds=0)
+    return open_run(folder)
 
 
 @pytest.fixture(scope="session")

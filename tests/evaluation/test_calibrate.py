@@ -30,15 +30,6 @@ def run(run_of_lengths, tmp_path):
     return open_run(shutil.copytree(run_of_lengths.folder, tmp_path / "run"))
 
 
-@pytest.fixture(scope="module")
-def calibrated(run_of_lengths, tmp_path_factory):
-    """The same, calibrated on 12 validation videos; not to be changed."""
-    folder = tmp_path_factory.mktemp("calibrated") / "run"
-    run = open_run(shutil.copytree(run_of_lengths.folder, folder))
-    calibrate_run(run, folds=0)
-    return open_run(folder)
-
-
 def test_thresholds_are_quantiles_of_validation_windows(calibrated, world):
     table = read_coverage(calibrated.folder)
     assert (table.folds, table.steps, table.fingerprint) == (0, "1-4", world.fingerprint)

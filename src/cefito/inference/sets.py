@@ -17,7 +17,7 @@ from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
 from cefito.settings import Record
 
-__all__ = ["LARGEST_SET", "PlanSets", "StepSet", "check_coverage", "plan_sets"]
+__all__ = ["LARGEST_SET", "PlanSets", "StepSet", "check_coverage", "plan_sets", "set_places"]
 
 LARGEST_SET = 100
 """Sets of more plans are not listed, only called larger."""
@@ -104,7 +104,8 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
     table = read_coverage(run.folder)
     found, level = table.of(_condition(run, query, table), coverage, folder=run.folder)
     assert plans.probabilities is not None
-    kept = _kept(plans.probabilities, found.plans[level])
+    threshold = found.plans[level]
+    kept = set_places(plans.probabilities, threshold)
     next_step = next_two = None
     if found.next_step is not None and (steps := run.planner.marginals(query).steps) is not None:
         next_step = _step_set(steps[0, 0][:, None], found.next_step[level], run.taxonomy)
@@ -115,10 +116,10 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
         videos=found.videos,
         folds=table.folds,
         plans=_listed(
-            [plans.sequences[place] for place in kept[: LARGEST_SET + 1]],
-            plans.probabilities[kept],
-            run.taxonomy,
-        ),
+            [plans.sequences[place] for place in kept], plans.probabilities[kept], run.taxonomy
+        )
+        if threshold is not None
+        else StepSet(size=None, steps=[]),
         next_step=next_step,
         next_two=next_two,
     )
@@ -147,15 +148,15 @@ def _condition(run: Run, query: Queries, table: CoverageTable) -> Condition:
     )
 
 
-def _kept(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
+def set_places(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
     """Return the places of a set among probabilities [n], likeliest first.
 
-    The likeliest, and all others with −log p up to the threshold, if there is one.
+    The likeliest, and all others with −log p up to the threshold; all if there is no threshold.
     """
     order = np.argsort(-probabilities, kind="stable")
-    ranked = probabilities[order]
-    least = 0.0 if threshold is None else np.exp(-threshold) * (1 - 1e-6)
-    inside = (ranked >= least) & (ranked > 0)
+    if threshold is None:
+        return order
+    inside = probabilities[order] >= np.exp(-threshold) * (1 - 1e-6)
     inside[:1] = True
     return order[inside]
 
@@ -166,7 +167,7 @@ def _step_set(
     taxonomy: Taxonomy,
 ) -> StepSet:
     flat = probabilities.ravel()
-    kept = _kept(flat, threshold)
+    kept = set_places(flat, threshold)
     found = np.stack(np.unravel_index(kept, probabilities.shape), axis=1)  # [n, 2]
     if probabilities.shape[1] == 1:
         found = found[:, :1]
