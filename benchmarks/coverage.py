@@ -28,7 +28,7 @@ from cefito.evaluation.conformal import (
 )
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
-from cefito.inference.sets import LARGEST_SET, set_places
+from cefito.inference.sets import LARGEST_SET, first_steps, set_places
 from cefito.planners.base import Queries
 from cefito.runs.coverage import Condition, read_coverage
 from cefito.runs.run import Run, open_run
@@ -73,10 +73,10 @@ def set_sizes(run: Run, windows: Windows, condition: Condition, found: Any) -> d
     sizes: dict[str, list[list[int]]] = {part: [] for part in PARTS}
     for row, plans in enumerate(planner.plan(queries, LARGEST_SET + 1)):
         query = queries.subset([row])
-        steps, pairs = planner.marginals(query).steps, planner.first_pairs(query)
+        steps, pairs = first_steps(planner, query)
         for part, values in (
             ("plans", plans.probabilities),
-            ("next_step", None if steps is None else steps[0, 0]),
+            ("next_step", None if steps is None else steps[0]),
             ("next_two", None if pairs is None else pairs.ravel()),
         ):
             thresholds = getattr(found, part)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cefito.evaluation.conformal import quantiles
+from cefito.data import cut_windows
+from cefito.evaluation.conformal import quantiles, sampled
 
 
 def test_single_windows_are_split_conformal_prediction():
@@ -80,3 +81,18 @@ def test_windows_as_units_would_cover_too_little():
     error = 4 * np.sqrt(level * (1 - level) / trials)
     assert covered["videos"] / trials >= level - error
     assert covered["windows"] / trials < level - error
+
+
+def test_windows_of_each_video_are_sampled(world):
+    windows = cut_windows(world, horizon=3, shortest=1, split="val")
+    part = sampled(windows, 4)
+    counts = dict(zip(*np.unique(windows.video, return_counts=True), strict=True))
+    found = dict(zip(*np.unique(part.video, return_counts=True), strict=True))
+    assert found == {video: min(4, count) for video, count in counts.items()}
+    places = [(v, s, n) for v, s, n in zip(part.video, part.start, part.lengths, strict=True)]
+    every = [
+        (v, s, n) for v, s, n in zip(windows.video, windows.start, windows.lengths, strict=True)
+    ]
+    assert [place for place in every if place in set(places)] == places
+    assert len(set(part.start.tolist())) > 2  # not the first ones alone
+    assert len(sampled(windows, 10_000)) == len(windows)

@@ -89,6 +89,8 @@ def plan(
         print_json(found.to_dict())
     else:
         _show(found, opened.taxonomy, options.min_probability, ids=ids)
+        if found.sets is not None:
+            _show_sets(found.sets, opened.taxonomy, ids=ids)
     return 0 if found.plans else 130  # only an interrupted search finds none
 
 
@@ -126,8 +128,6 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         best = _percent(plans[0].probability or 0.0) if plans else "missing"
         wanted = _percent(min_probability)
         talk(f"not sure: the best plan's probability is {best}; requested: {wanted}")
-    if found.sets is not None:
-        _show_sets(found.sets, taxonomy, ids=ids)
     if (other := found.dataset) is not None:
         where = f"'{other.name}', fingerprint {other.fingerprint[:12]}"
         talk(f"planned for another data set than that of the run: {where}")

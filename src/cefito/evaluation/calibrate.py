@@ -13,12 +13,18 @@ import torch
 from numpy.typing import NDArray
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import cut_windows, split_videos
+from cefito.data.windows import Windows, cut_windows, split_videos
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.conformal import WindowScores, conditions, quantiles
+from cefito.evaluation.conformal import (
+    WindowScores,
+    conditions,
+    quantiles,
+    sampled,
+    windows_for,
+)
 from cefito.files import value_digest
 from cefito.locks import locked
-from cefito.planners.base import check_probabilities
+from cefito.planners.base import Planner, check_probabilities
 from cefito.planners.methods import RunConfig
 from cefito.progress import Progress, silent
 from cefito.runs.coverage import COVERAGE_FILE, LEVELS, CoverageTable, Thresholds, weights_digest
@@ -33,6 +39,7 @@ FEW_VIDEOS = 50
 """Number of validation videos below which runs are calibrated by cross-validation."""
 FOLDS = 10
 _FOLDER = "coverage"  # of the trainings of folds, in the run folder, removed at the end
+_WINDOWS = 20  # of a video that are scored under one condition, at most
 _DIGITS = 4  # of thresholds, rounded up
 
 
@@ -109,12 +116,7 @@ def _validation_scores(run: Run, data: PreparedDataset, progress: Progress) -> l
             "Calibrate by cross-validation (--folds 10), or on another data set (--dataset).",
             setting="folds",
         )
-    found = []
-    with progress("scores", total=len(conditions(run.planner))) as advance:
-        for condition in conditions(run.planner):
-            found.append(WindowScores.of(run.planner, windows, condition))
-            advance()
-    return found
+    return _scores(run.planner, windows, "scores", progress)
 
 
 def _fold_scores(
@@ -167,13 +169,22 @@ def _fold_scores(
             shortest=(info.shortest or info.horizon) if several else None,
             split="test",
         )
-        with progress(f"scores of fold {fold + 1}", total=len(conditions(run.planner))) as advance:
-            own = []
-            for condition in conditions(run.planner):
-                own.append(WindowScores.of(trained.planner, windows, condition))
-                advance()
-        parts.append(own)
+        name = f"scores of fold {fold + 1} of {folds}"
+        parts.append(_scores(trained.planner, windows, name, progress))
     return [WindowScores.concatenate(several) for several in zip(*parts, strict=True)]
+
+
+def _scores(
+    planner: Planner, windows: Windows, name: str, progress: Progress
+) -> list[WindowScores]:
+    """Return the scores of windows for each condition."""
+    found = []
+    with progress(name, total=len(conditions(planner))) as advance:
+        for condition in conditions(planner):
+            part = sampled(windows_for(windows, condition), _WINDOWS)
+            found.append(WindowScores.of(planner, part, condition))
+            advance()
+    return found
 
 
 def _folds(data: PreparedDataset, videos: Sequence[int], folds: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ of a random window of a new video with probability at least 1 − α.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cefito.data.windows import Windows
-from cefito.inference.sets import LARGEST_SET
+from cefito.inference.sets import LARGEST_SET, first_steps
 from cefito.planners.base import Planner, Queries
 from cefito.runs.coverage import Condition
 from cefito.search.problem import Plans
 
-__all__ = ["WindowScores", "conditions", "planner_for", "quantiles", "windows_for"]
+__all__ = ["WindowScores", "conditions", "planner_for", "quantiles", "sampled", "windows_for"]
 
 _TOGETHER = 32  # queries whose pairs of first steps are held at once
 
@@ -72,19 +72,12 @@ class WindowScores:
             goal=condition.goal,
             done=condition.done,
         )
-        first = windows.actions[:, 0]
-        # the first two actions as one number; K in the place of the second if there is none
-        ends, second = planner.vocabulary.actions or 0, windows.actions[:, 1:2]
-        pair = (
-            first * (ends + 1) + np.where(second < 0, ends, second)[:, 0] if second.size else None
-        )
+        next_step, next_two = _step_scores(planner, queries, windows.actions)
         return cls(
             videos=windows.video,
             plans=_plan_scores(planner, queries, windows.actions),
-            next_step=_step_scores(
-                lambda block: _first(planner.marginals(block).steps), queries, first
-            ),
-            next_two=None if pair is None else _step_scores(planner.first_pairs, queries, pair),
+            next_step=next_step,
+            next_two=next_two,
         )
 
     @classmethod
@@ -107,6 +100,18 @@ def conditions(planner: Planner) -> list[Condition]:
         for done in ((False, True) if several else (False,))
         for task in ((False, True) if planner.abilities.true_task else (False,))
     ]
+
+
+def sampled(windows: Windows, most: int, seed: int = 0) -> Windows:
+    """Return at most so many windows of each video, drawn at random, in their order.
+
+    The guarantee is for a random window of a video, so that it stays.
+    """
+    drawn = np.random.default_rng(seed).permutation(len(windows))
+    ranked = drawn[np.argsort(windows.video[drawn], kind="stable")]
+    _, first, counts = np.unique(windows.video[ranked], return_index=True, return_counts=True)
+    place = np.arange(len(windows)) - np.repeat(first, counts)  # in the windows of its video
+    return windows.subset(np.sort(ranked[place < most]))
 
 
 def planner_for(planner: Planner, condition: Condition) -> Planner:
@@ -157,23 +162,29 @@ def _place(plans: Plans, truth: NDArray[np.int64]) -> int | None:
 
 
 def _step_scores(
-    probabilities: Callable[[Queries], Reals | None],  # of all first steps, [B, …]
-    queries: Queries,
-    truth: NDArray[np.int64],  # place of the true ones [N]
-) -> Reals | None:
-    """Return the scores of true first steps [N]; None if they have no probabilities."""
-    scores = []
+    planner: Planner, queries: Queries, actions: NDArray[np.int64]
+) -> tuple[Reals | None, Reals | None]:
+    """Return the scores of first steps, and of first pairs, of true plans [N, T]; None if unknown.
+
+    There are no pairs if all plans have one step.
+    """
+    none = planner.vocabulary.actions or 0  # in the place of the second action if there is none
+    second = np.where(actions[:, 1:2] < 0, none, actions[:, 1:2])
+    one: list[Reals] = []
+    two: list[Reals] = []
     for number, block in enumerate(queries.blocks(_TOGETHER)):
-        found = probabilities(block)
-        if found is None:
-            return None
-        values = found.reshape(len(block), -1)
-        own = truth[number * _TOGETHER :][: len(block)]
-        with np.errstate(divide="ignore"):
-            logs = np.log(values[np.arange(len(block)), own])
-        scores.append(np.where(values.argmax(axis=1) == own, 0.0, -logs))
-    return np.concatenate(scores) if scores else np.zeros(0)
+        rows = slice(number * _TOGETHER, (number + 1) * _TOGETHER)
+        steps, pairs = first_steps(planner, block)
+        if steps is not None:
+            one.append(_scores(steps, actions[rows, 0]))
+        if pairs is not None and second.size:
+            places = actions[rows, 0] * (none + 1) + second[rows, 0]
+            two.append(_scores(pairs.reshape(len(block), -1), places))
+    return np.concatenate(one) if one else None, np.concatenate(two) if two else None
 
 
-def _first(steps: Reals | None) -> Reals | None:
-    return None if steps is None else steps[:, 0]
+def _scores(probabilities: NDArray[np.floating[Any]], truth: NDArray[np.int64]) -> Reals:
+    """Return the scores of true places [N] among probabilities [N, …]."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(probabilities[np.arange(len(truth)), truth])
+    return np.where(probabilities.argmax(axis=1) == truth, 0.0, -logs)

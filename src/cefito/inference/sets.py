@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners.base import Queries
+from cefito.planners.base import Planner, Queries
 from cefito.runs.coverage import Condition, CoverageTable, read_coverage
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
@@ -17,7 +18,15 @@ from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
 from cefito.settings import Record
 
-__all__ = ["LARGEST_SET", "PlanSets", "StepSet", "check_coverage", "plan_sets", "set_places"]
+__all__ = [
+    "LARGEST_SET",
+    "PlanSets",
+    "StepSet",
+    "check_coverage",
+    "first_steps",
+    "plan_sets",
+    "set_places",
+]
 
 LARGEST_SET = 100
 """Sets of more plans are not listed, only called larger."""
@@ -107,9 +116,10 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
     threshold = found.plans[level]
     kept = set_places(plans.probabilities, threshold)
     next_step = next_two = None
-    if found.next_step is not None and (steps := run.planner.marginals(query).steps) is not None:
-        next_step = _step_set(steps[0, 0][:, None], found.next_step[level], run.taxonomy)
-    if found.next_two is not None and (pairs := run.planner.first_pairs(query)) is not None:
+    step, pairs = first_steps(run.planner, query)
+    if found.next_step is not None and step is not None:
+        next_step = _step_set(step[0][:, None], found.next_step[level], run.taxonomy)
+    if found.next_two is not None and pairs is not None:
         next_two = _step_set(pairs[0], found.next_two[level], run.taxonomy)
     return PlanSets(
         coverage=coverage,
@@ -123,6 +133,17 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
         next_step=next_step,
         next_two=next_two,
     )
+
+
+def first_steps(
+    planner: Planner, queries: Queries
+) -> tuple[NDArray[np.floating[Any]] | None, NDArray[np.floating[Any]] | None]:
+    """Return the probabilities of first actions [N, K] and pairs [N, K, K + 1]; None if unknown."""
+    pairs = planner.first_pairs(queries)
+    if pairs is not None:
+        return pairs.sum(axis=2), pairs
+    steps = planner.marginals(queries).steps
+    return None if steps is None else steps[:, 0], None
 
 
 def _condition(run: Run, query: Queries, table: CoverageTable) -> Condition:
@@ -148,7 +169,9 @@ def _condition(run: Run, query: Queries, table: CoverageTable) -> Condition:
     )
 
 
-def set_places(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
+def set_places(
+    probabilities: NDArray[np.floating[Any]], threshold: float | None
+) -> NDArray[np.int64]:
     """Return the places of a set among probabilities [n], likeliest first.
 
     The likeliest, and all others with −log p up to the threshold; all if there is no threshold.
@@ -162,7 +185,7 @@ def set_places(probabilities: NDArray[np.float64], threshold: float | None) -> N
 
 
 def _step_set(
-    probabilities: NDArray[np.float64],  # of first steps [K, 1], or of pairs [K, K + 1]
+    probabilities: NDArray[np.floating[Any]],  # of first steps [K, 1], or of pairs [K, K + 1]
     threshold: float | None,
     taxonomy: Taxonomy,
 ) -> StepSet:
@@ -177,7 +200,7 @@ def _step_set(
 
 def _listed(
     sequences: Sequence[NDArray[np.int64]],
-    probabilities: NDArray[np.float64],
+    probabilities: NDArray[np.floating[Any]],
     taxonomy: Taxonomy,
     *,
     ends: int = 0,  # steps below which a plan ends

@@ -239,7 +239,7 @@ class Planner(Protocol):
             sequences: Actions of the plans [N, T], −1 after the last.
         """
 
-    def first_pairs(self, queries: Queries) -> NDArray[np.float64] | None:
+    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]] | None:
         """Return the probabilities of the first two actions [N, K, K + 1]; None if unknown.
 
         In the last column, of plans that end after the first action.
@@ -363,7 +363,7 @@ class BasePlanner:
         """Return None: only the plans that it lists have probabilities, if any."""
         return None
 
-    def first_pairs(self, queries: Queries) -> NDArray[np.float64] | None:  # noqa: ARG002
+    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]] | None:  # noqa: ARG002
         """Return None: it computes no sums over all plans."""
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -238,7 +238,7 @@ class AnyLengthPlanner(BasePlanner):
 
     @torch.inference_mode()
     @full_precision()
-    def first_pairs(self, queries: Queries) -> NDArray[np.float64]:
+    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]]:
         """Return the probabilities of the first two actions, summed over all that may follow."""
         return first_pairs(self._weighted(queries))
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -157,7 +157,7 @@ class ChainPlanner(BasePlanner):
 
     @torch.inference_mode()
     @full_precision()
-    def first_pairs(self, queries: Queries) -> NDArray[np.float64]:
+    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]]:
         """Return the probabilities of the first two actions, summed over all that may follow."""
         return first_pairs([self._weighted(queries)])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ def log_sequences(
     return np.asarray(found.cpu().numpy())
 
 
-def first_pairs(parts: Sequence[WeightedScores]) -> NDArray[np.float64]:
+def first_pairs(parts: Sequence[WeightedScores]) -> NDArray[np.floating[Any]]:
     """Return the probabilities of the first two actions, summed over lengths, tasks and the rest.
 
     Of B queries [B, K, K + 1]; in the last column, of sequences that end after the first action.
@@ -63,4 +64,4 @@ def first_pairs(parts: Sequence[WeightedScores]) -> NDArray[np.float64]:
         else:
             joint = weight * part.scores.log_pairs().flatten(1).exp()  # [B, C · A · A]
             found.flatten(1).index_add_(1, pairs[real], joint[:, real])
-    return np.asarray(found.double().cpu().numpy())
+    return np.asarray(found.cpu().numpy())
