@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from cefito.evaluation.conformal import (
 from cefito.files import value_digest
 from cefito.locks import locked
 from cefito.planners.base import Planner, check_probabilities
-from cefito.planners.methods import RunConfig
+from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, silent
 from cefito.runs.coverage import COVERAGE_FILE, LEVELS, CoverageTable, Thresholds, weights_digest
 from cefito.runs.folder import MANIFEST, recorded, trained_videos
@@ -55,8 +56,8 @@ def calibrate_run(
 
     Without folds, scores are those of the run itself on validation videos (split conformal
     prediction). With K folds (cross-conformal prediction, Vovk 2015; Barber et al. 2021), its
-    training is repeated K times without a K-th of the training videos, and scores are those of the
-    videos left out. An interrupted calibration continues after the last finished training.
+    training is repeated K times, of one member, without a K-th of the training videos, and scores
+    are those of the videos left out. An interrupted calibration continues after the last finished training.
 
     Args:
         run: An opened run whose plans have probabilities.
@@ -146,7 +147,9 @@ def _fold_scores(
             f"({len(videos)}).",
             setting="folds",
         )
-    config = RunConfig(method=info.method, preset=info.preset, settings=run.settings)
+    method = find_method(info.method)
+    settings = method.settings.model_validate(_single(info.config))
+    config = RunConfig(method=info.method, preset=info.preset, settings=settings)
     parts = []
     for fold, held in enumerate(_folds(data, videos, folds)):
         view = _without(data, held)
@@ -172,6 +175,13 @@ def _fold_scores(
         name = f"scores of fold {fold + 1} of {folds}"
         parts.append(_scores(trained.planner, windows, name, progress))
     return [WindowScores.concatenate(several) for several in zip(*parts, strict=True)]
+
+
+def _single(settings: Any) -> Any:
+    """Return settings in which every model has one member, by section."""
+    if not isinstance(settings, Mapping):
+        return settings
+    return {name: 1 if name == "members" else _single(value) for name, value in settings.items()}
 
 
 def _scores(
