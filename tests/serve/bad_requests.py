@@ -98,6 +98,7 @@ SEARCHES = (
     Bad("a task beyond the last", {"task": 999}, "unknown task 999"),
     Bad("an unknown objective", {"objective": "fun"}, "objective"),
     Bad("a probability of 2", {"min_probability": 2}, "min_probability"),
+    Bad("a coverage of 90", {"coverage": 90}, "coverage"),
     Bad("no time", {"deadline_seconds": 0}, "deadline_seconds"),
     Bad("a microsecond", {"deadline_seconds": 1e-6}, "no plan was found before", 504),
 )

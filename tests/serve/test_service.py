@@ -314,3 +314,31 @@ def test_several_horizons_of_one_folder(place, tmp_path):
     models = open_models([tmp_path / "both"])
     assert [(one.name, one.run.horizon) for one in models.runs] == [("both", 2), ("both", 3)]
     assert models.find("both", 3).run.horizon == 3
+
+
+def test_sets_with_a_guarantee(serving, place, calibrated):
+    client, observations = serving(runs=(calibrated.folder,)), place.observations()
+    asked = {"observations": observations, "coverage": 0.8, "top_k": 2}
+    reply = ask(client, **asked)
+    assert len(reply["plans"]) == 2
+    query = Queries(**{name: np.array([row]) for name, row in observations.items()})
+    expected, sets = answer(calibrated, query, coverage=0.8).sets, reply["sets"]
+    assert (sets["coverage"], sets["videos"], sets["folds"]) == (0.8, 12, 0)
+    for part in ("plans", "next_step", "next_two"):
+        own = getattr(expected, part)
+        assert sets[part]["size"] == own.size
+        found = [[action["id"] for action in one["actions"]] for one in sets[part]["steps"]]
+        assert found == [one.actions for one in own.steps]
+    assert ask(client, observations=observations)["sets"] is None
+    for change, words in (
+        ({"coverage": 0.99}, "12 videos"),
+        ({"constraints": {"no_repeats": True}}, "without constraints"),
+    ):
+        problem = refused(client, **(asked | change))
+        assert problem["field"] == "coverage"
+        assert words in problem["detail"]
+
+
+def test_sets_of_a_run_that_is_not_calibrated(client, place):
+    problem = refused(client, run="tea", observations=place.observations(), coverage=0.8)
+    assert "cefito calibrate" in problem["detail"]

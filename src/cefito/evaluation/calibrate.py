@@ -57,7 +57,8 @@ def calibrate_run(
     Without folds, scores are those of the run itself on validation videos (split conformal
     prediction). With K folds (cross-conformal prediction, Vovk 2015; Barber et al. 2021), its
     training is repeated K times, of one member, without a K-th of the training videos, and scores
-    are those of the videos left out. An interrupted calibration continues after the last finished training.
+    are those of the videos left out. An interrupted calibration continues after the last finished
+    training.
 
     Args:
         run: An opened run whose plans have probabilities.

@@ -1,0 +1,53 @@
+"""Sets of plans through the command line: cefito calibrate, and cefito plan --coverage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from cefito.inference.answer import answer
+from cefito.inference.query import query_from_video
+from cefito.runs.coverage import read_coverage
+
+VIDEO = "world-0036"  # the first test video
+
+
+def test_calibrate(call, refused, run_of_lengths, calibrated, tmp_path):
+    folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
+    assert "cefito calibrate" in refused("plan", folder, "--video", VIDEO, "--coverage", 0.8)
+    assert "folds 100: expected 0, or from 2" in refused("calibrate", folder, "--folds", 100)
+    code, out, err = call("calibrate", folder, "--folds", 0)
+    assert (code, out) == (0, "")
+    assert "calibrated on 12 videos (validation videos), for a coverage of at most 0.923" in err
+    assert read_coverage(folder) == read_coverage(calibrated.folder)
+    assert call("check", folder)[0] == 0
+
+
+@pytest.mark.parametrize("level", [0.6, 0.9])
+def test_plan_with_coverage(call, calibrated, level):
+    asked = ("plan", calibrated.folder, "--video", VIDEO, "--coverage", level, "--top-k", 1)
+    code, out, err = call(*asked)
+    sets = answer(calibrated, query_from_video(calibrated, VIDEO)[0], coverage=level).sets
+    assert code == 0
+    assert sets.in_words() in " ".join(err.split())
+    shown = sets.plans if sets.plans.steps else sets.next_step
+    for one in shown.steps:
+        assert one.names[0] in out
+    assert f"{100 * shown.steps[0].probability:.1f} %" in out
+    value = json.loads(call(*asked, "--json")[1])
+    assert value["sets"] == sets.model_dump(mode="json")
+    assert len(value["plans"]) == 1
+
+
+def test_tables_have_sets_and_batches_do_not(call, refused, calibrated, world, tmp_path):
+    query, _ = query_from_video(calibrated, VIDEO)
+    line = {"initial": query.initial[0].tolist(), "goal": query.goal[0].tolist()}
+    table = tmp_path / "queries.jsonl"
+    table.write_text(json.dumps(line) + "\n")
+    asked = ("--queries", table, "--coverage", 0.8, "--json")
+    found = json.loads(call("plan", calibrated.folder, *asked)[1])
+    assert found["sets"]["coverage"] == 0.8
+    batch = ("plan-batch", calibrated.folder, table, "--out", tmp_path / "plans.jsonl")
+    assert "cefito plan --queries" in refused(*batch, "--coverage", 0.8)
