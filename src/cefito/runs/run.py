@@ -4,6 +4,7 @@ run.json                  `RunInfo`: method, data set, settings, versions, resul
 taxonomy.json             tasks and actions
 videos.json               ids of the videos that it was trained on, and that epochs were chosen on
 *.safetensors, *.json     files of the planner
+coverage.json             thresholds of sets of plans, if `cefito calibrate` made them
 manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them

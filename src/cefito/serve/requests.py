@@ -269,6 +269,7 @@ def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
         sure=answer.sure,
         searched_mass=answer.searched_mass,
         weights=answer.weights,
+        sets=None if answer.sets is None else _sets(answer.sets),
         warnings=answer.warnings,
         effort=EffortOut(
             search=answer.search.method,

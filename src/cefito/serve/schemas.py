@@ -279,6 +279,7 @@ class PlanAnswer(ResponseBody):
     )
     searched_mass: float | None = Field(description="Total probability of the sequences compared.")
     weights: dict[str, float] | None = Field(description="Weights of the objective's terms.")
+    sets: SetsOut | None = Field(description="With `coverage`, otherwise null.")
     warnings: list[str] = Field(
         description="A sentence for each constraint or given task that the observations contradict."
     )
