@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cefito.batch.query_rows import QuerySettings
     from cefito.data.annotations import Taxonomy
     from cefito.inference.answer import Answer, PlannedSequence, ReplyAnswer
-    from cefito.inference.sets import PlanSets
+    from cefito.inference.sets import PlanSets, StepSet
     from cefito.runs.run import Run
 
 __all__ = ["plan"]
@@ -139,9 +139,9 @@ def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
     """Print the set of plans; if it is too large, the sets of first steps."""
     from cefito.data.vocabulary import sequence
 
-    shown = {"plan": sets.plans} if sets.plans.steps else {}
-    if not shown:
-        shown |= {"next step": sets.next_step, "next two steps": sets.next_two}
+    shown: dict[str, StepSet | None] = {"plan": sets.plans}
+    if not sets.plans.steps:
+        shown = {"next step": sets.next_step, "next two steps": sets.next_two}
     for name, part in shown.items():
         if part is not None and part.steps:
             rows = [

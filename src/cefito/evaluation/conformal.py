@@ -84,7 +84,8 @@ class WindowScores:
     def concatenate(cls, several: Sequence[WindowScores]) -> WindowScores:
         """Return the scores of windows of several folds."""
         columns: Any = zip(*(vars(one).values() for one in several), strict=True)
-        return cls(*(None if part[0] is None else np.concatenate(part) for part in columns))
+        joined: Any = (None if part[0] is None else np.concatenate(part) for part in columns)
+        return cls(*joined)
 
 
 def conditions(planner: Planner) -> list[Condition]:

@@ -181,7 +181,7 @@ def set_places(
         return order
     inside = probabilities[order] >= np.exp(-threshold) * (1 - 1e-6)
     inside[:1] = True
-    return order[inside]
+    return np.asarray(order[inside], dtype=np.int64)
 
 
 def _step_set(

@@ -274,6 +274,18 @@ class CefitoPlanner:
             found = found._replace(tasks=None if model is None else model.probabilities(queries))
         return found
 
+    def log_probabilities(
+        self,
+        queries: Queries,  # noqa: ARG002
+        sequences: NDArray[np.int64],  # noqa: ARG002
+    ) -> NDArray[np.float64] | None:
+        """Return None: only the plans that it lists have probabilities."""
+        return None
+
+    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]] | None:  # noqa: ARG002
+        """Return None: it computes no sums over all plans."""
+        return None
+
     def most_operations(
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
     ) -> NDArray[np.float64]:
