@@ -30,7 +30,8 @@ from cefito.evaluation.score import evaluate_planner
 from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.runs.run import open_run
-from cefito.study.study import Study, run_study
+from cefito.study.running import run_study
+from cefito.study.study import Study
 from cefito.study.trials import find_rows, read_trial
 
 METRICS = ("success_rate", "mean_accuracy", "task_accuracy")

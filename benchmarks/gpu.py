@@ -45,7 +45,8 @@ from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.runtime import capability, pick_device
 from cefito.study.results import gather
-from cefito.study.study import Study, run_study
+from cefito.study.running import run_study
+from cefito.study.study import Study
 from cefito.study.trials import find_rows
 
 HERE = Path(__file__).parent

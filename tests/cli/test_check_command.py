@@ -10,7 +10,8 @@ from cefito.files import value_sealed
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
 from cefito.study.results import RESULTS, gather
-from cefito.study.study import Study, run_study
+from cefito.study.running import run_study
+from cefito.study.study import Study
 from cefito.study.trials import find_rows
 
 

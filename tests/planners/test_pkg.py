@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -58,6 +59,20 @@ def planner(world):
 @pytest.fixture
 def queries(world):
     return Queries.from_windows(world()[1])
+
+
+def test_single_actions_are_likely_as_first_and_as_last(world):
+    planner, queries = fit(world, horizon=1), Queries.from_windows(world(1)[1])
+    logits = planner.logits(queries).astype(float)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    for plan, (first, last) in zip(planner.plan(queries, 3), shares, strict=True):
+        best = (first * last).argsort()[::-1][:3]
+        np.testing.assert_array_equal(plan.actions, best[:, None])
+        np.testing.assert_allclose(np.exp(-plan.energies), (first * last)[best], rtol=1e-6)
+    given = replace(queries, ends=np.tile([[2, 2]], (len(queries), 1)))
+    for plan in planner.plan(given, 3):
+        assert plan.actions.tolist() == [[2]]
+        assert plan.energies.tolist() == [0]
 
 
 def test_plans_are_the_likeliest_paths(world, planner, queries):

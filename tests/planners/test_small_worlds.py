@@ -49,7 +49,7 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
     def trained():
         return cefito.train_run(world, tmp_path / "run", config=config, horizon=horizon, seed=0)
 
-    if horizon == 1 and method.startswith(("pkg", "llm", "kepp")):
+    if horizon == 1 and method.startswith(("llm", "kepp")):
         with pytest.raises(ConfigError, match=r"horizon 1: .* first .* last action"):
             trained()
         return

@@ -49,7 +49,8 @@ from cefito.runs.run import Run, open_run
 from cefito.runs.train import train_run
 from cefito.study.checking import check
 from cefito.study.results import RESULTS, gather
-from cefito.study.study import Study, run_study
+from cefito.study.running import run_study
+from cefito.study.study import Study
 from cefito.study.trials import find_rows
 
 SECONDS = 60

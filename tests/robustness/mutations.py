@@ -42,7 +42,8 @@ from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.study.results import gather
-from cefito.study.study import Study, run_study
+from cefito.study.running import run_study
+from cefito.study.study import Study
 from cefito.study.trials import find_rows
 from cefito.training import trainer
 

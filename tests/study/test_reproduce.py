@@ -13,7 +13,8 @@ from cefito.study.figures import Curve, draw_curves, draw_plans
 from cefito.study.published import published_rows
 from cefito.study.reproduce import EXPERIMENTS, draw_experiment, experiment_study, find_experiment
 from cefito.study.results import gather
-from cefito.study.study import Study, run_study
+from cefito.study.running import run_study
+from cefito.study.study import Study
 from cefito.study.trials import ROWS, FailedTrial
 from tiny_runs import TINY_RUN
 

@@ -9,7 +9,8 @@ from cefito.data.windows import cut_windows
 from cefito.errors import RunError
 from cefito.files import unsealed, value_sealed
 from cefito.study.results import Results, gather
-from cefito.study.study import Study, run_study
+from cefito.study.running import run_study
+from cefito.study.study import Study
 from cefito.study.tables import difference_table, result_tables, score_table, to_csv
 from cefito.study.trials import FailureFile, TrialFile, find_rows, read_trial
 

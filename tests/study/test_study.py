@@ -19,9 +19,10 @@ from cefito.executors import EXECUTORS, make_executor
 from cefito.planners.methods import METHODS, Method
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.runs.run import open_run
-from cefito.study import study
+from cefito.study import running, study
 from cefito.study.results import gather
-from cefito.study.study import Study, missing_trials, run_study
+from cefito.study.running import missing_trials, run_study
+from cefito.study.study import Study
 from cefito.study.trials import (
     ROWS,
     PlannerVariant,
@@ -61,7 +62,7 @@ def out(finished, tmp_path):
 @pytest.fixture
 def work(monkeypatch):
     """What is trained (steps by the network) and how often planners are scored, counted."""
-    counts, step, score = Counter(), trainer._Training._step, study.evaluate_planner
+    counts, step, score = Counter(), trainer._Training._step, running.evaluate_planner
 
     def counted_step(self, *rest):
         counts[type(self.module).__name__] += 1
@@ -72,7 +73,7 @@ def work(monkeypatch):
         return score(*rest, **more)
 
     monkeypatch.setattr(trainer._Training, "_step", counted_step)
-    monkeypatch.setattr(study, "evaluate_planner", counted_score)
+    monkeypatch.setattr(running, "evaluate_planner", counted_score)
     return counts
 
 
@@ -165,7 +166,7 @@ def test_scores_are_those_of_the_runs(finished, world):
         run = open_run(cell(ours, name).run_folder)
         planner = row.apply(run.planner)
         windows = cut_windows(world, horizon=2, split="test")
-        expected, plans = evaluate_planner(planner, windows)
+        expected, plans = evaluate_planner(planner, windows, orders=ours.orders)
         for field, part in expected:
             assert getattr(value, field) == part or field == "seconds_per_query", field
         assert value.success == "".join(

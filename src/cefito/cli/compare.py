@@ -81,7 +81,8 @@ def compare(
     /,
     *,
     planners: str = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent",
-    horizons: str = "3,4",
+    horizons: str | None = None,
+    steps: str | None = None,
     options: StudyOptions,
     executor: str | None = None,
     address: str | None = None,
@@ -101,7 +102,10 @@ def compare(
             with -true-task behind a name the true task is given. Or all (without oracles,
             ablations and, unless --set llm.model=NAME is given, language models). NAME:3 trains a
             slow one with the first three seeds only, as in all,schema:3.
-        horizons: Numbers of actions, separated by commas.
+        horizons: Numbers of actions, separated by commas; 3,4 by default.
+        steps: Range of numbers of actions instead, as in 1-6: windows of all these lengths are
+            planned without telling the length. Planners of one length are trained for each and plan
+            the length that the any-length chain predicts.
         options: Training and scoring.
         executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
             by default one worker works in this process, and several in their own processes.
@@ -113,20 +117,23 @@ def compare(
     """
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
-    from cefito.study.study import run_study
+    from cefito.study.running import run_study
     from cefito.study.trials import ALL, find_rows
 
     (names, counts), changes = _planners(planners), settings(options.set_)
     asks = ALL in names and _asks(options.preset, changes)
     rows = find_rows(names, language_model=asks)
-    check_sections(changes if rows else (), (row.method for row in rows))
+    shortest, chosen = _lengths(horizons, steps)
+    predictor = ["any-length"] * (shortest is not None)
+    check_sections(changes if rows else (), [*(row.method for row in rows), *predictor])
     called = {row.name: row.name if row.name in names else ALL for row in rows}
     if against is not None and against not in called:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = options.study(
         dataset,
         rows=rows,
-        horizons=numbers(horizons, "--horizons"),
+        horizons=chosen,
+        shortest=shortest,
         fewer_seeds={row: counts[name] for row, name in called.items() if name in counts},
     )
     with log_warnings():
@@ -135,6 +142,21 @@ def compare(
         )
     table = "main" if published else ""
     return finish(gather(study), options.out, against, problems, published=table, json=json)
+
+
+def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple[int, ...]]:
+    """The shortest length, if windows of a range are scored, and the horizons."""
+    if steps is None:
+        return None, numbers("3,4" if horizons is None else horizons, "--horizons")
+    if horizons is not None:
+        raise ConfigError(
+            "expected --horizons 3,4, lengths that planners are told, or --steps 1-6, a range that "
+            "they are not told, not both."
+        )
+    from cefito.inference.steps import steps_range
+
+    shortest, longest = steps_range(steps)
+    return shortest, (longest,)
 
 
 def finish(

@@ -36,7 +36,8 @@ def reproduce(
     from cefito.planners.methods import check_sections
     from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
     from cefito.study.results import gather
-    from cefito.study.study import check_study, missing_trials, run_study
+    from cefito.study.running import missing_trials, run_study
+    from cefito.study.study import check_study
 
     experiment = find_experiment(table)
     others = None if horizons is None else numbers(horizons, "--horizons")

@@ -36,6 +36,7 @@ __all__ = [
     "padded_rows",
     "reversed_windows",
     "split_videos",
+    "steps_text",
     "video_folds",
     "with_between",
 ]
@@ -161,6 +162,11 @@ def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
     splits["val"] = sorted(held)
     splits["train"] = [index for index in splits["train"] if index not in held]
     return splits
+
+
+def steps_text(horizon: int, shortest: int | None) -> str:
+    """Number of actions of windows or plans, such as "3", or "1-6" if the shortest has fewer."""
+    return str(horizon) if shortest is None else f"{shortest}-{horizon}"
 
 
 def count_windows(videos: Iterable[Video], horizon: int) -> int:

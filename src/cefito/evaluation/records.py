@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from cefito.data.windows import Selection
+from cefito.data.windows import Selection, steps_text
 from cefito.files import FileRecord
 from cefito.planners.base import Evidence
 from cefito.runs.matching import OtherDataset
@@ -144,7 +144,7 @@ class Evaluation(FileRecord):
     @property
     def steps(self) -> str:
         """Number of actions of the windows, such as "3" or "1-6"."""
-        return str(self.horizon) if self.shortest is None else f"{self.shortest}-{self.horizon}"
+        return steps_text(self.horizon, self.shortest)
 
     @property
     def success_rate(self) -> float:

@@ -44,7 +44,7 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
                 "compare",
                 "DATASET",
                 planners=",".join(_with_seeds(results, row) for row in results.rows),
-                horizons=",".join(map(str, results.horizons)),
+                **_lengths(results),
                 seeds=len(results.seeds),
                 preset=results.preset,
                 selection=None if results.selection == "held-out" else results.selection,
@@ -60,6 +60,7 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
         dataset=results.dataset,
         facts=_facts(results),
         tables=result_tables(results),
+        steps={horizon: results.steps(horizon) for horizon in results.horizons},
         rows={
             horizon: [
                 _row(horizon, row, trials, np.array(results.windows_of(horizon).video))
@@ -72,15 +73,21 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
     )
 
 
+def _lengths(results: Results) -> dict[str, str]:
+    """The option of `cefito compare` that says the lengths of windows."""
+    steps = ",".join(map(results.steps, results.horizons))
+    return {"horizons" if results.shortest is None else "steps": steps}
+
+
 def _facts(results: Results) -> dict[str, str]:
     scored = sum(isinstance(cell, ScoredTrial) for cell in results.trials)
     return {
         "preset": Path(results.preset).name,
-        "horizons": ", ".join(f"T = {horizon}" for horizon in results.horizons),
+        "horizons": ", ".join(f"T = {results.steps(horizon)}" for horizon in results.horizons),
         "seeds": ", ".join(map(str, results.seeds)),
         "epochs and weights chosen on": CHOSEN_ON[results.selection],
         "test windows": ", ".join(
-            f"T = {horizon}: {len(results.windows_of(horizon).video):,}"
+            f"T = {results.steps(horizon)}: {len(results.windows_of(horizon).video):,}"
             for horizon in results.horizons
         )
         + ("" if results.sample is None else f" (a sample of {results.sample:,})"),

@@ -145,6 +145,7 @@ class ComparisonReport(_Report):
 
     kind: Literal["comparison"] = "comparison"
     tables: list[Table]
+    steps: dict[int, str]  # numbers of steps of the windows of each horizon, such as "3" or "1-6"
     rows: dict[int, list[RowResults]]  # by horizon
 
 

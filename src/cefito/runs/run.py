@@ -21,6 +21,7 @@ import torch
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset
+from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
 from cefito.markup import Folded, card
@@ -106,7 +107,7 @@ class Run:
     @property
     def steps(self) -> str:
         """Number of steps of its plans, such as "3" or "1-6"."""
-        return str(self.horizon) if self.shortest is None else f"{self.shortest}-{self.horizon}"
+        return steps_text(self.horizon, self.shortest)
 
     def with_steps(self, shortest: int, longest: int) -> Self:
         """Return the run with plans of fewer lengths.

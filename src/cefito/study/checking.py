@@ -146,12 +146,12 @@ def _study(path: Path) -> Checked:
     for place in trials:
         record = parse_trial(read_json(place, TrialFile.remedy, RunError), place)
         if isinstance(record, TrialFile):
-            scores[record.row, record.horizon, record.seed] = record.metrics
-        if f"T{record.horizon}/seed{record.seed}/trials/{record.row}.json" != "/".join(
+            scores[record.row, record.steps, record.seed] = record.metrics
+        if f"T{record.steps}/seed{record.seed}/trials/{record.row}.json" != "/".join(
             place.parts[-4:]
         ):
             raise RunError(
-                f"{place}: is the trial of {record.row}, T = {record.horizon}, seed {record.seed}. "
+                f"{place}: is the trial of {record.row}, T = {record.steps}, seed {record.seed}. "
                 f"{TrialFile.remedy}"
             )
         files[str(place.relative_to(path))] = file_digest(place)
@@ -161,10 +161,10 @@ def _study(path: Path) -> Checked:
     files |= _metrics(path, trainings)
     if (path / RESULTS).exists():
         for trial in Results.read(path / RESULTS).trials:
-            kept = scores.get((trial.row, trial.horizon, trial.seed))
+            kept = scores.get((trial.row, trial.steps, trial.seed))
             if isinstance(trial, ScoredTrial) and trial.metrics != kept:
                 raise RunError(
-                    f"{path / RESULTS}: the scores of {trial.row}, T = {trial.horizon}, seed "
+                    f"{path / RESULTS}: the scores of {trial.row}, T = {trial.steps}, seed "
                     f"{trial.seed} are not those of its trial. {Results.remedy}"
                 )
         files[RESULTS] = file_digest(path / RESULTS)

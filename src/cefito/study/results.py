@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from pydantic import Discriminator, Tag
 
-from cefito.data.windows import Selection
+from cefito.data.windows import Selection, steps_text
 from cefito.errors import RunError
+from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
+from cefito.planners.any_length.predicted import PREDICTED
 from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
 from cefito.study.trials import (
@@ -31,10 +33,11 @@ RESULTS = "results.json"
 
 
 class WindowList(FileRecord):
-    """All scored test windows of a horizon."""
+    """All scored test windows of a horizon, or of all lengths up to it."""
 
     video: tuple[int, ...] = ()  # number of each one's video in the data set
     start: tuple[int, ...] = ()  # number of each one's first step in its video
+    length: tuple[int, ...] | None = ABSENT  # steps of each one, if there are several lengths
 
 
 def _kind(trial: Any) -> str:
@@ -56,6 +59,7 @@ class Results(FileRecord):
     settings: dict[str, Any]  # changed in all rows, dotted keys
     sample: int | None  # size of the sample of test windows; None if all were scored
     horizons: list[int]
+    shortest: int | None = ABSENT  # if windows of all lengths from it to the horizon were scored
     seeds: list[int]
     versions: dict[str, str]  # of libraries
     rows: list[PlannerVariant]
@@ -87,6 +91,10 @@ class Results(FileRecord):
         ]
         return sorted(trials, key=lambda trial: trial.seed)
 
+    def steps(self, horizon: int) -> str:
+        """Numbers of steps of the windows of a horizon, such as "3" or "1-6"."""
+        return steps_text(horizon, self.shortest)
+
     def windows_of(self, horizon: int) -> WindowList:
         """All scored test windows of a horizon."""
         return self.windows.get(horizon, WindowList())
@@ -101,7 +109,9 @@ def gather(study: Study) -> Results:
             known = windows.get(record.horizon)
             if known is None or len(known.video) < len(record.videos):
                 windows[record.horizon] = WindowList(
-                    video=tuple(record.videos), start=tuple(record.starts)
+                    video=tuple(record.videos),
+                    start=tuple(record.starts),
+                    length=None if record.lengths is None else tuple(record.lengths),
                 )
     return Results(
         dataset=DatasetName(name=study.dataset.name, fingerprint=study.dataset.fingerprint),
@@ -110,9 +120,10 @@ def gather(study: Study) -> Results:
         settings=dict(study.settings),
         sample=study.sample,
         horizons=list(study.horizons),
+        shortest=study.shortest,
         seeds=list(study.seeds),
         versions={"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__},
-        rows=[_titled(row, records) for row in study.rows],
+        rows=[_titled(row, records, study.predicts_length(row)) for row in study.rows],
         windows=windows,
         trials=[
             _placed(record, windows[record.horizon]) if isinstance(record, TrialFile) else record
@@ -121,16 +132,17 @@ def gather(study: Study) -> Results:
     )
 
 
-def _titled(row: PlannerVariant, records: Sequence[TrialFile | FailedTrial]) -> PlannerVariant:
+def _titled(
+    row: PlannerVariant, records: Sequence[TrialFile | FailedTrial], predicted: bool
+) -> PlannerVariant:
     """A row with its final title: its planner's name, if it is to have that and it is known."""
-    if not row.own_name:
-        return row
+    title = row.title + PREDICTED * predicted
     names = (
         record.planner
         for record in records
-        if isinstance(record, TrialFile) and record.row == row.name
+        if row.own_name and isinstance(record, TrialFile) and record.row == row.name
     )
-    return row.model_copy(update={"title": next(names, row.title), "own_name": False})
+    return row.model_copy(update={"title": next(names, title), "own_name": False})
 
 
 def _read(trial: Trial) -> TrialFile | FailedTrial:
@@ -144,6 +156,7 @@ def _read(trial: Trial) -> TrialFile | FailedTrial:
     return FailedTrial(
         row=trial.row.name,
         horizon=trial.horizon,
+        shortest=trial.shortest,
         seed=trial.seed,
         error=error or "not scored yet. Repeat the command.",
     )
@@ -153,8 +166,16 @@ def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:
     """A trial with the numbers of its windows among those of the horizon; None for all of them."""
     scored = None
     if len(record.videos) < len(windows.video):
-        pairs = zip(windows.video, windows.start, strict=True)
-        number = {pair: place for place, pair in enumerate(pairs)}
-        scored = [number[pair] for pair in zip(record.videos, record.starts, strict=True)]
-    values = {name: value for name, value in record if name not in ("key", "videos", "starts")}
+        every = _places(windows.video, windows.start, windows.length)
+        number = {place: row for row, place in enumerate(every)}
+        scored = [number[place] for place in _places(record.videos, record.starts, record.lengths)]
+    left_out = ("key", "videos", "starts", "lengths")
+    values = {name: value for name, value in record if name not in left_out}
     return ScoredTrial(**values, scored=scored)
+
+
+def _places(
+    videos: Sequence[int], starts: Sequence[int], lengths: Sequence[int] | None
+) -> list[tuple[int, int, int]]:
+    """What distinguishes windows: video, first step and, if there are several, length."""
+    return list(zip(videos, starts, lengths or [0] * len(videos), strict=True))

@@ -7,15 +7,16 @@ resumed at any moment, and a failing trial does not affect the others:
     OUT/T3/seed0/runs/METHOD-DIGEST/   run folders, named by a digest of everything that they depend
                                        on; rows that differ only in planning share one
     OUT/T3/seed0/trainings/            checkpoints and metrics, shared by all runs of the seed
+
+A study of all lengths from 1 to 6, which planners are not told, has its trials in OUT/T1-6. A row
+whose runs plan one length each is trained for every length, in OUT/T1, OUT/T2, …, and plans the
+length that the any-length run of the seed predicts.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
@@ -25,23 +26,27 @@ from typing import Any
 import numpy as np
 
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import Selection, Windows, action_space, cut_windows, with_between
-from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.data.windows import (
+    Selection,
+    Windows,
+    action_space,
+    cut_windows,
+    steps_text,
+    with_between,
+)
+from cefito.errors import ConfigError, RunError
 from cefito.evaluation.orders import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED
-from cefito.evaluation.score import evaluate_planner, successes
-from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
-from cefito.locks import locked
-from cefito.planners.methods import RunConfig, load_config
-from cefito.progress import Advance, Progress, silent
-from cefito.runs.run import Run
-from cefito.runs.train import train_run
+from cefito.planners.methods import RunConfig, find_method, load_config
 from cefito.runtime import check_seed, determining, pick_device
-from cefito.study.trials import PlannerVariant, Trial, TrialFile, check_variant, read_trial
+from cefito.study.trials import (
+    ROWS,
+    PlannerVariant,
+    Trial,
+    check_variant,
+)
 
-__all__ = ["Study", "TrialScorer", "check_study", "missing_trials", "run_study"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Study", "check_study"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,9 @@ class Study:
     out: Path
     rows: tuple[PlannerVariant, ...]
     horizons: tuple[int, ...] = (3, 4)
+    # score the windows of all lengths from this one to the single horizon; planners are not told
+    # the length. None to score windows of each horizon alone
+    shortest: int | None = None
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     fewer_seeds: Mapping[str, int] = field(default_factory=dict)  # rows with the first seeds only
     preset: str = "small"
@@ -68,6 +76,9 @@ class Study:
     _candidates: dict[int, tuple[int, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _configs: dict[tuple[int, str, str], tuple[RunConfig, Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __reduce__(self) -> tuple[Callable[..., Study], tuple[Path, dict[str, Any]]]:
         rest = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
@@ -77,24 +88,8 @@ class Study:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """All trials, in the order of tables."""
-        configs: dict[tuple[int, str, str], RunConfig] = {}
-        places = {(row.name, horizon): row for horizon in self.horizons for row in self.rows}
-        parts = {}  # of each row at a horizon: settings, and those that training depends on
-        for (name, horizon), row in places.items():
-            overrides = {**self.settings, **row.settings}
-            key = (horizon, row.method, json.dumps(overrides, sort_keys=True, default=str))
-            if key not in configs:
-                configs[key] = load_config(
-                    self.preset,
-                    method=row.method,
-                    dataset=self.dataset.taxonomy.dataset,
-                    horizon=horizon,
-                    overrides=overrides,
-                    shared=True,
-                )
-            parts[name, horizon] = configs[key], determining(configs[key].sections, "float32")
         return tuple(
-            self._trial(row, horizon, seed, *parts[row.name, horizon])
+            self._trial(row, horizon, seed, self.shortest)
             for horizon in self.horizons
             for place, seed in enumerate(self.seeds)
             for row in self.rows
@@ -102,9 +97,15 @@ class Study:
         )
 
     def _trial(
-        self, row: PlannerVariant, horizon: int, seed: int, config: RunConfig, settings: Any
+        self, row: PlannerVariant, horizon: int, seed: int, shortest: int | None = None
     ) -> Trial:
-        folder = self.out / f"T{horizon}" / f"seed{seed}"
+        trained, of_lengths = row, list[Trial]()
+        if shortest is not None and self.predicts_length(row):
+            trained = ROWS["any-length"]
+            lengths = range(shortest, horizon + 1)
+            of_lengths = [self._trial(row, length, seed) for length in lengths]
+        config, settings = self._config(trained, horizon)
+        folder = self.out / f"T{steps_text(horizon, shortest)}" / f"seed{seed}"
         training = _digest([self.dataset.fingerprint, self.selection, settings])
         key = _digest(
             [
@@ -120,22 +121,46 @@ class Study:
                 seed,
                 *["true ends"] * row.true_ends,
                 *["states between"] * row.true_between,
+                *([] if shortest is None else [shortest, *(part.key for part in of_lengths)]),
             ]
         )
         return Trial(
             row=row,
             horizon=horizon,
+            shortest=shortest,
             seed=seed,
             config=config,
             key=key,
             path=folder / "trials" / f"{row.name}.json",
-            run_folder=folder / "runs" / f"{row.method}-{training}",
+            run_folder=folder / "runs" / f"{trained.method}-{training}",
+            of_lengths=tuple(of_lengths),
         )
+
+    def _config(self, row: PlannerVariant, horizon: int) -> tuple[RunConfig, Any]:
+        """Settings of a row's run at a horizon, and those of them that training depends on."""
+        overrides = {**self.settings, **row.settings}
+        key = (horizon, row.method, json.dumps(overrides, sort_keys=True, default=str))
+        if key not in self._configs:
+            config = load_config(
+                self.preset,
+                method=row.method,
+                dataset=self.dataset.taxonomy.dataset,
+                horizon=horizon,
+                overrides=overrides,
+                shared=True,
+            )
+            self._configs[key] = config, determining(config.sections, "float32")
+        return self._configs[key]
 
     @cached_property
     def orders(self) -> Orders:
         """Orders that the training videos keep, for the order-tolerant success rate."""
         return training_orders(self.dataset)
+
+    def predicts_length(self, row: PlannerVariant) -> bool:
+        """Whether a row plans one length, which must be predicted if it is not told."""
+        several = find_method(row.method).planner.abilities.any_length
+        return self.shortest is not None and not several
 
     def scored_windows(self, row: PlannerVariant, horizon: int) -> tuple[Windows, int]:
         """The test windows that a row is scored on, and the number of all test windows."""
@@ -143,7 +168,7 @@ class Study:
         windows = test.sample(self.sample, SAMPLE_SEED)
         if row.exhaustive:
             candidates = np.array(self._action_counts(horizon), dtype=float)  # K of each task
-            if (candidates[windows.tasks] ** horizon).mean() > self.costly:
+            if (candidates[windows.tasks] ** windows.lengths).mean() > self.costly:
                 # a subset of the other rows' windows, so that differences can be taken on it
                 windows = windows.sample(self.costly_sample, SAMPLE_SEED)
         if row.true_between:
@@ -153,15 +178,17 @@ class Study:
     def _test_windows(self, horizon: int) -> Windows:
         if horizon not in self._test:
             self._test.clear()  # one horizon at a time: windows copy their observations
-            self._test[horizon] = cut_windows(self.dataset, horizon=horizon, split="test")
+            self._test[horizon] = self._windows(horizon, "test")
         return self._test[horizon]
 
     def _action_counts(self, horizon: int) -> tuple[int, ...]:
         if horizon not in self._candidates:
-            train = cut_windows(self.dataset, horizon=horizon, split="train")
-            actions = action_space(train, "training").actions
+            actions = action_space(self._windows(horizon, "train"), "training").actions
             self._candidates[horizon] = tuple(map(len, actions))
         return self._candidates[horizon]
+
+    def _windows(self, horizon: int, split: str) -> Windows:
+        return cut_windows(self.dataset, horizon=horizon, shortest=self.shortest, split=split)
 
 
 def _opened(dataset: Path, rest: dict[str, Any]) -> Study:
@@ -194,8 +221,22 @@ def check_study(study: Study, *, workers: int = 1) -> None:
             raise ConfigError(
                 f"{name} {number}: expected at least 1.", setting=name.replace(" ", "_")
             )
+    if study.shortest is not None and not (
+        len(study.horizons) == 1 and 1 <= study.shortest < study.horizons[0]
+    ):
+        given = ", ".join(map(str, study.horizons))
+        raise ConfigError(
+            f"steps {study.shortest} to {given}: expected a range of lengths, such as 1 to 6.",
+            setting="steps",
+        )
     for row in study.rows:
         check_variant(row)
+        if study.shortest is not None and row.true_between:
+            raise ConfigError(
+                f"'{row.name}': is given the states between the steps, which tell the number of "
+                "steps. Leave it out.",
+                setting="planners",
+            )
     for seed in study.seeds:
         check_seed(seed)
     _ = study.trials  # refuses settings
@@ -209,162 +250,3 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         raise RunError(
             f"{study.out}: cannot be made ({reason}). Choose another folder."
         ) from problem
-
-
-def missing_trials(study: Study) -> list[Trial]:
-    """All trials without scores, also failed and damaged ones, in the order of work."""
-    order = {seed: place for place, seed in enumerate(study.seeds)}
-    trials = sorted(study.trials, key=lambda trial: order[trial.seed])
-    return [trial for trial in trials if not _scored(trial)]
-
-
-def _scored(trial: Trial) -> bool:
-    with suppress(RunError):
-        return isinstance(read_trial(trial), TrialFile)
-    return False
-
-
-def run_study(
-    study: Study,
-    *,
-    workers: int = 1,
-    executor: str | None = None,
-    address: str | None = None,
-    progress: Progress = silent,
-) -> list[str]:
-    """Train and score all missing trials; return a line for each trial without scores.
-
-    A worker takes all trials of one seed at one horizon. `executor` is a name in
-    `cefito.executors.EXECUTORS`, `address` of a running Ray cluster.
-    """
-    mapping = make_executor(executor, workers=workers, address=address)
-    check_study(study, workers=workers)
-    with locked(study.out, "a comparison"):
-        return _run(study, mapping, progress)
-
-
-def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:
-    trials = missing_trials(study)
-    groups = [(trial.horizon, trial.seed) for trial in trials]
-    outcomes: Sequence[Outcome[None]] = []
-    if mapping.in_process:
-        outcomes = mapping.map(TrialScorer(study, progress), trials, groups=groups)
-    elif trials:
-        with progress("comparing", total=len(trials)) as advance:
-            outcomes = mapping.map(TrialScorer(study), trials, groups=groups, advance=advance)
-    unwritten = {}  # errors of trials that could not write their files
-    for trial, outcome in zip(trials, outcomes, strict=True):
-        if isinstance(outcome, Failed):
-            unwritten[trial.label] = f"{outcome.error.rstrip('.')}. Repeat the command."
-        elif isinstance(outcome, Killed) and not _scored(trial):
-            trial.write_failure(
-                f"its process was killed (signal {outcome.signal}), perhaps for want of memory. "
-                "Repeat the command, with fewer workers."
-            )
-    problems = []
-    for trial in study.trials:
-        try:
-            record = read_trial(trial)
-        except RunError as problem:
-            reason = str(problem)
-        else:
-            if isinstance(record, TrialFile):
-                continue
-            reason = record.error if record else "was not scored. Repeat the command."
-        problems.append(f"{trial.label}: {unwritten.get(trial.label, reason)}")
-    return problems
-
-
-@dataclass(frozen=True)
-class TrialScorer:
-    """Scores trials and writes their files; in another process it shows no progress."""
-
-    study: Study
-    progress: Progress = silent
-
-    def __reduce__(self) -> tuple[Callable[..., TrialScorer], tuple[Study]]:
-        return TrialScorer, (self.study,)
-
-    def __call__(self, trial: Trial) -> None:
-        """Train the trial's run, score it and write its file."""
-        try:
-            scores = self._scores(trial)
-        except CefitoError as problem:
-            trial.write_failure(_line(problem))
-        except Exception as problem:  # a failing planner must not stop the others
-            logger.error("%s failed", trial.label)
-            error = (
-                f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner; the "
-                f"others are not affected. Its traceback is in {trial.path}. Repeat the command "
-                "once it is fixed."
-            )
-            trial.write_failure(error, traceback.format_exc())
-        else:
-            trial.write(scores)
-
-    def _scores(self, trial: Trial) -> TrialFile:
-        study, row = self.study, trial.row
-
-        def progress(
-            description: str, *, total: int | None = None
-        ) -> AbstractContextManager[Advance]:
-            return self.progress(f"{trial.label}: {description}", total=total)
-
-        run = self._trained(trial, progress)
-        planner = row.apply(run.planner)
-        windows, whole = study.scored_windows(row, trial.horizon)
-        evaluation, plans = evaluate_planner(
-            planner,
-            windows,
-            oracle_task=row.true_task,
-            oracle_ends=row.true_ends,
-            oracle_between=row.true_between,
-            orders=study.orders,
-            sampled_from=whole,
-            progress=progress,
-        )
-        description = planner.describe()
-        return TrialFile(
-            **dict(evaluation),
-            key=trial.key,
-            row=row.name,
-            seed=trial.seed,
-            method=row.method,
-            selection=study.selection,
-            parameters=description.parameters,
-            training=run.info.training,
-            success="".join("01"[right] for right in successes(plans, windows).astype(int)),
-            videos=windows.video.tolist(),
-            starts=windows.start.tolist(),
-            weights=description.weights,
-            tasks_searched=description.tasks,
-            evidence=description.evidence,
-        )
-
-    def _trained(self, trial: Trial, progress: Progress) -> Run:
-        """The run of a trial, trained if there is none."""
-        study, folder = self.study, trial.run_folder
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            return train_run(
-                study.dataset,
-                folder,
-                config=trial.config,
-                horizon=trial.horizon,
-                seed=trial.seed,
-                selection=study.selection,
-                device=pick_device(study.device),
-                progress=progress,
-                trainings=folder.parents[1] / "trainings",
-                reuse=True,
-            )
-        except RunError as problem:
-            if str(folder) not in str(problem):
-                raise
-            raise RunError(
-                f"{problem} Here: remove {folder} and repeat the command, which makes it again."
-            ) from problem
-
-
-def _line(problem: Exception) -> str:
-    return " ".join(str(problem).split())

@@ -52,6 +52,10 @@ _ENERGY = (
     "how many seeds the gain exceeds its error, and success or accuracy rises while neither falls. "
     "Rows of one training share a line."
 )
+_UNKNOWN_LENGTH = (
+    "Windows have different numbers of steps, which planners are not told. Predicted length: each "
+    "window is planned by a run of the number that the any-length chain of the seed predicts."
+)
 _OTHERS = ("SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
 _FORMULA = tuple("=+-@\t\r")
@@ -80,7 +84,8 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
 
     The two best of each column are ranked, without oracles and rows scored on a sample.
     """
-    below = published_rows(results.dataset.name, horizon, published) if published else []
+    told = results.shortest is None  # published planners are told the length
+    below = published_rows(results.dataset.name, horizon, published) if published and told else []
     metrics = {
         name: head
         for name, head in (metric_heads() | CALIBRATION_HEADS).items()
@@ -90,6 +95,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     heads = ("planner", *metrics.values(), *_OTHERS)
     notes = [f"{_UNITS} {metric_legend(metrics)}".rstrip()]
     notes += [_CALIBRATION] * any(name in CALIBRATION_HEADS for name in metrics)
+    notes += [_UNKNOWN_LENGTH] * (results.shortest is not None)
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
@@ -190,7 +196,8 @@ def _title(results: Results, horizon: int) -> str:
     )
     chosen = "" if results.selection == "held-out" else ", chosen on TEST"
     preset = Path(results.preset).stem
-    return f"{results.dataset.name}, T = {horizon}, {windows}, preset {preset}{chosen}"
+    steps = results.steps(horizon)
+    return f"{results.dataset.name}, T = {steps}, {windows}, preset {preset}{chosen}"
 
 
 def _shown(interval: Interval | None) -> str:
@@ -262,7 +269,7 @@ def energy_table(results: Results) -> Table:
         for horizon in results.horizons:
             trials = results.scored(horizon, row.name)
             if found := [trial.evidence for trial in trials if trial.evidence is not None]:
-                texts = (row.title, str(horizon), *_evidence(found))
+                texts = (row.title, results.steps(horizon), *_evidence(found))
                 lines.append(tuple(Entry(text=text) for text in texts))
     return Table(
         title=f"{results.dataset.name}: does the energy add?",
@@ -307,7 +314,7 @@ def to_csv(results: Results) -> str:
             names = (row.name, row.title, results.dataset.name, results.selection)
             # spreadsheets take a text that begins so as a formula
             line: list[Any] = [f"'{name}" if name[:1] in _FORMULA else name for name in names]
-            line += [horizon, len(trials), trials[0].windows, trials[0].sampled_from]
+            line += [results.steps(horizon), len(trials), trials[0].windows, trials[0].sampled_from]
             line.append(all(trial.exact for trial in trials))
             for name in scores:
                 interval = metric_interval(trials, name)

@@ -1,4 +1,7 @@
-"""Trials of a study: its rows at one horizon with one seed, and the files of their scores."""
+"""Trials of a study: its rows at one horizon with one seed, and the files of their scores.
+
+The horizon may also be a range of lengths, which planners are not told: see `Trial.shortest`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cefito.data.windows import Selection
+from cefito.data.windows import Selection, steps_text
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.records import ABSENT, Evaluation
 from cefito.files import FileRecord, read_json
@@ -105,16 +108,20 @@ class Trial:
 
     row: PlannerVariant
     horizon: int
+    shortest: int | None  # if windows of all lengths from this one to the horizon are scored
     seed: int
     config: RunConfig
     key: str  # digest of everything that its scores depend on
     path: Path  # of its file
     run_folder: Path  # shared by trials of equal data set, selection and training
+    # of each length, if the row's runs plan one length each; then `config` and `run_folder` are of
+    # the any-length run that predicts it
+    of_lengths: tuple[Trial, ...]
 
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return f"{self.row.name}, T = {self.horizon}, seed {self.seed}"
+        return f"{self.row.name}, T = {steps_text(self.horizon, self.shortest)}, seed {self.seed}"
 
     def write(self, record: TrialFile | FailureFile) -> None:
         """Write its file."""
@@ -127,6 +134,7 @@ class Trial:
             key=self.key,
             row=self.row.name,
             horizon=self.horizon,
+            shortest=self.shortest,
             seed=self.seed,
             error=error,
             traceback=traceback,
@@ -142,7 +150,13 @@ class _Place(FileRecord):
 
     row: str
     horizon: int
+    shortest: int | None = ABSENT  # as in `Trial`
     seed: int
+
+    @property
+    def steps(self) -> str:
+        """Numbers of steps of its windows, such as "3" or "1-6"."""
+        return steps_text(self.horizon, self.shortest)
 
 
 class TrialScores(Evaluation, _Place):
@@ -169,6 +183,7 @@ class TrialFile(TrialScores):
     key: str  # `Trial.key`
     videos: list[int]  # as in `WindowList`
     starts: list[int]
+    lengths: list[int] | None = ABSENT
 
 
 class ScoredTrial(TrialScores):

@@ -15,7 +15,8 @@ from cefito.planners.methods import load_config
 from cefito.planners.planllm.planner import LeakyPlanner, PlanLlmPlanner
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.study.results import gather
-from cefito.study.study import Study, run_study
+from cefito.study.running import run_study
+from cefito.study.study import Study
 from cefito.study.trials import ROWS, find_rows
 from same import same_weights
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.windows import Windows, action_space
-from cefito.errors import RunError
+from cefito.errors import ConfigError, RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import (
     UNCONSTRAINED,
@@ -104,6 +104,12 @@ class LlmPlanner(BasePlanner):
     ) -> Fitted[Self]:
         """Train the step model and the task classifier, count transitions; ask nothing."""
         check_settings(settings.llm)
+        if train.horizon < 2:
+            raise ConfigError(
+                "horizon 1: language models plan from a first to a last action. Choose a horizon "
+                "of 2 or more.",
+                setting="horizon",
+            )
         pkg = PkgPlanner.fit(train, val, settings=settings, seed=seed, context=context)
         task_model, result = TaskModel.fit(
             train, val, settings=settings, seed=seed, context=context

@@ -13,7 +13,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError
 from cefito.field.classifier import ProposalNetwork
 from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner
@@ -50,7 +49,8 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     This is PKG of arXiv 2603.04265, which searches by beam (`PkgBeamPlanner`). A step model
     predicts the first and the last action of each query; plans are the cheapest paths of T actions
     between the two by `transition_costs`, which are the energies. The published step model, beam
-    width and tie-breaking are not known. Tasks play no part.
+    width and tie-breaking are not known. Tasks play no part. At T = 1, which is not published,
+    plans are the actions that are likeliest as first and last at once.
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False, true_ends=True)
@@ -74,12 +74,6 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     @override
     @classmethod
     def observe(cls, network: StepNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
-        if train.horizon < 2:
-            raise ConfigError(
-                "horizon 1: PKG plans from a first to a last action. Choose a horizon of 2 or "
-                "more.",
-                setting="horizon",
-            )
         network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
 
     @override
@@ -112,9 +106,27 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
 
     @override
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:
+        if self.horizon == 1:
+            return self._single_actions(queries, top_k)
         ends = [(first, last) for first, last in self.predict_ends(queries).tolist()]
         plans = {pair: self._paths(*pair, top_k) for pair in sorted(set(ends))}
         return [plans[pair] for pair in ends]
+
+    def _single_actions(self, queries: Queries, top_k: int) -> list[Plans]:
+        queries.check_ends(self.shape.actions)
+        if queries.ends is not None:
+            costs = np.where(np.arange(self.shape.actions) == queries.ends[:, :1], 0.0, np.inf)
+        else:
+            # −log p(first = a) − log p(last = a) [N, K]
+            logits = torch.from_numpy(self.logits(queries)).double()
+            costs = -logits.log_softmax(dim=2).sum(dim=1).numpy()
+        plans = []
+        for row in costs:
+            best = row.argsort(kind="stable")[:top_k]
+            best = best[np.isfinite(row[best])]
+            cost = SearchCost(0, len(best))
+            plans.append(Plans(best[:, None], row[best], row[best], cost, exact=True))
+        return plans
 
     def _paths(self, first: int, last: int, top_k: int) -> Plans:
         paths, costs = cheapest_paths(

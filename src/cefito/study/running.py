@@ -1,0 +1,204 @@
+"""Running a study: its missing trials are trained and scored, in this process or several."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import cast
+
+from cefito.errors import CefitoError, RunError
+from cefito.evaluation.score import evaluate_planner, successes
+from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
+from cefito.locks import locked
+from cefito.planners.any_length.planner import AnyLengthPlanner
+from cefito.planners.any_length.predicted import PredictedLengthPlanner
+from cefito.planners.base import Planner
+from cefito.progress import Advance, Progress, silent
+from cefito.runs.run import Run
+from cefito.runs.train import train_run
+from cefito.runtime import pick_device
+from cefito.study.study import Study, check_study
+from cefito.study.trials import Trial, TrialFile, read_trial
+
+__all__ = ["TrialScorer", "missing_trials", "run_study"]
+
+logger = logging.getLogger(__name__)
+
+
+def missing_trials(study: Study) -> list[Trial]:
+    """All trials without scores, also failed and damaged ones, in the order of work."""
+    order = {seed: place for place, seed in enumerate(study.seeds)}
+    trials = sorted(study.trials, key=lambda trial: order[trial.seed])
+    return [trial for trial in trials if not _scored(trial)]
+
+
+def _scored(trial: Trial) -> bool:
+    with suppress(RunError):
+        return isinstance(read_trial(trial), TrialFile)
+    return False
+
+
+def run_study(
+    study: Study,
+    *,
+    workers: int = 1,
+    executor: str | None = None,
+    address: str | None = None,
+    progress: Progress = silent,
+) -> list[str]:
+    """Train and score all missing trials; return a line for each trial without scores.
+
+    A worker takes all trials of one seed at one horizon. `executor` is a name in
+    `cefito.executors.EXECUTORS`, `address` of a running Ray cluster.
+    """
+    mapping = make_executor(executor, workers=workers, address=address)
+    check_study(study, workers=workers)
+    with locked(study.out, "a comparison"):
+        return _run(study, mapping, progress)
+
+
+def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:
+    trials = missing_trials(study)
+    groups = [(trial.horizon, trial.seed) for trial in trials]
+    outcomes: Sequence[Outcome[None]] = []
+    if mapping.in_process:
+        outcomes = mapping.map(TrialScorer(study, progress), trials, groups=groups)
+    elif trials:
+        with progress("comparing", total=len(trials)) as advance:
+            outcomes = mapping.map(TrialScorer(study), trials, groups=groups, advance=advance)
+    unwritten = {}  # errors of trials that could not write their files
+    for trial, outcome in zip(trials, outcomes, strict=True):
+        if isinstance(outcome, Failed):
+            unwritten[trial.label] = f"{outcome.error.rstrip('.')}. Repeat the command."
+        elif isinstance(outcome, Killed) and not _scored(trial):
+            trial.write_failure(
+                f"its process was killed (signal {outcome.signal}), perhaps for want of memory. "
+                "Repeat the command, with fewer workers."
+            )
+    problems = []
+    for trial in study.trials:
+        try:
+            record = read_trial(trial)
+        except RunError as problem:
+            reason = str(problem)
+        else:
+            if isinstance(record, TrialFile):
+                continue
+            reason = record.error if record else "was not scored. Repeat the command."
+        problems.append(f"{trial.label}: {unwritten.get(trial.label, reason)}")
+    return problems
+
+
+@dataclass(frozen=True)
+class TrialScorer:
+    """Scores trials and writes their files; in another process it shows no progress."""
+
+    study: Study
+    progress: Progress = silent
+
+    def __reduce__(self) -> tuple[Callable[..., TrialScorer], tuple[Study]]:
+        return TrialScorer, (self.study,)
+
+    def __call__(self, trial: Trial) -> None:
+        """Train the trial's run, score it and write its file."""
+        try:
+            scores = self._scores(trial)
+        except CefitoError as problem:
+            trial.write_failure(_line(problem))
+        except Exception as problem:  # a failing planner must not stop the others
+            logger.error("%s failed", trial.label)
+            error = (
+                f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner; the "
+                f"others are not affected. Its traceback is in {trial.path}. Repeat the command "
+                "once it is fixed."
+            )
+            trial.write_failure(error, traceback.format_exc())
+        else:
+            trial.write(scores)
+
+    def _scores(self, trial: Trial) -> TrialFile:
+        study, row = self.study, trial.row
+
+        run = self._trained(trial)
+        trained = {"": run.info.training}  # results of trainings, by the end of their names
+        if not trial.of_lengths:
+            planner = row.apply(run.planner)
+        else:
+            runs = [self._trained(part) for part in trial.of_lengths]
+            trained |= {f", T = {part.horizon}": part.info.training for part in runs}
+            predictor = cast("AnyLengthPlanner", run.planner)
+            parts = tuple(row.apply(part.planner) for part in runs)
+            planner = cast("Planner", PredictedLengthPlanner(predictor, parts))
+        windows, whole = study.scored_windows(row, trial.horizon)
+        evaluation, plans = evaluate_planner(
+            planner,
+            windows,
+            oracle_task=row.true_task,
+            oracle_ends=row.true_ends,
+            oracle_between=row.true_between,
+            orders=study.orders,
+            sampled_from=whole,
+            progress=self._named(trial),
+        )
+        description = planner.describe()
+        return TrialFile(
+            **{**dict(evaluation), "shortest": trial.shortest},
+            key=trial.key,
+            row=row.name,
+            seed=trial.seed,
+            method=row.method,
+            selection=study.selection,
+            parameters=description.parameters,
+            training={
+                name + end: result for end, part in trained.items() for name, result in part.items()
+            },
+            success="".join("01"[right] for right in successes(plans, windows).astype(int)),
+            videos=windows.video.tolist(),
+            starts=windows.start.tolist(),
+            lengths=None if trial.shortest is None else windows.lengths.tolist(),
+            weights=description.weights,
+            tasks_searched=description.tasks,
+            evidence=description.evidence,
+        )
+
+    def _named(self, trial: Trial) -> Progress:
+        """Progress whose descriptions name the trial."""
+
+        def progress(
+            description: str, *, total: int | None = None
+        ) -> AbstractContextManager[Advance]:
+            return self.progress(f"{trial.label}: {description}", total=total)
+
+        return progress
+
+    def _trained(self, trial: Trial) -> Run:
+        """The run of a trial, trained if there is none."""
+        study, folder = self.study, trial.run_folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return train_run(
+                study.dataset,
+                folder,
+                config=trial.config,
+                horizon=trial.horizon,
+                shortest=trial.shortest,
+                seed=trial.seed,
+                selection=study.selection,
+                device=pick_device(study.device),
+                progress=self._named(trial),
+                trainings=folder.parents[1] / "trainings",
+                reuse=True,
+            )
+        except RunError as problem:
+            if str(folder) not in str(problem):
+                raise
+            raise RunError(
+                f"{problem} Here: remove {folder} and repeat the command, which makes it again."
+            ) from problem
+
+
+def _line(problem: Exception) -> str:
+    return " ".join(str(problem).split())
