@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+import cefito
+
 
 @pytest.fixture(scope="module")
 def video(world):
@@ -299,6 +301,10 @@ def test_a_goal_in_words(words, call):
     assert value["truth"]["names"] == ["raise", "unpack"]
     assert [plan["actions"] for plan in value["plans"]] == [plan.actions for plan in expected.plans]
     assert value["plans"][0]["score"] == pytest.approx(expected.plans[0].score, rel=1e-4)
+    asked = cefito.open_run(run.folder).plan(
+        start=("v7", 0), goal_text="a folded tent", encoder=str(clip)
+    )
+    assert [plan.actions for plan in asked.plans] == [plan.actions for plan in expected.plans]
     features = ("--features", words / "features" / "v7.npy", "--start", 0)
     code, out, err = call(*plan, *features)
     assert code == 0, err

@@ -108,6 +108,8 @@ def test_all_constraints_can_be_given():
         ({"start": np.zeros((2, 8))}, DataError, r"start: has shape \[2, 8\]"),
         ({"goal": np.zeros(3)}, RunError, "goal: the observation has 3 features"),
         ({"goal": "after.png"}, ConfigError, "does not say what its features were made with"),
+        ({"goal_text": "tea"}, ConfigError, "goal and goal_text are both given"),
+        ({"goal": None, "goal_text": "tea"}, ConfigError, "a goal in words needs features of CLIP"),
         ({"steps": 2}, ConfigError, "plans 3 steps"),
         ({"steps": "x"}, ConfigError, "expected a number of steps"),
         ({"task": "Cook Poridge"}, ConfigError, "Cook Porridge"),

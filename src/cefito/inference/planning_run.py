@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.errors import DataError
+from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import Answer, answer
 from cefito.inference.constraints import Name, NamedConstraints
 from cefito.inference.observer import Observation, ObservationRecipe, Observer
@@ -38,6 +38,7 @@ class PlanningRun(Run):
         *,
         start: Observation | None = None,
         goal: Observation | None = None,
+        goal_text: str | None = None,
         task: Name | None = None,
         done: Sequence[Name] | None = None,
         steps: int | str | None = None,
@@ -58,6 +59,8 @@ class PlanningRun(Run):
             start: The observation before the first step, see `Observation`; None if it is not
                 known.
             goal: The observation after the last step; None to plan to the end of the procedure.
+            goal_text: The scene after the last step in words, instead of a goal; for runs on
+                features of CLIP.
             task: The task, instead of the predicted one.
             done: The actions done before, oldest first; None if they are not known.
             steps: Number of steps such as 3, or a range such as "2-4"; None for all numbers that
@@ -89,6 +92,10 @@ class PlanningRun(Run):
             "no_repeats": no_repeats,
         }
         named = validated(NamedConstraints, constraints, place="constraints")
+        if goal is not None and goal_text is not None:
+            raise ConfigError(
+                "goal and goal_text are both given. Leave one out.", setting="goal_text"
+            )
         match = None
         if _is_place(start) or _is_place(goal):
             match = match_dataset(self, self.dataset(dataset))
@@ -97,6 +104,9 @@ class PlanningRun(Run):
             initial=None if start is None else self._observe("start", start, match, encoder),
             goal=None if goal is None else self._observe("goal", goal, match, encoder),
         )
+        if goal_text is not None:
+            ObservationRecipe.of(self).check_text(encoder)
+            query = query.with_goal(self._observer(encoder).of_text(goal_text))
         return answer(
             planning(self, steps),
             query,
@@ -148,15 +158,19 @@ class PlanningRun(Run):
         if match is not None and _is_place(given):
             return observation_of_step(match.dataset, *given, "end" if name == "goal" else "start")
         if isinstance(given, str | Path) and Path(given).suffix.lower() != ".npy":
-            if encoder not in self._observers:
-                self._observers[encoder] = ObservationRecipe.of(self).open(encoder)
-            (row,) = self._observers[encoder].of_pictures(given, None).initial
+            (row,) = self._observer(encoder).of_pictures(given, None).initial
             return row
         row = load_observation(given) if isinstance(given, str | Path) else np.asarray(given)
         if row.ndim != 1:
             raise DataError(f"{name}: has shape {list(row.shape)}; expected one observation [E].")
         check_width(self, len(row), f"{name}: the observation has")
         return row
+
+    def _observer(self, encoder: str | None) -> Observer:
+        """Return an encoder, opened once."""
+        if encoder not in self._observers:
+            self._observers[encoder] = ObservationRecipe.of(self).open(encoder)
+        return self._observers[encoder]
 
     @cached_property
     def _observers(self) -> dict[str | None, Observer]:
