@@ -35,7 +35,9 @@ def test_runs_planners_and_plans(world, tmp_path):
     """Those of the other planners are looked at in their contract tests."""
     folder = str(tmp_path / "run")  # paths may be text
     run = train(world, folder)
-    one_line(run, f"Run('nearest', T = 3, data set 'synthetic world (simulated)', in '{folder}'")
+    one_line(
+        run, f"PlanningRun('nearest', T = 3, data set 'synthetic world (simulated)', in '{folder}'"
+    )
     one_line(run.planner, "T = 3, 8 features, 0 parameters")
     test = cefito.cut_windows(run.dataset(str(world.folder)), horizon=3, split="test")
     plans = run.planner.plan(cefito.Queries.from_windows(test.subset([0])), 2)[0]
@@ -58,7 +60,7 @@ def test_answers(world, tmp_path):
     ]
     in_a_notebook(found, best, found.task, "<summary>Plans</summary>")
     likely = found.model_copy(update={"task_probability": 0.5, "lengths": {2: 0.25, 3: 0.75}})
-    in_a_notebook(likely, f"{found.task}, 50.0 %", "2: 25.0 %, 3: 75.0 %")
+    in_a_notebook(likely, f"{found.task}, 50.0 %", "3 (75 %), 2 (25 %)")
     none = found.model_copy(update={"plans": [], "task": None})
     one_line(none, "Answer(0 plans, ")
     assert (none.best, str(none)) == ((), "no plan")

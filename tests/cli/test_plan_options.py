@@ -270,7 +270,7 @@ def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call
         assert value["weights"]["prior"] == (0.5 if "0.5" in argv else 0)
     assert {path.stem for path in run.glob("evaluation*")} == set(names.values())
     code, out, err = call("evaluate", run, "--search", "guided", "--proposals", 2)
-    assert "predicted task, search guided, proposals 2; per cent" in out
+    assert "predicted task, search guided, proposals 2" in out
     assert "not every search was exact; kept in" in err
     assert "; every search was exact; kept in" in call("evaluate", run)[2]
 

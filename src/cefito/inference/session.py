@@ -114,8 +114,8 @@ class Session:
     ) -> None:
         if not run.planner.abilities.any_length:
             raise ConfigError(
-                f"{run.folder}: a session needs a run of the method any-length, as cefito train "
-                f"DATA --steps 1-6 makes it; this one is of '{run.method}'."
+                f"{run.folder}: a session needs a run of the method any-length; this one is of "
+                f"'{run.method}'. Train one for several numbers of steps."
             )
         planner: Any = run.planner
         self.run, self._read = run, read

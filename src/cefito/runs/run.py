@@ -68,7 +68,8 @@ class Run:
 
     def __repr__(self) -> str:
         return (
-            f"Run({self.method!r}, T = {self.steps}, data set {self.info.dataset.name!r}, in "
+            f"{type(self).__name__}({self.method!r}, T = {self.steps}, data set "
+            f"{self.info.dataset.name!r}, in "
             f"{str(self.folder)!r})"
         )
 

@@ -9,6 +9,7 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.windows import joined_windows, reversed_windows, with_between
 from cefito.errors import ConfigError, DataError
+from cefito.evaluation.orders import training_orders
 from cefito.evaluation.score import evaluate_planner
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
@@ -153,5 +154,7 @@ def test_the_row_is_an_oracle(dataset, splits, leaky, tmp_path):
     plain, given = (results.scored(3, name)[0] for name in ("planllm", "planllm-leaky"))
     assert (plain.oracle_between, given.oracle_between) == (None, True)
     assert "oracle_between" not in (tmp_path / "T3/seed0/trials/planllm.json").read_text()
-    expected, _ = evaluate_planner(leaky, splits["test"], oracle_between=True)
+    expected, _ = evaluate_planner(
+        leaky, splits["test"], oracle_between=True, orders=training_orders(dataset)
+    )
     assert given.metrics == expected.metrics
