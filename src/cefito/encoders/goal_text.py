@@ -51,7 +51,8 @@ class GoalTexts:
         check_made_with(self.encoder.describe(), self.made_with)
 
     @cached_property
-    def _tower(self) -> PretrainedText:
+    def tower(self) -> PretrainedText:
+        """The encoder of texts, whose weights are loaded for the first text."""
         folder = self.encoder.pretrained.folder
         return PretrainedText(folder, layer=SHARED_LAYER, device=self.encoder.device)
 
@@ -61,7 +62,7 @@ class GoalTexts:
         names = self.names[:: -(-len(self.names) // _NAMES) or 1]
         if self.mean is None or not names:
             return 0.0
-        return self.mean - self._repeated(self._tower.encode(names).mean(axis=0))
+        return self.mean - self._repeated(self.tower.encode(names).mean(axis=0))
 
     def observe(self, text: str) -> NDArray[np.float32]:
         """Return the observation [E] of a scene in words, as in "a folded tent".
@@ -74,7 +75,7 @@ class GoalTexts:
             raise ConfigError(
                 "an empty goal: expected words, as in 'a folded tent'.", setting="goal_text"
             )
-        found: NDArray[np.float32] = self._repeated(self._tower.encode([text])[0]) + self._shift
+        found: NDArray[np.float32] = self._repeated(self.tower.encode([text])[0]) + self._shift
         return found.astype(np.float32, copy=False)
 
     def _repeated(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:

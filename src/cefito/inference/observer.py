@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import Border
-from cefito.errors import ConfigError
+from cefito.errors import CefitoError, ConfigError
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 
@@ -138,6 +138,14 @@ class Observer:
         from cefito.encoders.video import Pictures
 
         return isinstance(self.encoder, Pictures)
+
+    @property
+    def reads_texts(self) -> bool:
+        """Return whether goals in words can be encoded."""
+        try:
+            return bool(self._texts.tower.describe())
+        except CefitoError:
+            return False
 
     def of_pictures(self, initial: Path | str | None, goal: Path | str | None) -> Queries:
         """Make the query of two pictures in files, or of one."""

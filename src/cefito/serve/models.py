@@ -17,6 +17,7 @@ from cefito.data.prepared import open_dataset
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.inference.observer import ObservationRecipe
+from cefito.inference.steps import steps_range
 from cefito.runs.folder import horizons_in, versions
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run, open_run
@@ -48,11 +49,18 @@ class Served:
     matches: tuple[DatasetMatch, ...] = ()  # data sets whose videos it can plan
     pictures: bool = False  # whether uploaded pictures can be encoded for it
     video: bool = False
+    text: bool = False  # whether goals in words can be encoded for it
 
     @property
     def title(self) -> str:
-        """Name and horizon."""
-        return f"'{self.name}' (horizon {self.run.horizon})"
+        """Name and horizon, or numbers of steps."""
+        several = self.run.shortest is not None
+        return f"'{self.name}' ({'steps' if several else 'horizon'} {self.run.steps})"
+
+    def plans(self, steps: int | str | None) -> bool:
+        """Whether its run plans one of these numbers of steps."""
+        shortest, longest = (1, 9999) if steps is None else steps_range(steps)
+        return shortest <= self.run.horizon and longest >= (self.run.shortest or self.run.horizon)
 
     @cached_property
     def videos(self) -> dict[str, list[tuple[DatasetMatch, int]]]:
@@ -68,8 +76,8 @@ class Served:
         run, info = self.run, self.run.info
         planner, taxonomy = run.planner, run.taxonomy
         description, abilities = planner.describe(), planner.abilities
-        uploads: list[tuple[Literal["pictures", "video"], bool]]
-        uploads = [("pictures", self.pictures), ("video", self.video)]
+        uploads: list[tuple[Literal["pictures", "video", "text"], bool]]
+        uploads = [("pictures", self.pictures), ("video", self.video), ("text", self.text)]
         return RunOut(
             name=self.name,
             horizon=run.horizon,
@@ -84,6 +92,8 @@ class Served:
             probabilities=description.probabilities,
             constraints=abilities.constraints,
             true_task=abilities.true_task,
+            any_length=abilities.any_length,
+            shortest=run.shortest or run.horizon,
             uploads=[kind for kind, possible in uploads if possible],
             datasets=[match.dataset.name for match in self.matches],
             versions=info.versions,
@@ -128,7 +138,7 @@ class Served:
                 )
                 for id_, step in zip(ids, video.steps, strict=True)
             ],
-            first_steps=list(range(len(ids) - self.run.horizon + 1)),
+            first_steps=list(range(len(ids) - (self.run.shortest or self.run.horizon) + 1)),
         )
 
 
@@ -139,13 +149,15 @@ class Models:
     runs: tuple[Served, ...]  # in the order given, by ascending horizon
     names: dict[str, str]  # that replace folders of the server in messages
 
-    def find(self, name: str | None, horizon: int | None) -> Served:
-        """The one run of a name and a horizon, both optional."""
+    def find(self, name: str | None, horizon: int | None, steps: int | str | None = None) -> Served:
+        """The one run of a name and a horizon, both optional; `steps` choose among several."""
         fitting = [
             served
             for served in self.runs
             if name in (None, served.name) and horizon in (None, served.run.horizon)
         ]
+        if len(fitting) > 1:
+            fitting = [served for served in fitting if served.plans(steps)] or fitting
         if len(fitting) == 1:
             return fitting[0]
         more = f" and {len(self.runs) - _LISTED} more" if len(self.runs) > _LISTED else ""
@@ -242,7 +254,9 @@ def _with_encoder(
             observer = ObservationRecipe.of(one.run).open(
                 None if encoder == "own" else encoder, weights=weights
             )
-            one = replace(one, pictures=observer.sees_pictures, video=True)
+            one = replace(
+                one, pictures=observer.sees_pictures, video=True, text=observer.reads_texts
+            )
         except CefitoError as problem:
             reasons.append(problem)
         result.append(one)

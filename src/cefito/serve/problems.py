@@ -25,6 +25,8 @@ _FIELDS = {
     "encoder": "",
     "features": "observations",
     "from_step": "video.step",
+    "goal": "observations.goal",
+    "initial": "observations.initial",
     "method": "search",
     "video": "video.id",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from cefito.inference.answer import (
 )
 from cefito.inference.query import query_from_window
 from cefito.inference.sets import PlanSets, StepSet, check_coverage
+from cefito.inference.steps import planning
 from cefito.planners.base import Queries, check_min_probability, check_queries
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
@@ -33,6 +34,7 @@ from cefito.serve.scheduler import SearchJob
 from cefito.serve.schemas import (
     EffortOut,
     LikelyStepsOut,
+    KnownOut,
     Named,
     ObservationsRequest,
     PlanAnswer,
@@ -65,27 +67,37 @@ class PreparedRequest:
 
 
 def prepare(
-    models: Models, limits: Limits, request: UploadRequest, observed: Queries | None = None
+    models: Models,
+    limits: Limits,
+    request: UploadRequest,
+    observed: Queries | None = None,
+    goal: NDArray[np.float32] | None = None,
 ) -> PreparedRequest:
     """Check a request and gather the inputs of its search; nothing is searched.
 
-    The request is a `PlanRequest` unless uploaded observations are given.
+    The request is a `PlanRequest` unless uploaded observations are given; `goal` is the observation
+    [E] of its goal in words, if it has one.
     """
-    served = models.find(request.run, request.horizon)
+    served = models.find(request.run, request.horizon, request.steps)
     if request.top_k > limits.top_k:
         detail = f"top_k {request.top_k}: at most {limits.top_k} plans are returned. Ask for fewer."
         raise ProblemError(detail, "top_k", limit=limits.top_k)
-    run, changes = _with_search(served.run, request)
+    run, changes = _with_search(planning(served.run, request.steps), request)
     truth, dataset = None, None
     if isinstance(request, PlanRequest):
         if request.video is not None:
-            observed, truth, dataset = _window(served, request.video)
+            observed, truth, dataset = _window(served, run, request.video)
         else:
-            assert request.observations is not None
-            observed = _observations(request.observations)
+            observed = _observations(run, request.observations)
     assert observed is not None
+    if goal is not None:
+        observed = observed.with_goal(goal)
     query, constraints = prepare_query(
-        run, observed, task=request.task, constraints=request.constraints.named()
+        run,
+        observed,
+        task=request.task,
+        done=request.done,
+        constraints=request.constraints.named(),
     )
     if request.min_probability is not None:
         check_min_probability(run.planner, request.min_probability)
@@ -98,7 +110,7 @@ def prepare(
     if operations is not None and operations > limits.gflop * 1e9:
         raise _too_expensive(run, operations, limits)
     search = tuple(sorted(changes.items()))
-    kind = (id(served.run), search, wanted, constraints, query.tasks is None)
+    kind = (id(served.run), run.steps, search, wanted, constraints, query.extras)
     found = (request, served, run, query, constraints, truth, dataset, operations, kind)
     return PreparedRequest(*found)
 
@@ -115,12 +127,16 @@ def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, objec
     return run.with_search(**changes) if changes else run, changes
 
 
-def _observations(given: ObservationsRequest) -> Queries:
-    """The query of two given observations."""
-    initial = _numbers(given.initial, "observations.initial")
-    goal = _numbers(given.goal, "observations.goal")
+def _observations(run: Run, given: ObservationsRequest | None) -> Queries:
+    """The query of the given observations."""
+    rows = {
+        name: _numbers(numbers, f"observations.{name}")
+        for name in ("initial", "goal")
+        if (numbers := getattr(given, name, None)) is not None
+    }
+    size = len(next(iter(rows.values()))) if rows else run.planner.observation_dim
     try:
-        return Queries(initial=initial[None], goal=goal[None])
+        return Queries.partial(size=size, initial=rows.get("initial"), goal=rows.get("goal"))
     except DataError as problem:
         raise ProblemError(str(problem), "observations") from problem
 
@@ -140,7 +156,7 @@ def _numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[An
 
 
 def _window(
-    served: Served, wanted: VideoRequest
+    served: Served, run: Run, wanted: VideoRequest
 ) -> tuple[Queries, NDArray[np.int64] | None, DatasetName | None]:
     """The query of a window of a video, its truth, and its data set if not the run's own."""
     if not served.matches:
@@ -158,8 +174,10 @@ def _window(
     if len(found) > 1:
         detail = f"video {wanted.id!r} is in several data sets. Name one in 'dataset'."
         raise ProblemError(detail, "video.dataset")
-    match = found[0]
-    query, truth = query_from_window(match, wanted.id, wanted.step)
+    match = replace(found[0], run=run)
+    query, truth = query_from_window(
+        match, wanted.id, wanted.step, goal=wanted.goal, done=wanted.done
+    )
     name = DatasetName(name=match.dataset.name, fingerprint=match.dataset.fingerprint)
     return query, truth, None if match.own else name
 
@@ -255,6 +273,16 @@ def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
             source=answer.task_source,
             probability=answer.task_probability,
         ),
+        known=None
+        if (known := answer.known) is None
+        else KnownOut(
+            initial=known.initial,
+            goal=known.goal,
+            done=None if known.done is None else named(known.done, known.names or ()),
+        ),
+        lengths=None
+        if answer.lengths is None
+        else {str(length): share for length, share in answer.lengths.items()},
         plans=[
             PlanOut(
                 actions=named(plan.actions, plan.names),

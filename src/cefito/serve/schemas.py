@@ -25,6 +25,7 @@ from cefito.serve.problems import ProblemDetails
 
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
+_MOST_DONE = 256
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=300)]
 Whole = Annotated[StrictInt, Field(ge=0, le=999_999_999)]
@@ -39,6 +40,10 @@ Observation = Annotated[
         examples=[[0.25, -1.5, 3.0], "AACAPgAAwL8AAEBA"],
     ),
 ]
+Steps = (
+    Annotated[StrictInt, Field(ge=1, le=9999)]
+    | Annotated[StrictStr, Field(pattern=r"^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$")]
+)
 File = Annotated[UploadFile | None, WithJsonSchema({"type": "string", "format": "binary"})]
 Seconds = Annotated[
     Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None,
@@ -53,10 +58,16 @@ class RequestBody(BaseModel):
 
 
 class ObservationsRequest(RequestBody):
-    """Two observations, made like the observations of the run's data set."""
+    """Observations, made like the observations of the run's data set; one for `any_length`."""
 
-    initial: Observation
-    goal: Observation
+    initial: Observation | None = None
+    goal: Observation | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.initial is None and self.goal is None:
+            raise ValueError("expected 'initial', 'goal' or both")
+        return self
 
 
 class VideoRequest(RequestBody):
@@ -66,6 +77,8 @@ class VideoRequest(RequestBody):
     step: Whole = Field(0, description="Index of the window's first step, from 0.")
     split: Literal["train", "val", "test"] | None = Field(None, description="Split of the video.")
     dataset: Text | None = Field(None, description="Name of the data set, if several are open.")
+    goal: StrictBool = Field(True, description="Whether its goal observation is known.")
+    done: StrictBool = Field(False, description="Whether its steps before are known as done.")
 
 
 _OF_CONSTRAINTS: dict[Any, Any] = {  # type and default, by the type in `NamedConstraints`
@@ -111,7 +124,14 @@ class UploadRequest(RequestBody):
     """A query without its observations."""
 
     run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
-    horizon: Whole | None = Field(None, description="Number of actions; selects the run.")
+    horizon: Whole | None = Field(
+        None, description="Number of actions, or the largest of a run; selects the run."
+    )
+    steps: Steps | None = Field(
+        None,
+        description="Number of steps, or a range; by default all that the run plans.",
+        examples=[3, "2-4"],
+    )
     top_k: Annotated[StrictInt, Field(ge=1, le=10_000)] = Field(5, description="Number of plans.")
     search: Literal[tuple(SEARCHES)] | None = Field(  # type: ignore[valid-type]
         None, description="Name of the search; by default the run's."
@@ -123,6 +143,12 @@ class UploadRequest(RequestBody):
         None, description="Number of likely tasks to search; 0 for the best number in training."
     )
     task: Name | None = Field(None, description="The task, instead of the predicted one.")
+    done: Annotated[list[Name], Field(max_length=_MOST_DONE)] | None = Field(
+        None, description="Actions done before, oldest first; null if unknown."
+    )
+    goal_text: Text | None = Field(
+        None, description="The scene after the last step in words, instead of another goal."
+    )
     objective: Literal["energy", "prior", "fitted", "likelihood"] | None = Field(
         None, description="Objective of the search; by default the run's."
     )
@@ -143,7 +169,7 @@ class UploadRequest(RequestBody):
 
 
 class UploadForm(BaseModel):
-    """An upload: two pictures, or a video with two of its seconds."""
+    """An upload: two pictures, or a video with two of its seconds; one for `any_length`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -160,24 +186,39 @@ class UploadForm(BaseModel):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         given = self.model_fields_set - {"request"}
-        if given not in ({"initial", "goal"}, {"video", "start", "end"}):
+        of_pictures = given and given <= {"initial", "goal"}
+        of_video = "video" in given and len(given) > 1 and not given & {"initial", "goal"}
+        if not (of_pictures or of_video):
             raise ValueError(
                 "expected the files 'initial' and 'goal', or 'video' with 'start' and 'end'; found "
                 f"{', '.join(map(repr, sorted(given))) or 'nothing'}"
             )
+        if self.request.goal_text is not None and given & {"goal", "end"}:
+            raise ValueError("'goal_text' takes the place of 'goal' and 'end'; leave out one")
         return self
 
 
 class PlanRequest(UploadRequest):
-    """A query: observations or a window of a video, and options of the search."""
+    """A query: observations, a window of a video or what else is known, and search options."""
 
     observations: ObservationsRequest | None = None
     video: VideoRequest | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if (self.observations is None) == (self.video is None):
+        observations, video = self.observations, self.video
+        known = any(one is not None for one in (self.task, self.done, self.goal_text))
+        if observations and video:
             raise ValueError("expected exactly one of 'observations' and 'video'")
+        if not (observations or video or known):
+            raise ValueError(
+                "expected exactly one of 'observations' and 'video', or for a run of several "
+                "lengths 'task' or 'done'"
+            )
+        if video is not None and video.done and self.done is not None:
+            raise ValueError("'done' and 'video.done' both give the steps done; leave out one")
+        if self.goal_text is not None and observations and observations.goal is not None:
+            raise ValueError("'goal_text' takes the place of 'observations.goal'; leave out one")
         return self
 
 
@@ -227,6 +268,14 @@ class PlanOut(ResponseBody):
     task: Named | None = Field(description="The task of the plan.")
 
 
+class KnownOut(ResponseBody):
+    """What was known of a query, if not both observations alone."""
+
+    initial: bool
+    goal: bool
+    done: list[Named] | None = Field(description="Actions done before; null if unknown.")
+
+
 class EffortOut(ResponseBody):
     """Cost of the search."""
 
@@ -272,6 +321,11 @@ class PlanAnswer(ResponseBody):
     run: str
     horizon: int
     task: TaskOut
+    known: KnownOut | None = Field(description="Null for both observations alone.")
+    lengths: dict[str, float] | None = Field(
+        description="Probability of each number of steps; without a goal, of steps to the end, at "
+        "most the largest. Null if all plans of the run have one number of steps."
+    )
     plans: list[PlanOut] = Field(description="Best first.")
     exact: bool = Field(description="Whether no other valid sequence is better.")
     sure: bool | None = Field(
@@ -319,7 +373,13 @@ class RunOut(ResponseBody):
     probabilities: bool
     constraints: bool
     true_task: bool
-    uploads: list[Literal["pictures", "video"]]
+    any_length: bool = Field(
+        description="Whether one observation or none is enough, and steps done before are used."
+    )
+    shortest: int = Field(description="Smallest number of steps; `horizon` is the largest.")
+    uploads: list[Literal["pictures", "video", "text"]] = Field(
+        description="What the service can encode; text for `goal_text`."
+    )
     datasets: list[str] = Field(description="Opened data sets with videos for the run.")
     versions: dict[str, str] = Field(description="Versions of the packages at training.")
     tasks: list[ModelTaskOut]
@@ -366,7 +426,7 @@ class VideoOut(ResponseBody):
     split: str
     task: Named
     steps: list[StepOut]
-    first_steps: list[int] = Field(description="First steps of the windows of the run's horizon.")
+    first_steps: list[int] = Field(description="First steps of the run's windows.")
 
 
 class VideosAnswer(ResponseBody):

@@ -6,14 +6,16 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 import anyio.to_thread
+import numpy as np
 import torch
 from anyio import CapacityLimiter
+from numpy.typing import NDArray
 from pydantic import ValidationError
 from starlette.requests import Request
 
@@ -29,7 +31,7 @@ from cefito.serve.requests import PreparedRequest, prepare, solve, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
 from cefito.serve.settings import ServiceSettings
-from cefito.serve.uploads import Decoder, EncodingProcess, kept
+from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 
 __all__ = ["Service"]
 
@@ -60,6 +62,7 @@ class Service:
                 weights=settings.weights,
                 pixels=limits.upload_pixels,
                 memory=limits.upload_memory_bytes,
+                texts=frozenset(one.title for one in models.runs if one.text),
             )
             self.encoding = EncodingProcess(
                 decoder, threads=limits.threads, seconds=limits.upload_seconds
@@ -82,32 +85,55 @@ class Service:
 
     async def plan(self, request: Request, body: PlanRequest) -> PlanAnswer:
         """Answer one query."""
-        return await self._search(request, body, None, request.state.began)
+        goal, began = await self._goal(body), request.state.began
+        return await self._search(request, body, None, goal, began)
 
     async def upload(self, request: Request, form: UploadForm) -> PlanAnswer:
         """Answer a query of two uploaded pictures, or of two seconds of an uploaded video."""
         body = form.request
-        served = self.models.find(body.run, body.horizon)
+        served = self.models.find(body.run, body.horizon, body.steps)
         encoding = self.check_upload()
         if not (served.video if form.video else served.pictures):
             instead = "a video and its two times" if served.video else "observations"
             detail = f"the run {served.title} takes no such upload. Send {instead}."
             raise ProblemError(detail, kind="no-encoder")
-        if self._uploads >= self.limits.uploads:
-            detail = f"{self._uploads} uploads wait to be encoded. Try again in a moment."
-            raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
 
         def encode() -> Queries:
             with kept(form) as paths:
-                return encoding((served.title, paths, form.start, form.end), paths)
+                upload = Upload(served.title, paths, start=form.start, end=form.end)
+                return encoding(upload, paths)
 
+        observed = await self._encoded(encode)
+        goal = await self._goal(body)
+        # Encoding has a time limit of its own; the deadline is for the search.
+        return await self._search(request, body, observed, goal, time.monotonic())
+
+    async def _goal(self, body: UploadRequest) -> NDArray[np.float32] | None:
+        """The observation [E] of a goal in words; None if a request has none."""
+        if body.goal_text is None:
+            return None
+        served = self.models.find(body.run, body.horizon, body.steps)
+        if self.encoding is None or not served.text:
+            detail = (
+                f"the run {served.title} takes no goal in words; it needs features of CLIP's "
+                "projected layer, and a service with their encoder. Send an observation."
+            )
+            raise ProblemError(detail, "goal_text", kind="no-encoder")
+        upload = Upload(served.title, {}, text=body.goal_text)
+        found = await self._encoded(partial(self.encoding, upload, {}))
+        goal: NDArray[np.float32] = found.goal[0]
+        return goal
+
+    async def _encoded(self, encode: Callable[[], Queries]) -> Queries:
+        """What the encoding process makes of an upload, unless too many wait for it."""
+        if self._uploads >= self.limits.uploads:
+            detail = f"{self._uploads} uploads wait to be encoded. Try again in a moment."
+            raise ProblemError(detail, headers={"retry-after": "5"}, kind="busy")
         self._uploads += 1
         try:
-            observed = await anyio.to_thread.run_sync(encode)
+            return await anyio.to_thread.run_sync(encode)
         finally:
             self._uploads -= 1
-        # Encoding has a time limit of its own; the deadline is for the search.
-        return await self._search(request, body, observed, time.monotonic())
 
     async def batch(
         self, request: Request, queries: Sequence[Any]
@@ -116,10 +142,8 @@ class Service:
         if len(queries) > (most := self.limits.queries):
             detail = f"{len(queries)} queries: a batch holds at most {most}. Send several."
             raise ProblemError(detail, "queries", limit=most)
-        read = [  # one at a time, so that other clients' queries come between
-            await anyio.to_thread.run_sync(self._read, request, value, limiter=self._preparing)
-            for value in queries
-        ]
+        # one at a time, so that other clients' queries come between
+        read = [await self._read(request, value) for value in queries]
         jobs = [one for one in read if isinstance(one, SearchJob)]
         for job in jobs:
             job.single = len(jobs) == 1
@@ -146,11 +170,14 @@ class Service:
             raise ProblemError(detail, kind="no-encoder")
         return self.encoding
 
-    def _read(self, request: Request, value: Any) -> SearchJob | ProblemError:
+    async def _read(self, request: Request, value: Any) -> SearchJob | ProblemError:
         """The job of one query of a batch."""
+        in_thread = partial(anyio.to_thread.run_sync, limiter=self._preparing)
         try:
-            body = PlanRequest.model_validate(value)
-            prepared = prepare(self.models, self.limits, body)
+            body: PlanRequest = await in_thread(partial(PlanRequest.model_validate, value))
+            goal = await self._goal(body)
+            work = partial(prepare, self.models, self.limits, body, goal=goal)
+            prepared: PreparedRequest = await in_thread(work)
         except (ValidationError, ProblemError, CefitoError) as error:
             return to_problem(error, self.models.names)
         return self._job(request, prepared, request.state.began)
@@ -167,9 +194,14 @@ class Service:
         )
 
     async def _search(
-        self, request: Request, body: UploadRequest, observed: Queries | None, began: float
+        self,
+        request: Request,
+        body: UploadRequest,
+        observed: Queries | None,
+        goal: NDArray[np.float32] | None,
+        began: float,
     ) -> PlanAnswer:
-        work = partial(prepare, self.models, self.limits, body, observed)
+        work = partial(prepare, self.models, self.limits, body, observed, goal)
         prepared = await anyio.to_thread.run_sync(work, limiter=self._preparing)
         job = self._job(request, prepared, began)
         self._submit([job])

@@ -36,8 +36,16 @@ _HEAD = 16  # bytes that tell formats apart
 _PICTURE = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|RIFF.{4}WEBP", re.DOTALL)
 _VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|free|skip)|\x1aE\xdf\xa3|RIFF.{4}AVI", re.DOTALL)
 
-Upload = tuple[str, Mapping[str, Path], float | None, float | None]
-"""Title of a run, files by their names in the form, and two seconds of a video."""
+
+@dataclass(frozen=True)
+class Upload:
+    """What is to be encoded: pictures, moments of a video, or a goal in words."""
+
+    title: str  # of the run
+    paths: Mapping[str, Path]  # files by their names in the form
+    start: float | None = None  # seconds of a video
+    end: float | None = None
+    text: str | None = None
 
 
 @dataclass
@@ -49,6 +57,7 @@ class Decoder:
     weights: Path | None
     pixels: int  # maximum of a picture
     memory: int  # bytes that an upload may take, beside the encoders
+    texts: frozenset[str] = frozenset()  # titles of the runs that take goals in words
     opened: dict[str, Observer] = field(default_factory=dict)
 
     def __call__(self, upload: Upload | None) -> Queries | str:
@@ -57,7 +66,7 @@ class Decoder:
             if upload is None:
                 self._start()
                 return ""
-            return self._observe(*upload)
+            return self._observe(upload)
         except Exception as problem:
             if is_out_of_memory(problem):
                 return "the upload takes too much memory to encode. Send a smaller one."
@@ -74,20 +83,23 @@ class Decoder:
                 encoder = self._open(title).encoder
                 side = encoder.sampling.size or 64
                 encoder.encode(torch.zeros(1, 3, encoder.sampling.frames, side, side))
+                if title in self.texts:
+                    self._open(title).of_text("a goal")
         finally:
             _limit_memory(self.memory)
 
-    def _observe(
-        self, title: str, paths: Mapping[str, Path], start: float | None, end: float | None
-    ) -> Queries:
-        observer = self._open(title)
-        if start is None or end is None:
+    def _observe(self, upload: Upload) -> Queries:
+        observer, paths = self._open(upload.title), upload.paths
+        if upload.text is not None:
+            goal = observer.of_text(upload.text)
+            return Queries.partial(size=len(goal), goal=goal)
+        if "video" not in paths:
             from PIL import Image
 
             Image.MAX_IMAGE_PIXELS = self.pixels  # `load_image` refuses larger ones
-            return observer.of_pictures(paths["initial"], paths["goal"])
+            return observer.of_pictures(paths.get("initial"), paths.get("goal"))
         self._check_video(paths["video"])
-        return observer.of_video(paths["video"], start, end)
+        return observer.of_video(paths["video"], upload.start, upload.end)
 
     def _open(self, title: str) -> Observer:
         if title not in self.opened:

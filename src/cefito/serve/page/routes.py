@@ -87,8 +87,10 @@ def page_router(models: Models) -> APIRouter:
         video: Text,
         step: Whole,
         side: Literal["start", "end"],
+        length: Whole | None = None,
     ) -> Response:
-        picture = await frames.picture(run, horizon, dataset, video, step, side == "end")
+        last = step + (horizon if length is None else length) - 1
+        picture = await frames.picture(run, horizon, dataset, video, step, last, side == "end")
         if picture is None:
             return Response(status_code=204)
         return Response(
@@ -191,7 +193,7 @@ class _Frames:
         return await anyio.to_thread.run_sync(self._cached, *wanted, limiter=self._limiter)
 
     def _find(
-        self, run: str, horizon: int, dataset: str, video: str, step: int, goal: bool
+        self, run: str, horizon: int, dataset: str, video: str, step: int, last: int, goal: bool
     ) -> bytes | None:
         """The frame where a window begins or ends, as JPEG; None if it cannot be shown."""
         try:
@@ -200,11 +202,11 @@ class _Frames:
             return None
         for match, index in served.videos.get(nfc(video), ()):
             if match.dataset.name == dataset:
-                return self._decode(match, index, horizon, step, goal)
+                return self._decode(match, index, step, last, goal)
         return None
 
     def _decode(
-        self, match: DatasetMatch, index: int, horizon: int, step: int, goal: bool
+        self, match: DatasetMatch, index: int, step: int, last: int, goal: bool
     ) -> bytes | None:
         from cefito.encoders.thumbnails import thumbnails
 
@@ -213,9 +215,9 @@ class _Frames:
         if opened.fingerprint not in self._files:
             self._files[opened.fingerprint] = find_video_files(opened)
         path = self._files[opened.fingerprint].paths.get(video.video_id)
-        if path is None or not 0 <= step <= len(video.steps) - horizon:
+        if path is None or not 0 <= step <= last < len(video.steps):
             return None
-        time = video.steps[step + horizon - 1].end if goal else video.steps[step].start
+        time = video.steps[last].end if goal else video.steps[step].start
         try:
             ((_, picture),) = thumbnails(path, [max(0.0, time)], most=_MOST, side=_SIDE)
         except CefitoError:  # it cannot be read: the page shows the second alone

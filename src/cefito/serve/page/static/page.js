@@ -6,6 +6,8 @@
   const VIDEOS = 1000; // listed at most
   const MARKS = { right: "r", substitution: "u", order: "o", repetition: "a", missing: "m" };
   const state = { runs: [], videos: [], answer: null, chosen: null, going: null, shown: 0, listing: 0 };
+  let done = []; // ids of the steps done before, if they are listed
+
   const $ = (id) => document.getElementById(id);
 
   // one form for each constraint that the service knows, by its option
@@ -89,6 +91,14 @@
     return found || null;
   }
 
+  // all numbers of steps that the run plans
+  function counts() {
+    const one = run();
+    return Array.from({ length: one.horizon - one.shortest + 1 }, (_, place) => one.shortest + place);
+  }
+
+  const withoutGoal = () => run().any_length && $("no-goal").checked;
+
   function taskOf(id) {
     return run().tasks.find((task) => task.id === Number(id));
   }
@@ -103,9 +113,20 @@
     reset();
     const pictures = run().uploads.includes("pictures");
     const videos = run().datasets.length > 0;
-    $("kind").hidden = !(pictures && videos);
-    $("nothing").hidden = pictures || videos;
-    $(pictures && !videos ? "of-pictures" : "of-video").checked = true;
+    const open = run().any_length;
+    const possible = { "of-video": videos, "of-pictures": pictures, "of-nothing": open };
+    const kinds = Object.keys(possible).filter((kind) => possible[kind]);
+    for (const kind of Object.keys(possible)) $(kind).parentElement.hidden = !possible[kind];
+    $("kind").hidden = kinds.length < 2;
+    $("nothing").hidden = kinds.length > 0;
+    $(kinds[0] || "of-video").checked = true;
+    $("open").hidden = $("before").hidden = !open;
+    $("no-goal").checked = false;
+    $("goal-text").value = "";
+    fill($("count"), "any", counts().map((count) => make("option", { value: count }, String(count))));
+    $("count").value = "";
+    $("done-kind").value = "";
+    done = [];
     fill($("task"), "all tasks", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
     kindChosen();
     await taskChosen();
@@ -159,22 +180,30 @@
     return found && windowsOf(found).find((one) => String(one.step) === $("window").value);
   }
 
+  // windows have the chosen number of steps, otherwise the rest of the video up to the longest
   function windowsOf(video) {
-    return video.first_steps.map((step) => ({
+    const count = Number($("count").value);
+    const length = (step) => Math.min(count || run().horizon, video.steps.length - step);
+    return video.first_steps.filter((step) => length(step) >= count).map((step) => ({
       step: step,
+      length: length(step),
       start: video.steps[step].start,
-      end: video.steps[step + run().horizon - 1].end,
+      end: video.steps[step + length(step) - 1].end,
     }));
   }
 
-  function videoChosen() {
+  function windowsKnown() {
     const found = video();
     fill($("window"), null, (found ? windowsOf(found) : []).map((one) => make(
       "option",
       { value: one.step },
       "from step " + (one.step + 1) + ": " + seconds(one.start) + " to " + seconds(one.end)
     )));
-    if (found) $("window").selectedIndex = 0;
+  }
+
+  function videoChosen() {
+    windowsKnown();
+    if (video()) $("window").selectedIndex = 0;
     momentChosen();
   }
 
@@ -183,17 +212,18 @@
     stale();
     ready();
     for (const [side, word] of [["start", "before"], ["end", "after"]]) {
-      $(side + "-said").textContent = found
+      const shown = found && !(side === "end" && goalHidden());
+      $(side + "-said").textContent = shown
         ? word + ": second " + (side === "start" ? found.start : found.end).toFixed(1)
         : "";
-      frame($(side), found ? side : "");
+      frame($(side), shown ? side : "");
     }
   }
 
   async function frame(image, side) {
     const wanted = side && byVideo()
       ? new URLSearchParams({ run: run().name, horizon: run().horizon, video: video().id, dataset: video().dataset,
-                              step: $("window").value, side: side }).toString()
+                              step: $("window").value, side: side, length: moment().length }).toString()
       : "";
     image.dataset.wanted = wanted;
     image.hidden = true;
@@ -214,19 +244,32 @@
   // ---- pictures
 
   const byVideo = () => $("of-video").checked;
+  const byPictures = () => $("of-pictures").checked;
+  const goalText = () => ($("words").hidden ? "" : $("goal-text").value.trim());
+  const goalHidden = () => withoutGoal() || Boolean(goalText());
 
   function kindChosen() {
     $("by-video").hidden = !byVideo();
-    $("by-pictures").hidden = byVideo();
-    $("frames").hidden = false;
+    $("by-pictures").hidden = !byPictures();
+    $("frames").hidden = !(byVideo() || byPictures());
+    $("words").hidden = !run().uploads.includes("text") || withoutGoal();
+    $("goal-row").hidden = goalHidden();
+    const ofVideo = $("done-kind").querySelector("[value=video]");
+    ofVideo.hidden = ofVideo.disabled = !byVideo();
+    if (ofVideo.hidden && $("done-kind").value === "video") $("done-kind").value = "";
+    showDone();
     stale();
     ready();
     if (byVideo()) momentChosen();
     else for (const [field, side] of [["initial", "start"], ["goal", "end"]]) pictureChosen(field, side);
   }
 
+  function pictureOf(field) {
+    return byPictures() && !(field === "goal" && goalHidden()) ? $(field).files[0] : undefined;
+  }
+
   function pictureChosen(field, side) {
-    const file = $(field).files[0];
+    const file = pictureOf(field);
     const image = $(side);
     image.dataset.wanted = "";
     if (image.src) URL.revokeObjectURL(image.src);
@@ -238,8 +281,31 @@
   }
 
   function ready() {
-    const complete = byVideo() ? Boolean(moment()) : $("initial").files[0] && $("goal").files[0];
-    $("plan").disabled = !complete;
+    const initial = byVideo() ? moment() : pictureOf("initial");
+    const goal = byVideo() || pictureOf("goal") || goalHidden();
+    const known = pictureOf("initial") || pictureOf("goal") || goalText() || $("given").checked ||
+      (listed() && done.length > 0);
+    $("plan").disabled = !((initial && goal) || (run().any_length && !byVideo() && known));
+  }
+
+  // ---- steps done before
+
+  const listed = () => run().any_length && $("done-kind").value === "listed";
+
+  function showDone() {
+    for (const part of document.querySelectorAll(".listed")) part.hidden = !listed();
+    $("done").replaceChildren(...(listed() ? done : []).map((id, place) => {
+      const button = make("button", { type: "button", "aria-label": "Remove step done: " + nameOf(id) }, "Remove");
+      button.addEventListener("click", () => { done.splice(place, 1); $("done-kind").focus(); doneChanged(); });
+      return make("li", {}, make("span", {}, nameOf(id)), button);
+    }));
+    $("done-none").hidden = !listed() || done.length > 0;
+  }
+
+  function doneChanged() {
+    showDone();
+    stale();
+    ready();
   }
 
   // ---- constraints
@@ -337,6 +403,9 @@
   function asked() {
     const question = { run: run().name, horizon: run().horizon, top_k: LISTED, constraints: held };
     if ($("given").checked) question.task = Number($("task").value);
+    if (run().any_length && $("count").value) question.steps = Number($("count").value);
+    if (listed()) question.done = done;
+    if (goalText()) question.goal_text = goalText();
     return question;
   }
 
@@ -349,10 +418,14 @@
     $("answer").setAttribute("aria-busy", "true");
     try {
       let response;
-      if (byVideo()) {
-        const question = Object.assign(asked(), {
-          video: { id: video().id, dataset: video().dataset, step: Number($("window").value) },
-        });
+      const files = ["initial", "goal"].filter(pictureOf);
+      if (!files.length) {
+        const question = asked();
+        if (byVideo()) {
+          question.video = { id: video().id, dataset: video().dataset, step: Number($("window").value) };
+          if (goalHidden()) question.video.goal = false;
+          if ($("done-kind").value === "video") question.video.done = true;
+        }
         response = await call("v1/plan", {
           method: "POST",
           headers: { "Content-Type": "application/json" },
@@ -362,8 +435,7 @@
       } else {
         const form = new FormData();
         form.append("request", JSON.stringify(asked()));
-        form.append("initial", $("initial").files[0]);
-        form.append("goal", $("goal").files[0]);
+        for (const field of files) form.append(field, pictureOf(field));
         response = await call("v1/plan/upload", { method: "POST", body: form, signal: going.signal });
       }
       state.answer = await response.json();
@@ -390,6 +462,7 @@
       : "";
     if (task) actionsKnown(taskOf(task.id));
     $("warnings").replaceChildren(...answer.warnings.map((text) => make("li", {}, text)));
+    showShares(answer);
     $("choose-said").hidden = !run().constraints;
     $("effort").textContent = effort(answer);
     $("truth-row").hidden = !answer.truth;
@@ -398,6 +471,20 @@
     $("constraints").hidden = !run().constraints;
     showConstraints();
     strips();
+  }
+
+  // the probability of each number of steps
+  function showShares(answer) {
+    const shares = Object.entries(answer.lengths || {});
+    const toEnd = answer.known && !answer.known.goal;
+    const most = shares.length ? shares[shares.length - 1][0] : "";
+    $("shares").hidden = shares.length < 2;
+    $("shares-said").textContent = toEnd ? "steps to the end, at most " + most : "number of steps";
+    $("shares").querySelector("ol").replaceChildren(...shares.map(([count, share]) => {
+      const bar = make("span", { class: "bar", "aria-hidden": "true" });
+      bar.style.width = 6 * share + "rem";
+      return make("li", {}, make("b", {}, count), bar, make("span", {}, percent(share)));
+    }));
   }
 
   function effort(answer) {
@@ -424,7 +511,7 @@
         if (run().constraints) button.addEventListener("click", () => choose(step + 1, action));
         return make("li", { class: kinds ? MARKS[kinds[step]] : null, "data-pinned": pinned }, button);
       });
-      const right = truth && ids.every((id, step) => id === truth[step]);
+      const right = truth && ids.length === truth.length && ids.every((id, step) => id === truth[step]);
       return make("div", { class: "p" },
         make("span", {}, figures(one, place) + (right ? " · annotated" : "")),
         make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...steps));
@@ -519,7 +606,15 @@
   $("given").addEventListener("change", stale);
   $("video").addEventListener("change", () => { reset(); videoChosen(); });
   $("window").addEventListener("change", () => { reset(); momentChosen(); });
-  for (const id of ["of-video", "of-pictures"]) $(id).addEventListener("change", () => { reset(); kindChosen(); });
+  $("given").addEventListener("change", ready);
+  $("count").addEventListener("change", () => { windowsKnown(); momentChosen(); });
+  for (const id of ["no-goal", "goal-text"]) $(id).addEventListener("change", kindChosen);
+  $("done-kind").addEventListener("change", doneChanged);
+  $("done-add").addEventListener("click", () => {
+    if ($("done-action").value) done.push(number("done-action"));
+    doneChanged();
+  });
+  for (const id of ["of-video", "of-pictures", "of-nothing"]) $(id).addEventListener("change", () => { reset(); kindChosen(); });
   $("initial").addEventListener("change", () => pictureChosen("initial", "start"));
   $("goal").addEventListener("change", () => pictureChosen("goal", "end"));
   onSubmit("ask", guarded(plan));

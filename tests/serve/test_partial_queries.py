@@ -1,0 +1,260 @@
+"""Queries without the number of steps, without observations, after steps done, and in words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cefito.inference.answer import answer
+from cefito.inference.query import query_from_video
+from cefito.inference.steps import planning
+
+
+@pytest.fixture(scope="module")
+def client(serving, place, run_of_lengths):
+    """A client of a service of runs of 1 to 4 steps, of 3 and of 2."""
+    return serving(runs=(run_of_lengths.folder, place.run, place.short))
+
+
+@pytest.fixture(scope="module")
+def video(world):
+    """A test video of at least six steps."""
+    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
+
+
+def ask(client, status=200, **body):
+    response = client.post("/v1/plan", json={"run": "run", **body})
+    value = response.json()
+    assert response.status_code == status, value
+    return value
+
+
+def plans(value):
+    return [[action["id"] for action in plan["actions"]] for plan in value["plans"]]
+
+
+def same(value, found):
+    """The plans are those of the library."""
+    assert plans(value) == [plan.actions for plan in found.plans]
+    assert value["plans"][0]["score"] == pytest.approx(found.plans[0].score, rel=1e-4)
+    assert value["lengths"] == {
+        str(length): pytest.approx(share, rel=1e-4) for length, share in found.lengths.items()
+    }
+
+
+def test_the_runs_say_what_they_plan(client, run_of_lengths):
+    runs = {run["name"]: run for run in client.get("/v1/model").json()["runs"]}
+    said = {
+        name: (one["any_length"], one["shortest"], one["horizon"]) for name, one in runs.items()
+    }
+    assert said == {"run": (True, 1, 4), "tea": (False, 3, 3), "short": (False, 2, 2)}
+    videos = client.get("/v1/videos", params={"run": "run"}).json()["videos"]
+    assert all(len(one["first_steps"]) == len(one["steps"]) for one in videos)
+
+
+@pytest.mark.parametrize("goal", [True, False])
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("steps", [None, 2, "2-3"])
+def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps):
+    window = {"id": video.video_id, "step": 2, "goal": goal, "done": done}
+    value = ask(client, video=window, steps=steps, top_k=20)
+    run = planning(run_of_lengths, steps)
+    query, truth = query_from_video(run, video.video_id, 2, goal=goal, done=done)
+    same(value, answer(run, query, top_k=20))
+    assert [action["id"] for action in value["truth"]] == truth.tolist()
+    assert value["horizon"] == run.horizon
+    if goal and not done:
+        assert value["known"] is None
+    else:
+        assert (value["known"]["initial"], value["known"]["goal"]) == (True, goal)
+        before = [step.action for step in video.steps[:2]]
+        found = value["known"]["done"]
+        assert (None if found is None else [one["id"] for one in found]) == (
+            before if done else None
+        )
+
+
+def test_one_observation_or_none(client, run_of_lengths, world, place):
+    observations, task = place.observations(), world.taxonomy.tasks[1]
+    for name in ("initial", "goal"):
+        value = ask(client, observations={name: observations[name]})
+        assert value["known"] == {
+            "initial": name == "initial",
+            "goal": name == "goal",
+            "done": None,
+        }
+    names = [world.taxonomy.actions[action].name for action in task.actions[:2]]
+    value = ask(client, task=task.name, done=[names[0], task.actions[1]], steps=3)
+    assert [one["name"] for one in value["known"]["done"]] == names
+    assert {len(plan) for plan in plans(value)} == {3}
+    assert ask(client, task=task.id, done=[])["known"]["done"] == []
+    assert ask(client, done=[task.actions[0]])["plans"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({}, None, "expected exactly one of 'observations' and 'video', or for a run of several"),
+        ({"observations": {}}, "observations", "expected 'initial', 'goal' or both"),
+        ({"task": 1, "steps": 5}, "steps", "this run plans 1 to 4 steps"),
+        ({"task": 1, "steps": "3-2"}, "steps", "expected a number of steps, or a range"),
+        ({"task": 1, "steps": 0}, "steps", "greater than or equal to 1"),
+        ({"task": 1, "steps": "two"}, "steps", "should match pattern"),
+        ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),
+        ({"done": []}, None, "nothing is known of the query"),
+        ({"task": 1, "done": [0] * 257}, "done", "at most 256"),
+        ({"video": {"id": "x", "done": True}, "done": []}, None, "both give the steps done"),
+        (
+            {"task": 1, "goal_text": "tent"},
+            "goal_text",
+            "takes no goal in words; it needs features",
+        ),
+        (
+            {"observations": {"goal": [1.0]}, "goal_text": "tent"},
+            None,
+            "'goal_text' takes the place of 'observations.goal'",
+        ),
+    ],
+)
+def test_refusals(client, body, field, message):
+    value = ask(client, 422, **body)
+    assert message in value["detail"]
+    assert value.get("field") == field
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"task": 1}, "observations.goal", "CEFITO needs both observations and takes no steps"),
+        ({"task": 1, "done": [0]}, "done", "CEFITO needs both observations and takes no steps"),
+        ({"task": 1, "steps": 2}, "steps", "plans 3 steps. Train a run of several lengths"),
+        ({"video": {"goal": False}}, "observations.goal", "needs both observations"),
+        ({"video": {"done": True}}, "done", "needs both observations"),
+    ],
+)
+def test_runs_of_one_length_refuse(client, video, body, field, message):
+    if "video" in body:
+        body = {"video": {"id": video.video_id, **body["video"]}}
+    value = ask(client, 422, run="tea", **body)
+    assert message in value["detail"]
+    assert value.get("field") == field
+
+
+def test_steps_choose_among_runs(client, video):
+    window = {"id": video.video_id}
+    assert ask(client, run=None, steps=4, video=window)["run"] == "run"
+    assert ask(client, run=None, horizon=2, video=window)["run"] == "short"
+    value = ask(client, 422, run=None, steps=3, video=window)
+    assert "2 runs fit; there are 'run' (steps 1-4), 'tea' (horizon 3)," in value["detail"]
+
+
+def test_a_batch_of_all_kinds(client, run_of_lengths, video, world):
+    """Queries that can be planned together are, and their answers are those of each alone."""
+    task = world.taxonomy.tasks[video.task].name
+    queries = [
+        {"video": {"id": video.video_id, "step": step, **more}, **known}
+        for step in (0, 1, 3)
+        for more in ({}, {"goal": False}, {"done": True}, {"goal": False, "done": True})
+        for known in ({}, {"task": task}, {"steps": 2})
+    ]
+    queries += [{"task": task}, {"done": [0]}, {"task": task, "done": [0, 1]}]
+    queries = [{"run": "run", **query} for query in queries]
+    answers = client.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
+    together = [one["effort"]["walked_with"] for one in answers]
+    assert max(together) > 1
+    for query, value in zip(queries, answers, strict=True):
+        alone = ask(client, **query)
+        assert plans(value) == plans(alone)
+        assert value["known"] == alone["known"]
+        assert value["lengths"] == pytest.approx(alone["lengths"], rel=1e-4)
+
+
+def test_the_interface_is_described(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    for name, fields in {
+        "PlanRequest": {"steps", "done", "goal_text"},
+        "VideoRequest": {"goal", "done"},
+        "PlanAnswer": {"lengths", "known"},
+        "RunOut": {"any_length", "shortest"},
+    }.items():
+        assert fields <= set(schemas[name]["properties"])
+    assert schemas["ObservationsRequest"].get("required", []) == []
+    page = client.get("/docs").text
+    assert "goal_text" in page
+    assert "any_length" in page
+
+
+# pictures and words, with a tiny CLIP
+
+
+@pytest.fixture(scope="module")
+def seeing(serving, run_of_lengths, tmp_path_factory):
+    """A client of a service of the run as if it were trained on features of a tiny CLIP."""
+    pytest.importorskip("transformers")
+    import shutil
+
+    from cefito.encoders.images import PretrainedImages
+    from cefito.encoders.video import Pictures, record
+    from cefito.runs.folder import recorded
+    from tiny_models import tiny_clip
+
+    folder = tmp_path_factory.mktemp("seeing")
+    clip, run = tiny_clip(folder / "clip"), folder / "tent"
+    shutil.copytree(run_of_lengths.folder, run)
+    with recorded(run):
+        info = json.loads((run / "run.json").read_text())
+        info["dataset"]["observed"] = {
+            "seconds": 1,
+            "features": record(Pictures(PretrainedImages(clip))),
+        }
+        (run / "run.json").write_text(json.dumps(info))
+    return serving(runs=(run,), datasets=(), encoder=str(clip))
+
+
+def picture(shade):
+    from io import BytesIO
+
+    from PIL import Image
+
+    file = BytesIO()
+    Image.new("RGB", (20, 20), (shade, 90, 255 - shade)).save(file, "PNG")
+    return file.getvalue()
+
+
+def upload(client, files, status=200, **request):
+    response = client.post(
+        "/v1/plan/upload", files=files, data={"request": json.dumps({"run": "tent", **request})}
+    )
+    assert response.status_code == status, response.json()
+    return response.json()
+
+
+def test_uploads_of_one_picture_and_words(seeing):
+    assert seeing.get("/v1/model").json()["runs"][0]["uploads"] == ["pictures", "video", "text"]
+    before, after = {"initial": picture(20)}, {"goal": picture(200)}
+    assert upload(seeing, before | after)["known"] is None
+    value = upload(seeing, before, steps="2-3", done=[0])
+    assert value["known"]["goal"] is False
+    assert [one["id"] for one in value["known"]["done"]] == [0]
+    assert set(value["lengths"]) == {"2", "3"}
+    assert upload(seeing, after)["known"]["initial"] is False
+    of_words = upload(seeing, before, goal_text="a folded tent")
+    assert of_words["known"] is None
+    other = upload(seeing, before, goal_text="a bowl of soup")
+    assert other["plans"] != of_words["plans"]
+    detail = upload(seeing, before | after, 422, goal_text="a folded tent")["detail"]
+    assert "'goal_text' takes the place of 'goal' and 'end'" in detail
+    detail = upload(seeing, before, 422, goal_text="tent " * 20)["detail"]
+    assert "reads at most 48" in detail
+
+
+def test_words_alone_and_in_batches(seeing):
+    body = {"run": "tent", "goal_text": "a folded tent", "done": [1]}
+    value = ask(seeing, **body)
+    assert (value["known"]["initial"], value["known"]["goal"]) == (False, True)
+    queries = [body, {**body, "goal_text": " "}, {"run": "tent", "done": [1]}]
+    answers = seeing.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
+    assert plans(answers[0]) == plans(value)
+    assert "an empty goal" in answers[1]["detail"]
+    assert answers[2]["known"]["goal"] is False
