@@ -43,6 +43,16 @@ def chromium() -> Iterator:
         browser.close()
 
 
+def strips(page) -> list[list[str]]:
+    """Names of the steps of all plans that the page of the service shows."""
+    return [names(strip) for strip in page.locator("#plans ol").all()]
+
+
+def names(strip) -> list[str]:
+    """Names of the steps of a strip, without the words for screen readers."""
+    return strip.locator("li > *").evaluate_all("all => all.map(one => one.firstChild.data)")
+
+
 def faults(page) -> list[tuple[str, str, str]]:
     """What axe-core finds serious or critical in a page: rule, element, and what is wrong."""
     from axe_playwright_python.sync_playwright import Axe

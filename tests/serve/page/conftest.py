@@ -21,7 +21,7 @@ from cefito.runs.train import train_run
 from cefito.serve.settings import ServiceSettings
 from grey_videos import draw_greys
 from tiny_models import tiny_dinov2
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_LENGTHS, TINY_RUN
 
 TASKS = {
     "make tea": ["boil water", "warm the pot", "add leaves", "pour water", "take leaves out"],
@@ -39,6 +39,7 @@ class Drawn:
     dataset: PreparedDataset
     run: Run  # of CEFITO, T = 3
     nearest: Run  # of the nearest window, T = 2, which takes no constraints
+    lengths: Run  # of 1 to 4 steps
     encoder: Path  # of its features
 
     def settings(self, **changes) -> ServiceSettings:
@@ -70,4 +71,8 @@ def drawn(tmp_path_factory) -> Drawn:
     run = train_run(dataset, folder / "tea-and-toast", config=config, horizon=3, seed=0)
     config = load_config("small", method="nearest")
     nearest = train_run(dataset, folder / "nearest", config=config, horizon=2, seed=0)
-    return Drawn(folder, dataset, run, nearest, encoder)
+    config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
+    lengths = train_run(
+        dataset, folder / "lengths", config=config, horizon=4, shortest=1, seed=0, tracker="none"
+    )
+    return Drawn(folder, dataset, run, nearest, lengths, encoder)

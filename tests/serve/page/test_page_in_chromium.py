@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from browsing import chromium, faults
+from browsing import chromium, faults, names, strips
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
@@ -69,15 +69,6 @@ def planned(page, *, again=False):
 def plan_now(page):
     page.get_by_role("button", name="Plan", exact=True).click()
     return planned(page)
-
-
-def strips(page):
-    return [names(strip) for strip in page.locator("#plans ol").all()]
-
-
-def names(strip):
-    """Names of the steps of a strip, without the words for screen readers."""
-    return strip.locator("li > *").evaluate_all("all => all.map(one => one.firstChild.data)")
 
 
 def choose(page, task="make toast", video="film-13", step=1):

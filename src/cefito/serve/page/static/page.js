@@ -137,6 +137,7 @@
     $("given").disabled = !task || !run().true_task;
     if ($("given").disabled) $("given").checked = false;
     actionsKnown(task === "" ? null : taskOf(task));
+    fillActions($("done-action"), task === "" ? null : taskOf(task));
     $("plan").disabled = true;
     if (!(await listVideos(task))) return; // another choice came in between
     videoChosen();
@@ -197,7 +198,8 @@
     fill($("window"), null, (found ? windowsOf(found) : []).map((one) => make(
       "option",
       { value: one.step },
-      "from step " + (one.step + 1) + ": " + seconds(one.start) + " to " + seconds(one.end)
+      "from step " + (one.step + 1) + ": " + seconds(one.start) +
+        (goalHidden() ? "" : " to " + seconds(one.end))
     )));
   }
 
@@ -312,18 +314,20 @@
 
   const nameOf = (id) => (run().names.get(id) || "action " + id);
 
-  function actionsKnown(task) {
+  function fillActions(select, task) {
     const one = run();
     if (!one.names) one.names = new Map(one.actions.map((action) => [action.id, action.name]));
-    const listed = task
+    const known = task
       ? task.actions.map((id) => ({ id: id, name: one.names.get(id) }))
-      : one.actions;
-    const options = () => listed
-      .slice()
+      : one.actions.slice();
+    fill(select, "choose an action", known
       .sort((a, b) => a.name.localeCompare(b.name))
-      .map((action) => make("option", { value: action.id }, action.name));
-    for (const select of document.querySelectorAll("select.actions")) fill(select, "choose an action", options());
-    const steps = () => Array.from({ length: one.horizon }, (_, step) => make("option", { value: step + 1 }, String(step + 1)));
+      .map((action) => make("option", { value: action.id }, action.name)));
+  }
+
+  function actionsKnown(task) {
+    for (const select of document.querySelectorAll("select.actions")) fillActions(select, task);
+    const steps = () => Array.from({ length: run().horizon }, (_, step) => make("option", { value: step + 1 }, String(step + 1)));
     for (const select of document.querySelectorAll("select.steps")) fill(select, null, steps());
   }
 
@@ -483,7 +487,7 @@
     $("shares").querySelector("ol").replaceChildren(...shares.map(([count, share]) => {
       const bar = make("span", { class: "bar", "aria-hidden": "true" });
       bar.style.width = 6 * share + "rem";
-      return make("li", {}, make("b", {}, count), bar, make("span", {}, percent(share)));
+      return make("li", {}, make("b", {}, count), make("span", { class: "share" }, percent(share)), bar);
     }));
   }
 
@@ -608,7 +612,7 @@
   $("window").addEventListener("change", () => { reset(); momentChosen(); });
   $("given").addEventListener("change", ready);
   $("count").addEventListener("change", () => { windowsKnown(); momentChosen(); });
-  for (const id of ["no-goal", "goal-text"]) $(id).addEventListener("change", kindChosen);
+  for (const id of ["no-goal", "goal-text"]) $(id).addEventListener("change", () => { windowsKnown(); kindChosen(); });
   $("done-kind").addEventListener("change", doneChanged);
   $("done-add").addEventListener("click", () => {
     if ($("done-action").value) done.push(number("done-action"));

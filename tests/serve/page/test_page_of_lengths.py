@@ -1,0 +1,154 @@
+"""The page on a run of several lengths, in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from browsing import chromium, faults, names, strips
+from cefito.inference.answer import answer
+from cefito.inference.query import query_from_video
+from cefito.inference.steps import planning
+from cefito.planners.queries import Queries
+
+WAIT = 20_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(browser, drawn, listening):
+    runs = (drawn.lengths.folder, drawn.run.folder)
+    with listening(drawn.settings(runs=runs, encoder=str(drawn.encoder))) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser, address):
+    """The opened page; at the end, nothing was logged."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1100})
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    said = []
+    page.on("pageerror", lambda problem: said.append(str(problem)))
+    page.on("console", lambda one: said.append(one.text))
+    page.goto(address)
+    page.locator("#plan:enabled").wait_for()
+    yield page
+    context.close()
+    assert said == []
+
+
+def plan_now(page):
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#said", has_text="plans in").wait_for()
+    page.locator("#answer:not([aria-busy])").wait_for()
+    return strips(page)
+
+
+def choose(page, video="film-13", step=1):
+    page.get_by_label("video", exact=True).select_option(label=video)
+    page.get_by_label("steps", exact=True).select_option(str(step))
+
+
+def shares(page):
+    """The distribution of the number of steps as shown."""
+    return dict(
+        page.locator("#shares li").evaluate_all(
+            "all => all.map(one => [one.querySelector('b').innerText,"
+            " one.querySelector('.share').innerText])"
+        )
+    )
+
+
+def shown(found):
+    return {str(length): f"{100 * share:.1f} %" for length, share in found.lengths.items()}
+
+
+def test_any_number_of_steps(page, drawn):
+    choose(page)
+    assert page.locator("#window option").last.inner_text().startswith("from step 5")
+    assert page.locator("#end-said").inner_text() == "after: second 11.0"
+    query, truth = query_from_video(drawn.lengths, "film-13", 1)
+    found = answer(drawn.lengths, query)
+    assert plan_now(page) == [plan.names for plan in found.plans]
+    assert shares(page) == shown(found)
+    assert page.locator("#shares-said").inner_text() == "number of steps"
+    page.get_by_label("compare with the annotated steps").check()
+    assert names(page.locator("#truth ol")) == drawn.dataset.taxonomy.names(truth)
+
+    page.get_by_label("number of steps").select_option("2")
+    assert page.locator("#end-said").inner_text() == "after: second 7.0"
+    assert page.get_by_label("steps", exact=True).input_value() == "1"
+    run = planning(drawn.lengths, 2)
+    found = answer(run, query_from_video(run, "film-13", 1)[0])
+    assert plan_now(page) == [plan.names for plan in found.plans]
+    assert page.locator("#shares").is_hidden()
+
+
+def test_no_goal_and_steps_done(page, drawn):
+    choose(page, step=2)
+    page.locator("#end[src^='blob:']").wait_for()
+    page.get_by_label("no goal picture: plan to the end").check()
+    assert page.locator("#end").is_hidden()
+    page.get_by_label("steps done before", exact=True).select_option("those of the video")
+    query, _ = query_from_video(drawn.lengths, "film-13", 2, goal=False, done=True)
+    found = answer(drawn.lengths, query)
+    assert plan_now(page) == [plan.names for plan in found.plans]
+    assert page.locator("#shares-said").inner_text() == "steps to the end, at most 4"
+    assert shares(page) == shown(found)
+
+    page.get_by_label("steps done before", exact=True).select_option("these")
+    assert page.locator("#answer").is_hidden()
+    assert page.locator("#done-none").is_visible()
+    for name in ("slice bread", "cut"):
+        page.get_by_label("next one done").select_option(label=name)
+        page.get_by_role("button", name="Add", exact=True).click()
+    assert page.locator("#done li > span").all_inner_texts() == ["slice bread", "cut"]
+    query, _ = query_from_video(drawn.lengths, "film-13", 2, goal=False)
+    found = answer(drawn.lengths, query, done=["slice bread", "cut"])
+    assert plan_now(page) == [plan.names for plan in found.plans]
+    assert faults(page) == []
+    page.get_by_role("button", name="Remove step done: slice bread").click()
+    found = answer(drawn.lengths, query, done=["cut"])
+    assert plan_now(page) == [plan.names for plan in found.plans]
+
+
+def test_nothing_seen(page, drawn):
+    page.get_by_label("nothing seen: the task or the steps done alone").check()
+    assert page.locator("#plan").is_disabled()
+    assert page.locator("#frames").is_hidden()
+    page.get_by_label("task", exact=True).select_option(label="make tea")
+    page.get_by_label("tell the planner the task").check()
+    page.locator("#plan:enabled").wait_for()
+    nothing = Queries.partial(size=drawn.lengths.planner.observation_dim)
+    found = answer(drawn.lengths, nothing, task="make tea")
+    assert plan_now(page) == [plan.names for plan in found.plans]
+
+
+def test_one_picture(page, tmp_path):
+    Image.new("RGB", (64, 48), (120, 120, 120)).save(tmp_path / "before.png")
+    page.get_by_label("two pictures").check()
+    assert page.locator("#plan").is_disabled()
+    page.get_by_label("picture before the first step").set_input_files(tmp_path / "before.png")
+    found = plan_now(page)
+    assert len(found) == 5
+    assert page.locator("#shares-said").inner_text() == "steps to the end, at most 4"
+    page.get_by_label("no goal picture: plan to the end").check()
+    assert page.locator("#goal").is_hidden()
+    assert plan_now(page) == found
+
+
+def test_other_runs_show_no_such_controls(page):
+    for control in ("#open", "#before"):
+        assert page.locator(control).is_visible()
+    page.get_by_label("run", exact=True).select_option(index=1)
+    page.locator("#plan:enabled").wait_for()
+    for control in ("#open", "#before", "#of-nothing"):
+        assert page.locator(control).is_hidden()
+    assert len(plan_now(page)) == 5
+    assert page.locator("#shares").is_hidden()
