@@ -65,7 +65,8 @@ NAN = b'{"run": "tea", "observations": {"initial": [NaN], "goal": [1]}}'
 SOURCES = (
     Bad("no observations", {"observations": None}, "exactly one of"),
     Bad("observations and a video", {"video": {"id": "a"}}, "exactly one of"),
-    Bad("one observation", {"observations": {"initial": [1.0]}}, "goal: Field required"),
+    Bad("one observation", {"observations": {"initial": [1.0] * 8}}, "needs both observations"),
+    Bad("neither of them", {"observations": {}}, "expected 'initial', 'goal' or both"),
     Bad("an empty list", observed([]), "at least 1 item"),
     Bad("too few numbers", observed([1.0, 2.0]), "both must be the same"),
     Bad("both too short", observed([1, 2], [1, 2]), "have 2 features; this run was trained on 8"),

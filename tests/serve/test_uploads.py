@@ -19,7 +19,7 @@ from cefito.planners.queries import Queries
 from cefito.serve import uploads
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import UploadForm
-from cefito.serve.uploads import Decoder, EncodingProcess, kept
+from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 from tiny_models import tiny_dinov2
 
 limit_memory = uploads._limit_memory
@@ -148,7 +148,7 @@ def decoder(model):
 def decoded(decoder, **files):
     upload = form(**files)
     with kept(upload) as paths:
-        return decoder((TEA, paths, upload.start, upload.end))
+        return decoder(Upload(TEA, paths, start=upload.start, end=upload.end))
 
 
 def test_two_pictures_become_observations(decoder):
@@ -249,7 +249,8 @@ BOTH = {"initial": PNG, "goal": PNG}
 @pytest.mark.parametrize(
     ("files", "data", "words"),
     [
-        ({"initial": PNG}, {}, "found 'initial'"),
+        ({"initial": PNG}, {}, "needs both observations and takes no steps done before"),
+        ({"initial": PNG, "video": MP4}, {}, "found 'initial', 'video'"),
         (BOTH, {"start": "1"}, "found 'goal', 'initial', 'start'"),
         ({"video": MP4}, {}, "found 'video'"),
         ({"video": MP4}, {"start": "x", "end": "2"}, "start: "),

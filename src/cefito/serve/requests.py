@@ -152,7 +152,7 @@ def _numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[An
     if not data or len(data) % 4:
         expected = "expected numbers, or base64 of little-endian float32"
         raise ProblemError(f"{field}: {fault}; {expected}.", field)
-    return np.frombuffer(data, dtype="<f4")
+    return np.frombuffer(data, dtype="<f4").copy()  # writable, as torch expects
 
 
 def _window(

@@ -183,6 +183,13 @@ class UploadForm(BaseModel):
         description="JSON of the fields of PlanRequest except 'observations' and 'video'.",
     )
 
+    @property
+    def whole(self) -> bool:
+        """Whether both observations are given."""
+        return {"initial", "goal"} <= self.model_fields_set or (
+            {"start", "end"} <= self.model_fields_set
+        )
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         given = self.model_fields_set - {"request"}

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from cefito.errors import CefitoError
 from cefito.inference.answer import Answer
 from cefito.inference.observer import ObservationRecipe
+from cefito.planners.base import check_partial
 from cefito.planners.queries import Queries
 from cefito.serve.connections import client_of
 from cefito.serve.middleware import Metrics, closing
@@ -97,6 +98,8 @@ class Service:
             instead = "a video and its two times" if served.video else "observations"
             detail = f"the run {served.title} takes no such upload. Send {instead}."
             raise ProblemError(detail, kind="no-encoder")
+        if not form.whole and body.goal_text is None:
+            check_partial(served.run.planner, "")
 
         def encode() -> Queries:
             with kept(form) as paths:
