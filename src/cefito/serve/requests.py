@@ -33,8 +33,8 @@ from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
 from cefito.serve.schemas import (
     EffortOut,
-    LikelyStepsOut,
     KnownOut,
+    LikelyStepsOut,
     Named,
     ObservationsRequest,
     PlanAnswer,
