@@ -45,7 +45,7 @@ def test_the_curl_of_the_page(address, place, tmp_path):
         found.append(json.loads(done.stdout))
     assert len(found[0]["plans"]) == 2
     assert found[0]["truth"]
-    assert "unknown task 'make tea'" in found[1]["detail"]
+    assert "Train a run of several lengths" in found[1]["detail"]
     assert found[2]["type"] == "urn:cefito:no-encoder"
 
 
