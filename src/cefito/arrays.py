@@ -86,12 +86,13 @@ def observed_rows(
 
 
 def aligned(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Return an array in C order that begins at a multiple of `ALIGNMENT` bytes.
+    """Return a writable array in C order that begins at a multiple of `ALIGNMENT` bytes.
 
     The array itself if it does already, otherwise a copy. Everything that is computed from the
     result is then the same bit for bit, wherever the array was in memory before.
     """
-    if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
+    fits = array.flags.c_contiguous and array.flags.writeable
+    if fits and array.ctypes.data % ALIGNMENT == 0:
         return array
     buffer = np.empty(array.nbytes + ALIGNMENT, dtype=np.uint8)
     first = -buffer.ctypes.data % ALIGNMENT

@@ -50,4 +50,4 @@ def test_tables_have_sets_and_batches_do_not(call, refused, calibrated, world, t
     found = json.loads(call("plan", calibrated.folder, *asked)[1])
     assert found["sets"]["coverage"] == 0.8
     batch = ("plan-batch", calibrated.folder, table, "--out", tmp_path / "plans.jsonl")
-    assert "cefito plan --queries" in refused(*batch, "--coverage", 0.8)
+    assert "short tables of them" in refused(*batch, "--coverage", 0.8)

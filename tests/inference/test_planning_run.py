@@ -134,7 +134,7 @@ def test_runs_of_the_public_face_answer(run, single, run_of_lengths):
     for one in (run, single, run.with_steps(1, 2), cefito.open_run(run.folder, horizon=2)):
         assert isinstance(one, cefito.PlanningRun)
         assert isinstance(one, cefito.Run)
-    assert repr(run) == repr(run_of_lengths)
+    assert repr(run) == f"Planning{run_of_lengths!r}"
     assert "archive" in (cefito.open_run.__doc__ or "")
 
 

@@ -115,7 +115,7 @@ def _validation_scores(run: Run, data: PreparedDataset, progress: Progress) -> l
     if seen is not None and names & set(seen.train):
         raise RunError(
             f"{run.folder}: was trained on validation videos, so these cannot calibrate its sets. "
-            "Calibrate by cross-validation (--folds 10), or on another data set (--dataset).",
+            "Calibrate by cross-validation, with 10 folds, or on another data set.",
             setting="folds",
         )
     return _scores(run.planner, windows, "scores", progress)
@@ -133,13 +133,13 @@ def _fold_scores(
     if info.started_from is not None or info.imported is not None or info.seed is None:
         raise RunError(
             f"{run.folder}: was finetuned or imported, so its training cannot be repeated. "
-            "Calibrate it on validation videos: --folds 0.",
+            "Calibrate it on validation videos, with 0 folds.",
             setting="folds",
         )
     if data.fingerprint != info.dataset.fingerprint:
         raise RunError(
             f"{data.folder}: is not the data set that {run.folder} was trained on. Give that one, "
-            "or calibrate on validation videos: --folds 0.",
+            "or calibrate on validation videos, with 0 folds.",
             setting="folds",
         )
     if not 2 <= folds <= len(videos):

@@ -94,8 +94,7 @@ class CoverageTable(FileRecord):
             most = found.videos / (found.videos + 1)
             raise ConfigError(
                 f"coverage {level:g}: {found.videos} videos can guarantee at most {most:.3f} for "
-                f"{condition}. Ask for less, or calibrate on more: cefito calibrate {folder} "
-                "--folds 10.",
+                f"{condition}. Ask for less, or calibrate {folder} on more videos, with 10 folds.",
                 setting="coverage",
             )
         place = next(place for place, one in enumerate(self.levels) if one >= level - 1e-9)
