@@ -194,7 +194,8 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
         check_task_given(run.planner)
     if settings.coverage is not None:
         raise ConfigError(
-            "sets of plans are given for single queries and short tables of them. Leave out the coverage.",
+            "sets of plans are given for single queries and short tables of them. Leave out the "
+            "coverage.",
             setting="coverage",
         )
     if settings.min_probability is not None:
