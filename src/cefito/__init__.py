@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
     from cefito.inference.answer import Answer
-    from cefito.inference.planning_run import PlanningRun, finetune, open_run, train_run
+    from cefito.inference.planning_run import (
+        PlanningRun,
+        finetune,
+        open_run,
+        train_run,
+        train_runs,
+    )
     from cefito.inference.session import Session
     from cefito.planners.cefito.planner import CefitoPlanner
     from cefito.planners.methods import RunConfig, load_config
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from cefito.planners.simple.frequent import FrequentPlanner
     from cefito.planners.simple.nearest import NearestPlanner
     from cefito.runs.run import Run
-    from cefito.runs.train import train_runs
     from cefito.search import (
         Constraints,
         ExhaustiveSearch,
@@ -66,7 +71,7 @@ _HOMES = {
     "open_run": "cefito.inference.planning_run",
     "prepare": "cefito.data.readers.custom",
     "train_run": "cefito.inference.planning_run",
-    "train_runs": "cefito.runs.train",
+    "train_runs": "cefito.inference.planning_run",
 }
 
 __all__ = [

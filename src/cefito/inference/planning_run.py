@@ -25,7 +25,7 @@ from cefito.runs.matching import DatasetMatch, DatasetName, match_dataset
 from cefito.runs.run import Run
 from cefito.settings import validated
 
-__all__ = ["Observation", "PlanningRun", "finetune", "open_run", "train_run"]
+__all__ = ["Observation", "PlanningRun", "finetune", "open_run", "train_run", "train_runs"]
 
 Arguments = ParamSpec("Arguments")
 
@@ -193,6 +193,20 @@ def _answering(make: Callable[Arguments, Run]) -> Callable[Arguments, PlanningRu
     return made
 
 
+def _all_answering(
+    make: Callable[Arguments, dict[int, Run]],
+) -> Callable[Arguments, dict[int, PlanningRun]]:
+    """Return a function that returns runs by horizon, such that they answer questions."""
+
+    @wraps(make)
+    def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> dict[int, PlanningRun]:
+        found = make(*args, **kwargs)
+        return {horizon: PlanningRun(**vars(run)) for horizon, run in found.items()}
+
+    return made
+
+
 open_run = _answering(runs.open_run)
 train_run = _answering(training.train_run)
+train_runs = _all_answering(training.train_runs)
 finetune = _answering(finetuning.finetune)
