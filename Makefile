@@ -3,6 +3,7 @@
 # make test-portable  run the tests of numbers as on other processors
 # make test-ray     also install Ray (250 MB), and run the tests that need it
 # make check        format, lint, types, import order, measures of the source
+# make docs         build the site of the documentation into dist/docs
 # make clean        remove .venv, caches and build products
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: quickstart test test-portable test-ray check clean
+.PHONY: quickstart test test-portable test-ray check docs clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -44,6 +45,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_imports.py tests/test_structure.py
 	$(BIN)/python tests/structure.py
+
+docs: $(VENV)/.installed-test
+	$(BIN)/python -m sphinx -q -W --keep-going docs dist/docs
+	@echo "dist/docs/index.html"
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -117,6 +117,11 @@ def score_run(run: Run, train: Windows, windows: Windows, *, rankings: bool) -> 
         for ranking in ("length", "edit"):
             plans = best(planner.with_ranking(ranking), queries)
             found[f"length unknown, goal, ranked by {ranking}"] = scores(plans, windows)
+        if windows.elapsed is not None:
+            timed = Queries.from_windows(windows, elapsed=True)
+            found["length unknown, goal, seconds"] = scores(best(planner, timed), windows)
+            plans = best(planner.with_ranking("edit"), timed)
+            found["length unknown, goal, seconds, ranked by edit"] = scores(plans, windows)
         alone = {
             length: scores(best(planner.with_lengths(length, length), queries), windows)
             for length in planner.lengths

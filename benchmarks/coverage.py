@@ -24,6 +24,7 @@ from cefito.evaluation.conformal import (
     conditions,
     planner_for,
     quantiles,
+    sampled,
     windows_for,
 )
 from cefito.evaluation.statistics import video_interval
@@ -112,10 +113,13 @@ def table_level(found: Any, level: float) -> int | None:
 
 
 def score_condition(
-    run: Run, windows: Windows, found: Any, *, sample: int
-) -> tuple[dict[str, Any], dict[str, Truth]]:
+    run: Run, windows: Windows, found: Any, *, most: int | None, sample: int
+) -> tuple[dict[str, Any], dict[str, tuple[Truth, NDArray[np.int64]]]]:
     condition = found.condition
-    part, scores = windows_for(windows, condition), WindowScores.of(run.planner, windows, condition)
+    part = windows_for(windows, condition)
+    if most is not None:
+        part = sampled(part, most)
+    scores = WindowScores.of(run.planner, part, condition)
     row: dict[str, Any] = {"windows": len(part), "calibrated_on": found.videos}
     truths = {}
     for name in PARTS:
@@ -126,7 +130,8 @@ def score_condition(
             if (place := table_level(found, level)) is None:
                 continue
             limit = np.inf if thresholds[place] is None else thresholds[place]
-            truths[f"{name} {level:g}"] = covered = values <= limit
+            covered = values <= limit
+            truths[f"{name} {level:g}"] = covered, part.video
             entry = coverage(covered, part.video)
             entry["threshold"] = None if thresholds[place] is None else float(np.exp(-limit))
             if level == 0.9 and name != "next_two":
@@ -183,6 +188,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--split", default="test")
     parser.add_argument("--sample", type=int, default=200, help="windows of which sizes are shown")
+    parser.add_argument("--windows", type=int, help="of a video at most; by default all")
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -193,18 +199,19 @@ def main() -> None:
         return cut_windows(data, horizon=run.horizon, shortest=run.shortest, split=split)
 
     windows, rows = cut(given.split), {}
-    every: dict[str, list[Truth]] = {}
-    videos = []
+    every: dict[str, list[tuple[Truth, NDArray[np.int64]]]] = {}
     with progress("conditions", total=len(conditions(run.planner))) as advance:
         for found in table.thresholds:
-            row, truths = score_condition(run, windows, found, sample=given.sample)
+            row, truths = score_condition(
+                run, windows, found, most=given.windows, sample=given.sample
+            )
             rows[str(found.condition)] = row
-            videos.append(windows_for(windows, found.condition).video)
             for name, covered in truths.items():
                 every.setdefault(name, []).append(covered)
             advance()
     report = {
-        "command": f"python benchmarks/coverage.py DATA RUN --split {given.split}",
+        "command": f"python benchmarks/coverage.py DATA RUN --split {given.split}"
+        + (f" --windows {given.windows}" if given.windows else ""),
         "dataset": data.name,
         "split": given.split,
         "method": run.method,
@@ -213,9 +220,8 @@ def main() -> None:
         "largest_set": LARGEST_SET,
         "sampled_for_sizes": given.sample,
         "all": {
-            name: coverage(np.concatenate(parts), np.concatenate(videos))
+            name: coverage(*map(np.concatenate, zip(*parts, strict=True)))
             for name, parts in every.items()
-            if len(parts) == len(videos)
         },
         "conditions": rows,
     }

@@ -34,7 +34,8 @@ from torch import Tensor
 
 from cefito.data import cut_windows
 from cefito.errors import ConfigError
-from cefito.field import EnergyField, IncrementalField
+from cefito.field.energy import EnergyField
+from cefito.field.fields import IncrementalField
 from cefito.runs.run import open_run
 from cefito.search import (
     ExhaustiveSearch,

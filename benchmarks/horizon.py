@@ -21,7 +21,7 @@ import torch
 from cefito.cli.console import talk
 from cefito.data import cut_windows, open_dataset
 from cefito.data.windows import action_space
-from cefito.field import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.runtime import pick_device
 from cefito.search import ExhaustiveSearch, GuidedSearch
 from search import naive_seconds, random_field, random_problem, timed

@@ -30,7 +30,8 @@ import torch
 from cefito.cli.console import talk
 from cefito.data import cut_windows
 from cefito.evaluation.runs import SAMPLE_SEED
-from cefito.field import EnergyField, IncrementalField
+from cefito.field.energy import EnergyField
+from cefito.field.fields import IncrementalField
 from cefito.planners.cefito.objective import PAPER, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config

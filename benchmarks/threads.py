@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from cefito.cli.console import talk
-from cefito.field import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.files import write_json
 from cefito.planners.methods import load_config
 from cefito.runtime import capability, resolve

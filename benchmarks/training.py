@@ -36,7 +36,7 @@ import torch
 
 from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.data.windows import Windows
-from cefito.field import EnergyField
+from cefito.field.energy import EnergyField
 from cefito.field.prefixes import prefix_counts
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.methods import load_config

@@ -29,7 +29,7 @@ def main(data: str, folder: str, *overrides: str) -> None:
         )
         if len(set(actions)) == 3 and set(actions) <= set(known[task])
     )
-    video, step = dataset.videos[test.video[window]].video_id, int(test.start[window])
+    video, step = dataset.videos[test.video[window]].video_id, int(test.start[window]) + 1
     start, goal = (video, step), (video, step + 2)
     task = dataset.taxonomy.tasks[int(test.tasks[window])].name
     first, second, last = dataset.taxonomy.names(test.actions[window])

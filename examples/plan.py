@@ -17,7 +17,7 @@ def main(data: str, folder: str, *overrides: str) -> None:
     evaluation, _ = cefito.evaluate_planner(run.planner, test)
     print(f"{evaluation.dataset}: success rate {evaluation.metrics['success_rate']:.2f} %")
     video = dataset.videos[test.video[0]].video_id
-    print(run.plan(start=(video, 0), goal=(video, 2)))
+    print(run.plan(start=(video, 1), goal=(video, 3)))
 
 
 if __name__ == "__main__":

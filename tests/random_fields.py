@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from cefito.field import EnergyField, FieldConfig
+from cefito.field.energy import EnergyField
+from cefito.field.settings import FieldConfig
 
 SMALL = {"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6}
 

@@ -84,13 +84,30 @@ def run_blocks(text, names, ask):
                 run_command(words, output)
         elif language == "python":
             run_python(block, names)
+        elif language == "http":  # a session that is told the same as the Python before it
+            state, session = converse(block, ask), names["session"]
+            assert [step["name"] for step in state["done"]] == [
+                step.name for step in session.belief().done
+            ]
+            likely = {step["name"]: step["probability"] for step in state["next_steps"]}
+            assert likely == pytest.approx(dict(session.next_steps(5)), rel=1e-3)
         else:  # a request, which asks the same as the Python before it
             assert language == "json"
-            answer, found = ask(block), names["found"]
+            answer, found = ask("POST", "/v1/plan", block), names["found"]
             best = answer["plans"][0]
             assert [action["name"] for action in best["actions"]] == list(found.best)
             assert best["probability"] == pytest.approx(found.plans[0].probability, rel=1e-3)
             assert answer["warnings"] == found.warnings
+
+
+def converse(block, ask):
+    """Send each request of a block, with the id of the first answer; the last answer."""
+    answer, id_ = {}, None
+    for line in block.splitlines():
+        method, path, *body = line.split(" ", 2)
+        answer = ask(method, path.replace("ID", id_ or "ID"), *body)
+        id_ = answer["id"]
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -122,11 +139,11 @@ def client(place):
 def test_a_section(section, place, request, monkeypatch):
     folder, names = place
 
-    def ask(body):
+    def ask(method, path, body=None):
         client = request.getfixturevalue("client")
         headers = {"content-type": "application/json"}
-        reply = client.post("/v1/plan", content=body, headers=headers)
-        assert reply.status_code == 200, reply.text
+        reply = client.request(method, path, content=body, headers=headers)
+        assert reply.is_success, reply.text
         return reply.json()
 
     monkeypatch.chdir(folder)

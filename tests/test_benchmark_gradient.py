@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.field import EnergyField, FieldConfig
+from cefito.field.energy import EnergyField
+from cefito.field.settings import FieldConfig
 from cefito.search import Constraints, ExhaustiveSearch, Objective, Problem, StepCosts
 from cefito.search.problem import Space
 

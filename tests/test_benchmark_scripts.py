@@ -10,11 +10,13 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from cefito.data.prepared import open_dataset
 from cefito.errors import ConfigError
 from cefito.planners.methods import METHODS, load_config
+from cefito.planners.queries import Queries
 from tiny_runs import as_arguments
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -82,6 +84,55 @@ def test_parts_of_the_gpu_script(script, tmp_path, monkeypatch, capsys):
     started.clear()
     module.main(["--limit", "100", *asked])
     assert started == []
+
+
+def test_live_sessions(script, world, run_of_lengths, tmp_path, monkeypatch, capsys):
+    module, out = script("live"), tmp_path / "live.json"
+    argv = ["live.py", world.folder, run_of_lengths.folder, "--split", "val", "--out", out]
+    monkeypatch.setattr(sys, "argv", [str(part) for part in argv])
+    module.main()
+    value = json.loads(out.read_text())
+    found = module.walks(world, "val")
+    assert (value["videos"], value["steps"]) == (12, sum(len(walk.actions) for walk in found))
+    rows = value["rows"]
+    assert f"n-grams: {rows['n-grams']['next_step_accuracy']} %" in capsys.readouterr().out
+    sizes = np.array(value["videos_at_position"])
+    for row in rows.values():
+        mean = (np.array(row["by_position"]) * sizes).sum() / sizes.sum()
+        assert row["next_step_accuracy"] == pytest.approx(mean, abs=0.01)
+        assert row["interval"][0] <= row["next_step_accuracy"] <= row["interval"][1]
+    for row in value["milliseconds_of_an_update"].values():
+        assert 0 < row["processor_50"] <= row["processor_95"]
+    # the first observation alone: nothing was done before
+    query = Queries(
+        initial=np.stack([walk.seen[0] for walk in found]),
+        goal=np.stack([walk.goal for walk in found]),
+        seen=np.tile([True, False], (12, 1)),
+        done=np.zeros((12, 0), np.int64),
+    )
+    steps = run_of_lengths.planner.marginals(query).steps[:, 0]
+    hits = steps.argmax(axis=1) == [walk.actions[0] for walk in found]
+    assert rows["session, observations"]["by_position"][0] == pytest.approx(
+        100 * hits.mean(), abs=1
+    )
+
+
+def test_ngrams_of_steps_done(script):
+    """Tasks whose steps are alike at first are told apart by the steps done."""
+    module = script("live")
+
+    def walk(task, *actions):
+        blank = np.zeros((len(actions), 2), np.float32)
+        return module.Walk(task, np.array(actions), blank, blank[0])
+
+    train = [walk(0, 0, 1, 2, 3), walk(1, 0, 2, 1, 4)] * 20
+    grams = module.NGrams.fit(train, 2, 5).tuned(train)
+    for video in train[:2]:
+        assert grams.next_steps(video, task=True)[:, 0].tolist() == video.actions.tolist()
+        assert grams.next_steps(video, task=False)[2:, 0].tolist() == video.actions[2:].tolist()
+    first, second = module.unexpected(train, [walk(0, 0, 2, 3, 1), walk(1, 0, 2, 1, 4)])
+    assert first.tolist() == [False, True, False, True]
+    assert not second.any()
 
 
 @pytest.mark.parametrize("preset", ["paper", "released"])

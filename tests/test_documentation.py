@@ -270,14 +270,21 @@ def first_cells(page: str, head: str) -> list[str]:
 @pytest.mark.parametrize(
     ("page", "head", "expected"),
     [
-        ("search.md", "search", SEARCHES),
+        ("searches.md", "search", SEARCHES),
         ("compare.md", "name", ROWS),
-        ("search.md", "`Constraints`", [field.name for field in dataclasses.fields(Constraints)]),
+        ("searches.md", "`Constraints`", [field.name for field in dataclasses.fields(Constraints)]),
     ],
 )
 def test_lists_are_whole(page, head, expected):
     listed = [cell.partition("=")[0] for cell in first_cells(page, head)]
     assert sorted(listed) == sorted(expected)
+
+
+def test_the_table_of_results_is_that_of_the_files(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    table = importlib.import_module("results_table").table()
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert table in page, "run benchmarks/results_table.py"
 
 
 def test_help_leads_to_the_list_of_methods(capsys):
@@ -295,7 +302,7 @@ SETTINGS = TINY_RUN | {"viterbi.hidden": 16, "viterbi.training.optimiser.epochs"
 # Of each page what is smaller here than in it: trainings.
 SMALLER = {
     "README.md": ("", ""),
-    "docs/search.md": ("", ""),
+    "docs/searches.md": ("", ""),
     "docs/compare.md": ("seeds=(0, 1, 2),", "seeds=(0,), settings=SETTINGS,"),
     "docs/training.md": (
         'load_config("small")',
@@ -327,13 +334,17 @@ def test_the_python_of_a_page_runs(page, place, monkeypatch, capsys):
     for code in codes:
         exec(code.replace(old, new) if old else code, names)
     assert capsys.readouterr().out
-    if page == "docs/search.md":
+    if page == "docs/searches.md":
         assert len(names["plans"]) == 5
 
 
 @pytest.mark.slow
 def test_the_python_of_pages_has_right_types(pytestconfig, tmp_path):
-    """Each page is a module; mypy's cache is kept where pytest keeps its own."""
+    """Each page is a module; mypy's cache is kept where pytest keeps its own.
+
+    `make check` checks the package, and pages use no types of torch and transformers, which take
+    most of the time.
+    """
     pytest.importorskip("mypy", reason="mypy is not installed: pip install 'cefito[test]'")
     for page in PAGES:
         if codes := blocks(page, "python"):
@@ -341,17 +352,27 @@ def test_the_python_of_pages_has_right_types(pytestconfig, tmp_path):
             (tmp_path / f"{name}.py").write_text("\n".join(codes), encoding="utf-8")
     modules = sorted(tmp_path.glob("*.py"))
     assert len(modules) > 5
+    (tmp_path / "wrong.py").write_text('import cefito\n\ncefito.open_run("RUN").plan(stepz=3)\n')
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\nstrict = true\nplugins = pydantic.mypy\nfollow_imports = silent\n"
+        "[mypy-torch.*,transformers.*]\nfollow_imports = skip\n"
+    )
     kept = getattr(pytestconfig, "cache", None)  # None under -p no:cacheprovider
     cache = tmp_path / "cache" if kept is None else kept.mkdir("mypy")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", str(cache), *map(str, modules)],
+        [
+            *(sys.executable, "-m", "mypy", "--config-file", str(tmp_path / "mypy.ini")),
+            *("--cache-dir", str(cache), *map(str, modules), str(tmp_path / "wrong.py")),
+        ],
         cwd=ROOT,
         env={**os.environ, "MYPYPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout.replace(f"{tmp_path}/", "") + done.stderr
+    found = done.stdout.replace(f"{tmp_path}/", "")
+    assert found.startswith("wrong.py:3: error: Unexpected keyword argument"), found + done.stderr
+    assert "Found 1 error in 1 file" in found, found
 
 
 # the finders themselves

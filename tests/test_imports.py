@@ -18,8 +18,8 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
 
 # What everyone may use; each of these only what stands before it.
 GROUND = (
-    *("errors", "settings", "arrays", "locks", "files", "progress"),
-    *("runtime", "markup"),
+    *("errors", "plugins", "settings", "arrays", "locks", "files", "progress"),
+    *("runtime", "markup", "times"),
 )
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}
@@ -43,6 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "report": _FRONT,
     "serve": {"report"} | _FRONT,
     "cli": {"report", "serve"} | _FRONT,
+    "testing": {"study"} | _PLANNERS,
     "__main__": {"cli"},
 }
 HEAVY = ("torch", "transformers", "matplotlib", "fastapi", "uvicorn")
@@ -131,6 +132,10 @@ def test_the_finder_of_imports(tmp_path, monkeypatch, code, expected):
         "from cefito.cli import main; assert main(['--help']) == 0",
         "from cefito.cli import main; assert main(['data', '--help']) == 0",
         "from cefito.cli import main; assert main(['nonsense']) == 2",
+        "from cefito.cli import main; assert main(['planners']) == 0",
+        "from cefito.cli import main; assert main(['config', 'show', '--set', 'x.y=1']) == 2",
+        "from cefito.cli import main\n"
+        "assert main(['compare', 'DATA', '--out', 'OUT', '--set', 'field.widht=8']) == 2",
     ],
 )
 def test_what_must_be_light_is_light(code):

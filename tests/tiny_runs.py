@@ -55,16 +55,6 @@ NARROW = {
 """Networks of every method that are narrow."""
 
 
-def quick(values: Any, endings: Mapping[str, Any], key: str = "") -> dict[str, Any]:
-    """Overrides of all settings, nested in dicts, whose keys have these endings."""
-    if not isinstance(values, dict):
-        return next(({key: value} for end, value in endings.items() if key.endswith(end)), {})
-    parts = [
-        quick(part, endings, f"{key}.{name}" if key else name) for name, part in values.items()
-    ]
-    return {name: value for part in parts for name, value in part.items()}
-
-
 def as_arguments(settings: Mapping[str, Any]) -> list[str]:
     """Settings as the command line takes them."""
     return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
     from cefito.data.readers.custom import prepare
     from cefito.evaluation import Evaluation, evaluate_planner
-    from cefito.field import EnergyField, TaskClassifier
+    from cefito.field.classifier import TaskClassifier
+    from cefito.field.energy import EnergyField
     from cefito.inference.answer import Answer
     from cefito.inference.planning_run import (
         PlanningRun,
@@ -46,7 +47,7 @@ _HOMES = {
     "Answer": "cefito.inference.answer",
     "CefitoPlanner": "cefito.planners.cefito.planner",
     "Constraints": "cefito.search",
-    "EnergyField": "cefito.field",
+    "EnergyField": "cefito.field.energy",
     "Evaluation": "cefito.evaluation",
     "ExhaustiveSearch": "cefito.search",
     "FrequentPlanner": "cefito.planners.simple.frequent",
@@ -60,7 +61,7 @@ _HOMES = {
     "Run": "cefito.runs.run",
     "RunConfig": "cefito.planners.methods",
     "Session": "cefito.inference.session",
-    "TaskClassifier": "cefito.field",
+    "TaskClassifier": "cefito.field.classifier",
     "Windows": "cefito.data",
     "cut_windows": "cefito.data",
     "evaluate_planner": "cefito.evaluation",

@@ -68,7 +68,9 @@ def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
     """Check that a file can be written, before any work."""
     problem = ""
     if path.suffix not in endings:
-        problem = f"expected a file that ends in {' or '.join(endings)}"
+        *others, last = endings
+        several = f"{', '.join(others)} or " if others else ""
+        problem = f"expected a file that ends in {several}{last}"
     elif not path.parent.is_dir():
         problem = "the folder does not exist"
     elif path.is_dir():
@@ -189,7 +191,8 @@ def check_array(
         raise DataError(f"{place}: has shape {list(array.shape)}; expected [{wanted}].")
     wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
     if len(wrong):
-        found = f"{len(wrong)} {rows}s hold NaN or infinity, the first is {rows} {wrong[0]}"
+        holding = f"{rows} holds" if len(wrong) == 1 else f"{rows}s hold"
+        found = f"{len(wrong)} {holding} NaN or infinity, the first is {rows} {wrong[0]}"
         raise DataError(f"{place}: {found}. Make these again or leave their videos out.")
     return array
 

@@ -1,4 +1,4 @@
-"""HTML for notebooks, and text in Markdown; names are escaped.
+"""HTML for notebooks, text in Markdown with escaped names, and counts in words.
 
 The HTML has no scripts. Its inline styles inherit the text's colour, so that they do not leak into
 the page and work with dark themes.
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["MOST", "Folded", "card", "in_markdown"]
+__all__ = ["MOST", "Folded", "card", "counted", "in_markdown"]
 
 MOST = 50
 """Maximum lines of a table."""
@@ -64,6 +64,11 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _text(value: object) -> str:
     return escape(f"{value:,}" if type(value) is int else str(value))
+
+
+def counted(count: int, noun: str, several: str = "") -> str:
+    """Return a count and its noun, as in "1 task" or "1,200 tasks"."""
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
 def in_markdown(text: str) -> str:

@@ -144,7 +144,7 @@ def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str)
     except ValidationError as problem:
         first = problem.errors()[0]
         if first["type"] == "extra_forbidden":
-            raise _unknown(_whole_key(first["loc"], first["input"]), kind, place) from problem
+            raise _unknown(_whole_key(first["loc"], first["input"]), [kind], place) from problem
         key = ".".join(str(part) for part in first["loc"]) or "the whole"
         together = first["type"] == "value_error" and isinstance(first["input"], Mapping)
         shown = first["type"] != "missing" and not together  # several settings that do not fit
@@ -153,14 +153,15 @@ def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str)
         raise ConfigError(message, setting=key) from problem
 
 
-def check_key(key: str, kind: type[Settings], *, place: str) -> None:
-    """Refuse the dotted key of an unknown setting or section (ConfigError)."""
-    if not any(f"{name}.".startswith(f"{key}.") for name in setting_names(kind)):
-        raise _unknown(key, kind, place)
+def check_key(key: str, *kinds: type[Settings], place: str) -> None:
+    """Refuse the dotted key of a setting or section that no class has (ConfigError)."""
+    names = (name for kind in kinds for name in setting_names(kind))
+    if not any(f"{name}.".startswith(f"{key}.") for name in names):
+        raise _unknown(key, kinds, place)
 
 
-def _unknown(key: str, kind: type[BaseModel], place: str) -> ConfigError:
-    near = _near(key, kind) or "."
+def _unknown(key: str, kinds: Sequence[type[BaseModel]], place: str) -> ConfigError:
+    near = _near(key, kinds) or "."
     return ConfigError(f"{place}: setting '{key}': there is none of that name{near}", setting=key)
 
 
@@ -207,9 +208,9 @@ def _whole_key(place: tuple[int | str, ...], value: Any) -> str:
     return ".".join(parts)
 
 
-def _near(key: str, kind: type[BaseModel]) -> str:
+def _near(key: str, kinds: Sequence[type[BaseModel]]) -> str:
     """A question for similar settings; empty if no name is similar."""
-    names = list(setting_names(kind))
+    names = list(dict.fromkeys(name for kind in kinds for name in setting_names(kind)))
     sections = {name.rpartition(".")[0] for name in names} - {""}
     last = key.rpartition(".")[2]
     found = (

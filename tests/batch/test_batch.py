@@ -391,7 +391,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
         raise KeyboardInterrupt
 
     place = {
-        "plans": "cefito.batch.batch._write_lines",
+        "plans": "cefito.batch.batch._write",
         "record": "cefito.batch.batch.BatchRecord.write",
         "parts": "cefito.batch.batch._Files.clear",
     }[moment]
@@ -410,7 +410,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
 @pytest.mark.parametrize(
     ("out", "how", "message"),
     [
-        ("plans.txt", {}, "expected a file that ends in .jsonl or .parquet"),
+        ("plans.txt", {}, "expected a file that ends in .jsonl, .csv, .md, .jsonld or .parquet"),
         ("gone/plans.jsonl", {}, "the folder does not exist"),
         ("folder.jsonl", {}, "is a folder"),
         ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),

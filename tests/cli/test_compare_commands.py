@@ -44,6 +44,8 @@ def test_compare(world, tmp_path, capsys):
     rates = [cell.success_rate for cell in results.trials if cell.row == "nearest"]
     assert f"{rates[0]:.2f} ± 0.00 ¹" in captured.out
     assert "Per cent; ± half the 90 % interval" in captured.err
+    assert "¹ the best of a column, ² the second best" in captured.err
+    assert "Warning: fewer than three seeds (all rows)" in captured.err
     names = "T2 T3 results.json tables.csv tables.md tables.tex"
     assert sorted(path.name for path in out.iterdir()) == names.split()
     text = (out / "tables.md").read_text()

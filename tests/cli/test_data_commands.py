@@ -7,6 +7,7 @@ import pytest
 from cefito import progress
 from cefito.cli import COMMANDS, console, main
 from cefito.data import open_dataset
+from cefito.study.advice import advise
 from consoles import Terminal
 
 
@@ -20,7 +21,7 @@ def one_line(text: str) -> str:
     ("argv", "names"),
     [
         ([], COMMANDS),
-        (["data"], ("prepare", "info", "list", "check", "simulate", "world")),
+        (["data"], ("prepare", "info", "list", "advise", "check", "simulate", "world")),
         *(([name], ()) for name in sorted(COMMANDS)),
     ],
 )
@@ -65,14 +66,35 @@ def test_prepare_check_info(make_source, tmp_path, capsys):
     lines = captured.out.splitlines()
     assert "name              My kitchen" in lines
     assert "kind              prepared data set" in lines
-    rows = lines[lines.index("Windows") + 1 :][:2]
-    found = dict(zip(*(re.split(r"\s\s+", line.strip()) for line in rows), strict=True))
+    heads, *rows = lines[lines.index("Windows") + 1 :][:7]
+    assert [int(row.split()[0]) for row in rows] == [1, 2, 3, 4, 5, 6]
+    parts = (re.split(r"\s\s+", line.strip()) for line in (heads, rows[2]))
+    found = dict(zip(*parts, strict=True))
     assert (found["horizon"], found["train"], found["test"]) == ("3", "12", "6")
     assert int(found["train after hold-out"]) + int(found["val held out"]) == 12
     assert main(["data", "info", str(target), "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value["fingerprint"] == dataset.fingerprint
     assert value["windows"]["3"] == {"train": 12, "test": 6}
+    assert main(["data", "info", str(target), "--json", "--steps", "2-3"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["windows"]) == ["2", "3"]
+    assert main(["data", "info", str(target), "--steps", "3-2"]) == 2
+    assert "expected a number of steps, or a range, as in 3 or 1-6. (--steps)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_advice_as_tables_and_json(world, capsys, refused):
+    assert main(["data", "advise", str(world.folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == advise(open_dataset(world.folder))
+    assert main(["data", "advise", str(world.folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{world.name}, tasks, 3 steps"
+    assert lines[-len(found["sentences"]) :] == found["sentences"]
+    row = next(line.split() for line in lines if line.startswith("100 %"))
+    assert float(row[3]) == pytest.approx(found["curve"][-1]["nearest"]["value"], abs=0.05)
+    assert "Choose a shorter horizon" in refused("data", "advise", world.folder, "--horizon", "99")
 
 
 def test_lists_of_a_data_set(tiny_dataset, make_source, capsys):

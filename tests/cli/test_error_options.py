@@ -11,10 +11,10 @@ from cefito.cli.options import with_option
 from cefito.errors import ConfigError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "cefito"
-LIBRARY = sorted(  # except reports, which print the commands that repeat them
+LIBRARY = sorted(  # except reports and the template of a package, which print commands
     path
     for path in SOURCE.rglob("*.py")
-    if not {"cli", "report"} & set(path.relative_to(SOURCE).parts)
+    if not {"cli", "report", "example"} & set(path.relative_to(SOURCE).parts)
 )
 # Calls of programs, which users of the library understand as well.
 CALLS = ("cefito import-checkpoint ", "cefito plan RUN ", "hf download ")

@@ -47,7 +47,7 @@ def test_planning_from_features_and_from_the_video(made, capsys):
     plan = ("plan", made / "runs", "--horizon", 3, "--json")
     file = made / "features" / "v3.npy"
     ours = json.loads(call(capsys, *plan, "--features", file, "--start", 5, "--end", 16))
-    theirs = json.loads(call(capsys, *plan, "--video", "v3", "--from-step", 1))
+    theirs = json.loads(call(capsys, *plan, "--video", "v3", "--from-step", 2))
     assert theirs.pop("truth")["names"] == ["pour", "stir", "drink"]
     assert ours == theirs
     table = call(capsys, *plan[:-1], "--features", file, "--start", 5, "--end", 16)
@@ -65,7 +65,7 @@ def test_planning_from_features_and_from_the_video(made, capsys):
         ("--features v3.npy --start 1 --end 4 --seconds 5", "(--seconds)"),
         ("--features v3.npy --video v3", "--features: does not go with a video of a data set"),
         ("--features v3.npy --encoder s3d", "--encoder: does not go with features"),
-        ("--features v3.npy --from-step 1", "--from-step: does not go with features"),
+        ("--features v3.npy --from-step 2", "--from-step: does not go with features"),
         ("--video v3 --seconds 3", "--seconds: does not go with a video of a data set"),
         ("--features gone.npy --start 1 --end 4", "gone.npy: no such file"),
         ("--initial row.npy --goal row.npy", "has 5 features; this run was trained on 15, which"),
@@ -138,7 +138,7 @@ def test_lists_that_hold_no_queries(name, text, message, made, refused, tmp_path
     assert message in refused("plan", made / "runs", "--horizon", 3, "--queries", name)
 
 
-@pytest.mark.parametrize("more", ["--video v3", "--features v3.npy", "--from-step 1"])
+@pytest.mark.parametrize("more", ["--video v3", "--features v3.npy", "--from-step 2"])
 def test_a_list_goes_with_no_other_query(more, made, refused):
     plan = ("plan", made / "runs", "--horizon", 3, "--queries", "q.csv", *more.split())
     assert "--queries replaces --video" in refused(*plan)

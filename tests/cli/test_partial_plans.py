@@ -32,7 +32,7 @@ def lengths(value):
 
 def test_windows_of_a_video(planned, video, world):
     actions = [step.action for step in video.steps]
-    of_video = ("--video", video.video_id, "--from-step", 2, "--top-k", 200)
+    of_video = ("--video", video.video_id, "--from-step", 3, "--top-k", 200)
     value = planned(*of_video)
     assert value["truth"]["actions"] == actions[2:6]
     assert set(value["lengths"]) == {"1", "2", "3", "4"}
@@ -48,10 +48,13 @@ def test_windows_of_a_video(planned, video, world):
     names = [world.taxonomy.actions[action].name for action in actions[:2]]
     assert value["known"] == {
         **{"initial": True, "goal": False},
-        **{"done": actions[:2], "names": names},
+        **{"done": actions[:2], "names": names, "elapsed": None},
     }
     said = planned(*of_video, "--without-goal", "--done", names[0], "--done", actions[1])
     assert said["known"] == value["known"]
+    plain, value = planned(*of_video), planned(*of_video, "--elapsed", "37.5")
+    assert value["known"]["elapsed"] == 37.5
+    assert value["lengths"] != plain["lengths"]
 
 
 def test_one_observation_or_none(planned, video, world, tmp_path):
@@ -64,7 +67,10 @@ def test_one_observation_or_none(planned, video, world, tmp_path):
     assert planned("--goal", tmp_path / "a.npy")["known"]["initial"] is False
     task = world.taxonomy.tasks[video.task]
     value = planned("--task", task.name)
-    assert value["known"] == {"initial": False, "goal": False, "done": None, "names": None}
+    assert value["known"] == {
+        **{"initial": False, "goal": False},
+        **{"done": None, "names": None, "elapsed": None},
+    }
     assert {action for plan in value["plans"] for action in plan["actions"]} <= set(task.actions)
     first = world.taxonomy.actions[task.actions[0]].name
     assert planned("--task", task.name, "--done", first)["known"]["names"] == [first]
@@ -73,7 +79,7 @@ def test_one_observation_or_none(planned, video, world, tmp_path):
 
 def test_text(call, run_of_lengths, video, world):
     code, out, err = call(
-        *("plan", run_of_lengths.folder, "--video", video.video_id, "--from-step", 2),
+        *("plan", run_of_lengths.folder, "--video", video.video_id, "--from-step", 3),
         *("--without-goal", "--after-done"),
     )
     assert code == 0
@@ -112,6 +118,11 @@ def test_features_with_one_time(run_of_lengths, call, tmp_path):
         ("--initial a.npy --after-done", "--after-done: does not go with files of observations."),
         ("--task 1 --without-goal", "--without-goal: does not go with no observation."),
         ("--video VIDEO --goal-text tent --without-goal", "--goal-text takes the place of every"),
+        (
+            "--video VIDEO --without-goal --elapsed 9",
+            "between two observations, above 0. (--elapsed)",
+        ),
+        ("--video VIDEO --elapsed -3", "elapsed -3: expected the seconds"),
         ("--video VIDEO --goal-text tent", "Extract features with the encoder clip, prepare"),
     ],
 )
@@ -130,6 +141,7 @@ def table(tmp_path, video, world):
     rows = [
         {"id": "both", "initial": start, "goal": goal},
         {"id": "two", "initial": start, "goal": goal, "steps": 2},
+        {"id": "timed", "initial": start, "goal": goal, "elapsed": 12.5},
         {"id": "some", "initial": start, "steps": "2-3"},
         {"id": "after", "initial": start, "done": names, "task": task},
         {"id": "begun", "initial": start, "done": []},
@@ -151,6 +163,8 @@ def test_a_table_of_all_kinds(table, call, run_of_lengths, tmp_path):
     assert set(alone["some"]["lengths"]) == {"2", "3"}
     assert lengths(alone["task"]) == {4}
     assert alone["begun"]["known"]["done"] == []
+    assert alone["timed"]["known"]["elapsed"] == 12.5
+    assert alone["timed"]["lengths"] != alone["both"]["lengths"]
     code, out, err = call("plan", run, "--queries", table)
     assert code == 0, err
     for ending in ("jsonl", "parquet"):
@@ -246,8 +260,9 @@ def test_a_table_on_a_run_of_one_length(table, trained, call, tmp_path):
     assert {plan["length_probability"] for plan in plans} == {None}
     bad = (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines()
     for one in map(json.loads, bad):
-        steps = one["query"] in ("two", "some", "task")
-        assert ("Train a run" if steps else "needs both observations") in one["reason"]
+        reasons = dict.fromkeys(("two", "some", "task"), "Train a run")
+        reasons["timed"] = "did not learn from the time between observations"
+        assert reasons.get(one["query"], "needs both observations") in one["reason"]
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +307,7 @@ def test_a_goal_in_words(words, call):
     taxonomy = run.taxonomy
     names = (*(one.name for one in taxonomy.tasks), *(one.name for one in taxonomy.actions))
     texts = GoalTexts(PretrainedImages(clip), 8, mean=mean, names=names)
-    query, _ = query_from_video(run, "v7", 0, goal=False)
+    query, _ = query_from_video(run, "v7", 1, goal=False)
     expected = answer(run, query.with_goal(texts.observe("a folded tent")))
     plan = ("plan", run.folder, "--encoder", clip, "--goal-text", "a folded tent", "--json")
     code, out, err = call(*plan, "--video", "v7")
@@ -302,7 +317,7 @@ def test_a_goal_in_words(words, call):
     assert [plan["actions"] for plan in value["plans"]] == [plan.actions for plan in expected.plans]
     assert value["plans"][0]["score"] == pytest.approx(expected.plans[0].score, rel=1e-4)
     asked = cefito.open_run(run.folder).plan(
-        start=("v7", 0), goal_text="a folded tent", encoder=str(clip)
+        start=("v7", 1), goal_text="a folded tent", encoder=str(clip)
     )
     assert [plan.actions for plan in asked.plans] == [plan.actions for plan in expected.plans]
     features = ("--features", words / "features" / "v7.npy", "--start", 0)
@@ -316,7 +331,7 @@ def test_a_goal_in_words(words, call):
 
 def test_goals_in_words_that_are_refused(words, refused):
     plan = ("plan", words / "run", "--video", "v7", "--goal-text")
-    assert "its features are of the model 'clip'. Give its folder." in refused(*plan, "tent")
+    assert "an empty goal" in refused(*plan, "")  # the run knows the folder of its encoder
     assert "an empty goal" in refused(*plan, "", "--encoder", words / "clip")
     wrong = ("--without-goal", "--encoder", words / "clip")
     assert "takes the place of every other goal" in refused(*plan, "tent", *wrong)

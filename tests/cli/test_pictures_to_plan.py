@@ -74,7 +74,7 @@ def test_two_pictures(model, tmp_path, capsys):
     images = ("--initial-image", tmp_path / "7-0.png", "--goal-image", tmp_path / "7-3.png")
     pictures = (*images, "--device", "cpu", "--json")
     annotated = json.loads(call("plan", run, "--video", "v7", "--device", "cpu", "--json"))
-    for folder in (run, silent):
+    for folder in (silent, run):
         value = json.loads(call("plan", folder, *pictures, "--encoder", model))
         assert [entry["actions"] for entry in value["plans"]] == [
             entry["actions"] for entry in annotated["plans"]
@@ -84,6 +84,7 @@ def test_two_pictures(model, tmp_path, capsys):
                 [entry[key] for entry in annotated["plans"]], rel=1e-4
             )
 
+    value_of_run = value
     before, after = images[1], str(images[3])
     found = cefito.open_run(run).plan(start=before, goal=after, encoder=str(model))
     assert [plan.names for plan in found.plans] == [entry["names"] for entry in annotated["plans"]]
@@ -91,8 +92,11 @@ def test_two_pictures(model, tmp_path, capsys):
     said = call("plan", silent, *pictures, code=2)
     assert "does not say what its features were made with. Name the" in said
     assert said.endswith(" (--encoder)\n")
+    assert json.loads(call("plan", run, *pictures))["plans"] == value_of_run["plans"]  # its folder
+    moved = model.rename(tmp_path / "moved")
     said = call("plan", run, *pictures, code=2)
-    assert f"its features are of the model '{model.name}'" in said
+    assert f"of the model '{model.name}', which is no longer in {model}. Give its" in said
+    moved.rename(model)
     main(["plan", str(silent), *map(str, pictures), "--encoder", str(model)])
     assert "plans make sense only if it was" in capsys.readouterr().err
     (features / "extract.json").write_text(json.dumps({**extracted, "weights": "0" * 64}))

@@ -115,5 +115,5 @@ def test_help_without_the_extras():
     )
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.replace("│", " ").split())
-    assert "Parquet needs pip install cefito[table]." in said
+    assert ".parquet, which needs pip install cefito[table]." in said
     assert "ray, which needs pip install cefito[ray];" in said

@@ -66,11 +66,12 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
     ]
     assert lines[4][:3] == ["left out: no features", "1", "4"]
     assert lines[5][:3] == ["left out: no steps", "1", "0"]
+    assert lines[6:] == [["fewer than 3 steps: no window of T = 3", "2", "3", "d"]]
     run = str(tmp_path / "run")
     train = ["train", str(target), "--horizon", "3", "--out", run, "--method", "nearest"]
     assert main([*train, "--selection", "published"]) == 0
     capsys.readouterr()
-    assert main(["plan", run, "--video", "e", "--from-step", "0"]) == 0
+    assert main(["plan", run, "--video", "e", "--from-step", "1"]) == 0
     assert "annotated: cut → heat → heat" in capsys.readouterr().err
 
 
@@ -97,7 +98,7 @@ def test_prepare_the_table_of_the_guide(tmp_path, capsys):
     captured = capsys.readouterr()
     near, _, split, *_, last = captured.err.splitlines()
     assert near.startswith("note: step names that differ by little: 'boil water' and 'Boil water'")
-    assert "has no split: 30 % of the videos of each task were drawn for test." in split
+    assert "have no split: 30 % of the videos of each task were drawn for test." in split
     assert last.startswith("--suggest-merges MAP.csv writes such a map")
     assert captured.out.startswith("steps: 1 s around each start and end, 16 numbers, float16\n")
 
@@ -147,7 +148,7 @@ def test_names_of_a_folder_are_merged(make_source, tmp_path, call, refused):
     assert code == 0
     assert err.startswith("note: map.csv: 0 names of tasks and 1 of steps were replaced.\nwrote ")
     assert len(open_dataset(tmp_path / "out").taxonomy.actions) == 7
-    assert "--column applies to tables" in refused(*prepare, "--column", "step=x")
+    assert "--column applies to files only" in refused(*prepare, "--column", "step=x")
 
 
 @pytest.fixture

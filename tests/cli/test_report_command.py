@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -38,11 +39,24 @@ def test_page_and_json_hold_the_same(run, capsys, tmp_path):
         ("--json --split all", "--split all: expected one of train, val, test."),
         ("--json --sample 0", "expected at least 1. (--sample)"),
         ("--json --queries -1", "expected 0 or more. (--queries)"),
+        ("--json --steps 1-3", "of several lengths for this (method any-length). (--steps)"),
     ],
 )
 def test_refusals(run, refused, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     assert refused("report", run.folder, *options.split()).rstrip().endswith(message)
+
+
+def test_of_a_run_of_several_lengths(run_of_lengths, capsys, tmp_path):
+    folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
+    options = ["--steps", "2-3", "--without-goal", "--after-done", "--queries", "0", "--json"]
+    scores = json.loads(call(capsys, folder, *options).out)["scores"]
+    assert (scores["shortest"], scores["horizon"]) == (2, 3)
+    assert scores["without_goal"]
+    assert scores["after_done"]
+    report = json.loads(call(capsys, folder, "--with-elapsed", "--queries", "0", "--json").out)
+    assert report["scores"]["with_elapsed"]
+    assert "--with-elapsed" in report["commands"][1]
 
 
 def test_neither_run_nor_comparison(refused, tmp_path):

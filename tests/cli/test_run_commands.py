@@ -1,12 +1,15 @@
 import json
 import re
 import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cefito.cli import main
+from cefito.cli.train import _report
 from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
@@ -55,6 +58,33 @@ def test_train(world, tmp_path, capsys):
     assert opened.planner.settings.classifier.hidden == (8, 16, 8)
     again = succeeds(capsys, *command)
     assert again.err == f"{folder} is finished already and nothing was done\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "entry", "message"),
+    [
+        ("chain", "chain.training.optimiser.epochs=2", "mean 'chain_training.optimiser.epochs'?"),
+        ("viterbi", "viterbi.training.optimizer.epochs=2", "'viterbi.training.optimiser.epochs'?"),
+        ("cefito", "training.optimiser.epochs=x", "expected a whole number (got 'x')"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_loaded(
+    method, entry, message, world, tmp_path, refused, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "cefito.runs.train", None)  # its import would fail
+    argv = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--method", method)
+    assert message in refused(*argv, "--set", entry)
+
+
+@pytest.mark.parametrize("energy", [0.0, 0.5])
+def test_training_says_whether_the_energy_was_left_out(trained, energy, capsys):
+    run = open_run(trained).with_search(objective="fitted")
+    fit = run.planner.fitted
+    weights = {**fit.weights, "fitted": replace(fit.guide, energy=energy)}
+    planner = replace(run.planner, fitted=replace(fit, weights=weights))
+    _report(replace(run, planner=planner), trained=True)
+    left_out = "the energy is left out of the plans (weight 0)" in capsys.readouterr().err
+    assert left_out == (energy == 0)
 
 
 def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
@@ -309,8 +339,8 @@ def test_evaluate_on_other_data(run, other, capsys):
     assert captured.out.startswith("more (simulated), test, T = 3")
     assert f"fingerprint {other.fingerprint[:12]}) is not the data set that {run}" in captured.err
     assert "windows of split 'test' are left out" in captured.err
-    assert "1 of its 12 tasks are new to the run ('Brew Coffee')" in captured.err
-    assert "1 actions are new to their tasks ('ring the bell' of 'Cook Porridge')" in captured.err
+    assert "new to the run: 1 of its 12 tasks ('Brew Coffee')" in captured.err
+    assert "new to their tasks: 1 action ('ring the bell' of 'Cook Porridge')" in captured.err
     path = run / f"evaluation-test-{other.fingerprint[:12]}.json"
     assert f"kept in {path}" in captured.err
     value = json.loads(path.read_text())["other_dataset"]
@@ -339,7 +369,7 @@ def test_finetune(run, other, world, tmp_path, capsys):
     lines = captured.err.splitlines()
     # names that have several meanings get one more with the new task
     assert len(open_run(out).taxonomy.actions) - len(world.taxonomy.actions) == 5
-    assert any("'more (simulated)'; 1 tasks and 5 actions are new" in line for line in lines)
+    assert any("'more (simulated)'; new are 1 task and 5 actions" in line for line in lines)
     assert any(re.match(r"energy field: best epoch [12] of 2, validation", line) for line in lines)
     assert any(re.match(r"chain: best epoch 1 of 1, validation", line) for line in lines)
     assert lines[-1] == f"wrote {out}; score it with: cefito evaluate {out}"
@@ -381,7 +411,7 @@ def test_what_is_no_finished_run(run, tmp_path, refused):
 
 def test_plan_a_video(run, world, capsys):
     before = snapshot(run)
-    captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 1, "--top-k", 4)
+    captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 2, "--top-k", 4)
     head, *lines = captured.out.splitlines()
     assert head.split() == ["energy", "(lower", "is", "better)", "plan"]
     assert [line.count(" → ") for line in lines] == [2] * 4
@@ -461,8 +491,9 @@ def test_plan_with_probabilities(run, capsys):
     argv = ["plan", run, "--video", VIDEO, *PROBABLE]
     captured = succeeds(capsys, *argv, "--min-probability", 1)
     head, *lines = captured.out.splitlines()
-    heads = ["energy", "score (lower is better)", "probability"]
-    assert re.split(r"  +", head.strip())[:3] == heads
+    weights = json.loads(succeeds(capsys, *argv, "--json").out)["weights"]
+    heads = ["energy"] * bool(weights["energy"]) + ["score (lower is better)", "probability"]
+    assert re.split(r"  +", head.strip())[: len(heads)] == heads
     shares = [float(re.search(r"(\d+\.\d) %", line)[1]) for line in lines]
     assert shares == sorted(shares, reverse=True)
     _, _, compared, sure = captured.err.splitlines()[:4]
@@ -518,7 +549,7 @@ def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
     np.save(tmp_path / "goal.npy", world.end[row + 2])
     files = ["--initial", tmp_path / "initial.npy", "--goal", tmp_path / "goal.npy"]
     ours = json.loads(succeeds(capsys, "plan", run, *files, "--json").out)
-    video = ("--video", VIDEO, "--from-step", 1)
+    video = ("--video", VIDEO, "--from-step", 2)
     theirs = json.loads(succeeds(capsys, "plan", run, *video, "--json").out)
     check_plans(ours, world, 5)
     del theirs["truth"]
@@ -546,7 +577,7 @@ def test_lists_of_a_run(run, world, capsys, refused):
     ("argv", "message"),
     [
         ("", "give --video (with --from-step, or a file with --start and --end), --initial and"),
-        ("--video world-9999", "no video 'world-9999'"),
+        ("--video world-9999", "world. Similar ids: 'world-0"),
         (f"--video {VIDEO} --from-step 90", "(--from-step)"),
         (f"--video {VIDEO} --task 12", "unknown task 12; there are 0 to 11. (--task)"),
         (f"--video {VIDEO} --top-k 0", "top_k 0: expected at least 1. (--top-k)"),
@@ -562,7 +593,7 @@ def test_lists_of_a_run(run, world, capsys, refused):
         (f"--video {VIDEO} --goal-text tent", "needs features of CLIP's projected layer"),
         ("--initial good.npy --goal nowhere.npy", "nowhere.npy: no such file"),
         ("--initial pickled.npy --goal good.npy", "it holds pickled objects, which are"),
-        ("--initial good.npy --goal nan.npy", "nan.npy: 1 rows hold NaN or infinity"),
+        ("--initial good.npy --goal nan.npy", "nan.npy: 1 row holds NaN or infinity"),
         ("--initial long.npy --goal good.npy", "has 9 features; this run was trained on 8"),
     ],
 )

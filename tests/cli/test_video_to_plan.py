@@ -138,7 +138,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     call("train", data, "--horizon", 3, "--out", run, *how)
     correct, last = 0, ("--device", "cpu", "--json")
     for number, (video, (_, *steps)) in enumerate(videos[16:]):
-        annotated = json.loads(call("plan", run, "--video", video, "--from-step", 1, *last))
+        annotated = json.loads(call("plan", run, "--video", video, "--from-step", 2, *last))
         names = [list(ACTIONS)[action] for _, _, action in steps]
         correct += annotated["plans"][0]["names"] == names
         if number > 1:
@@ -151,7 +151,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
             entry["actions"] for entry in annotated["plans"]
         ]
         assert value["plans"][0]["energy"] == pytest.approx(
-            annotated["plans"][0]["energy"], rel=1e-3
+            annotated["plans"][0]["energy"], rel=1e-3, abs=1e-5
         )
     assert correct >= 4  # of six; six sequences of three steps occur
 
@@ -163,7 +163,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         ((*query, "--weights", other), "Use the same encoder"),
         (query, "the encoder s3d needs the file of its weights"),
         ((*query[:-1], 70, "--weights", weights), "second 70 is outside it"),
-        ((*query, "--from-step", 1), "--from-step: does not go with a video file"),
+        ((*query, "--from-step", 2), "--from-step: does not go with a video file"),
         (query[:-2], "needs both observations"),
         ((*pictures, "--weights", weights), "the encoder s3d takes videos, not pictures"),
         ((*pictures, "--video", clip), "does not go with a video of a data set"),

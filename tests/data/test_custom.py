@@ -83,9 +83,9 @@ def bad_row(row, value, name="start", dtype=np.float32):
         (features(np.ones((STEPS, 0)), np.ones((STEPS, 0))), r"'start': has shape \[35, 0\]"),
         (features(np.ones((STEPS, 4), dtype=np.int64)), "'start': holds values of type int64"),
         # rows 3 to 7 are video b, 13 to 18 video e, 23 to 26 video h (g has no steps)
-        (bad_row(3, np.nan), r"row 3 of 'start' holds NaN.*video 'b', step 0 "),
-        (bad_row(7, np.inf, "end"), r"row 7 of 'end' holds NaN.*video 'b', step 4 "),
-        (bad_row(23, np.nan, dtype=np.float16), r"row 23 of 'start' holds NaN.*video 'h', step 0 "),
+        (bad_row(3, np.nan), r"row 3 of 'start' holds NaN.*video 'b', step 1 "),
+        (bad_row(7, np.inf, "end"), r"row 7 of 'end' holds NaN.*video 'b', step 5 "),
+        (bad_row(23, np.nan, dtype=np.float16), r"row 23 of 'start' holds NaN.*video 'h', step 1 "),
         (bad_row(0, 1e300, dtype=np.float64), r"row 0 of 'start' holds .*too large for"),
         ({"start": features()["start"]}, r"has no member 'end' \(found: start\)"),
         (features(np.array([[object()] * 4] * STEPS, dtype=object)), "holds pickled objects"),

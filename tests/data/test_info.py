@@ -15,6 +15,8 @@ def test_prepared(tiny_dataset):
     assert counts == {"train": (7, 7), "test": (3, 3)}
     # train videos have 3, 5, 4, 1, 4, 4, 4 steps, test videos 6, 4, 0
     assert value["windows"] == {
+        "1": {"train": 25, "test": 10},
+        "2": {"train": 18, "test": 8},
         "3": {"train": 12, "test": 6},
         "4": {"train": 6, "test": 4},
         "5": {"train": 1, "test": 2},
@@ -22,7 +24,7 @@ def test_prepared(tiny_dataset):
     }
     # task 0 has five training videos, so one is held out
     totals = {horizon: sum(held.values()) for horizon, held in value["held_out"].items()}
-    assert totals == {"3": 12, "4": 6, "5": 1, "6": 0}
+    assert totals == {"1": 25, "2": 18, "3": 12, "4": 6, "5": 1, "6": 0}
     # T = 3: four windows of a task with 4 actions, two of one with 3
     assert value["candidates"]["3"] == {"mean": (4 * 4**3 + 2 * 3**3) / 6, "median": 64.0}
     assert value["candidates"]["6"] == {"mean": 4096.0, "median": 4096.0}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data.annotations import Action, Task, Taxonomy, nfc
-from cefito.data.vocabulary import find_action, find_actions, find_task, sequence
+from cefito.data.vocabulary import find_action, find_actions, find_task, sequence, similar_names
 from cefito.errors import ConfigError
 
 
@@ -104,6 +104,24 @@ def test_actions_that_are_not_one(given, task, message):
         find_action(TAXONOMY, given, task=task, setting="forbidden")
     assert message in str(caught.value)
     assert caught.value.setting == "forbidden"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("Butter", ["butter pan", "Butter aufstreichen"]),
+        ("buter", ["butter pan", "Butter aufstreichen"]),
+        ("aufstr", ["Butter aufstreichen"]),
+        ("spread butter", ["butter pan", "Butter aufstreichen"]),  # no better one
+        ("pan, butter it", ["butter pan"]),
+        ("world-99", ["world-0990", "world-0099"]),
+        ("an", []),
+        ("", []),
+    ],
+)
+def test_similar_names(given, expected):
+    known = ["Butter aufstreichen", "butter pan", "Brot anbraten", "world-0099", "world-0990"]
+    assert similar_names(given, known) == expected
 
 
 def test_a_name_for_all_that_have_it():

@@ -90,7 +90,7 @@ def test_folders_that_are_no_prepared_data_set(tmp_path):
     [
         ({"start": ONES}, r"has no tensor \('end'\)"),
         ({"start": ONES[1:], "end": ONES}, r"'start': has shape \[34, 4\], .* 35 steps"),
-        ({"start": ONES * np.nan, "end": ONES}, "row 0 .* 'a', step 0"),
+        ({"start": ONES * np.nan, "end": ONES}, "row 0 .* 'a', step 1"),
     ],
 )
 def test_features_that_do_not_fit(tiny_dataset, tensors, message):

@@ -179,6 +179,26 @@ def test_subset_and_sample(tiny_dataset):
     )
 
 
+def test_times_that_are_not_in_order_are_unknown(make_source, tiny_videos, tmp_path):
+    (steps,) = (video["steps"] for video in tiny_videos if video["video_id"] == "e")
+    steps[1][:2], steps[3][:2] = [50.0, 51.0], [0.0, 0.0]
+    dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "out")
+    windows = cut_windows(dataset, horizon=2, shortest=1, split="test")
+    (video,) = {index for index, one in enumerate(dataset.videos) if one.video_id == "e"}
+    found = {
+        (start, length): seconds
+        for start, length, seconds, place in zip(
+            windows.start, windows.lengths, windows.elapsed, windows.video, strict=True
+        )
+        if place == video
+    }
+    times = [step[:2] for step in steps]
+    for (start, length), seconds in found.items():
+        expected = times[start + length - 1][1] - times[start][0]
+        assert seconds == pytest.approx(expected if expected > 0 else np.nan, nan_ok=True)
+    assert np.isnan([found[1, 2], found[3, 1]]).all()
+
+
 def test_what_cannot_be_cut(tiny_dataset):
     with pytest.raises(DataError, match=r"at most 6 steps\). Choose a shorter horizon"):
         cut_windows(tiny_dataset, horizon=7, split="test")

@@ -136,6 +136,14 @@ def test_features_of_other_settings_are_not_mixed(
         extract_videos(folder, out, stub)
 
 
+def test_the_folder_of_the_encoder_may_move(folder, make_stub, tmp_path):
+    out, described = tmp_path / "out", {"model": "stub", "layers": [1, 2]}
+    extract_videos(folder, out, make_stub(description={**described, "folder": "/here"}))
+    again = extract_videos(folder, out, make_stub(description={**described, "folder": "/there"}))
+    assert again.written == []
+    assert json.loads((out / "extract.json").read_text())["folder"] == "/here"
+
+
 def test_features_of_unknown_origin(folder, stub, tmp_path):
     out = tmp_path / "out"
     out.mkdir()

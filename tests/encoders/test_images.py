@@ -115,6 +115,7 @@ def test_description(models):
     description = PretrainedImages(models / "dinov2").describe()
     assert description.pop("revision").startswith("sha256:")
     assert len(description.pop("weights")) == 64
+    assert description.pop("folder") == str((models / "dinov2").resolve())
     means = {"layer": "pooled", "layer_means": "class token after the final norm"}
     size = {"resize": 32, "crop": [28, 28], "resampling": "bicubic"}
     colours = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}

@@ -435,7 +435,7 @@ def test_embeddings_from_files(tmp_path, kind):
     [
         (np.ones((2, 4)), r"has shape \[2, 4\], but the data set has 3 actions"),
         (np.ones((3, 2), np.int64), "holds values of type int64; expected floating-point numbers"),
-        (np.array([[1, 2], [3, np.nan], [1, 2]]), "1 rows hold NaN or infinity, the first is"),
+        (np.array([[1, 2], [3, np.nan], [1, 2]]), "1 row holds NaN or infinity, the first is"),
         (np.array([[{}], [{}], [{}]]), "holds pickled objects, which are never loaded"),
     ],
 )

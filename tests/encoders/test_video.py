@@ -170,8 +170,8 @@ def test_pictures_that_change_in_size():
     [
         ("i3d", {}, "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP"),
         ("s3d", {}, "s3d needs the file of its weights"),
-        ("s3d", {"layer": "pooled"}, "layer: belongs to image"),
-        ("clip", {"weights": "s3d.pth"}, "weights: belongs to s3d, not"),
+        ("s3d", {"layer": "pooled"}, "layer: the encoder s3d has no such setting"),
+        ("clip", {"weights": "s3d.pth"}, "weights: the encoder clip has no such setting"),
         ("s3d", {"weights": "s3d.pth", "frames": 15}, "15 frames a clip: S3D takes even numbers"),
     ],
 )

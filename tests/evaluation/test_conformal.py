@@ -43,6 +43,23 @@ def test_quantiles_rise_with_the_level_and_end_at_infinity():
     assert quantiles([], [], [0.5])[0] == np.inf
 
 
+def test_quantiles_are_those_of_numpy():
+    """An independent check: the weighted inverse of the distribution, with a new video at ∞."""
+    rng = np.random.default_rng(2)
+    for videos in (3, 9, 40):
+        place = np.sort(rng.integers(videos, size=5 * videos))
+        names, index, counts = np.unique(place, return_inverse=True, return_counts=True)
+        scores = rng.exponential(size=len(place))
+        weights = np.append(1 / counts[index], 1.0)  # each video 1, and the new one
+        levels = rng.uniform(0.3, 0.99, size=20)
+        expected = np.quantile(
+            np.append(scores, 1e9), levels, weights=weights, method="inverted_cdf"
+        )
+        found = quantiles(scores, place, levels)
+        np.testing.assert_array_equal(np.where(np.isinf(found), 1e9, found), expected)
+        assert (expected == 1e9).sum() == (levels > len(names) / (len(names) + 1)).sum()
+
+
 def draw(rng, videos, spread):
     """Scores of windows of videos: the level of a video, and the scatter within it."""
     sizes = rng.choice([1, 2, 30], size=videos)

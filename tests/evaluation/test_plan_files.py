@@ -261,7 +261,7 @@ def test_damaged_files_of_plans(given, world, tmp_path):
     (tmp_path / "plans.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(RunError, match=r"plans\.parquet: cannot be read"):
         read_plans(tmp_path / "plans.parquet")
-    assert WindowPlans.parse(json.loads(lines[0]), Path("x")).from_step == windows.start[0]
+    assert WindowPlans.parse(json.loads(lines[0]), Path("x")).from_step == windows.start[0] + 1
 
 
 def test_the_python_of_the_page_runs(trained, tmp_path, monkeypatch, capsys):

@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ from cefito.evaluation.sharing import export_run, kept_scores, model_card, pull_
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs import bundle
+from cefito.runs.hub import PublishedRun, catalogue
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 
@@ -140,6 +142,21 @@ def test_the_card_shows_names_literally(run):
 
 
 @pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        (None, "seconds 3; features of an unknown encoder"),
+        ({"model": "clip", "folder": "/home/me/clip"}, 'seconds 3; features: {"model": "clip"}'),
+    ],
+)
+def test_the_card_names_the_encoder(run, features, said):
+    observed = {"seconds": 3, "features": features}
+    dataset = run.info.dataset.model_copy(update={"observed": observed})
+    info = run.info.model_copy(update={"dataset": dataset})
+    card = model_card(dataclasses.replace(run, info=info), [])
+    assert f"- observations: {said}\n" in card
+
+
+@pytest.mark.parametrize(
     ("name", "message"), [("run.tar", "expected the name of a zip file"), ("no/run.zip", "no such")]
 )
 def test_places_that_nothing_is_written_to(run, tmp_path, name, message):
@@ -234,6 +251,74 @@ def test_a_run_goes_onto_a_hub_and_comes_back(run, world, hub, tmp_path, capsys)
     files["taxonomy.json"] += b" "  # changed on the hub
     with pytest.raises(RunError, match=r"taxonomy\.json: has changed since the run was written"):
         pull_run("hub:me/frequent", tmp_path / "again")
+
+
+def test_a_published_run_is_fetched_by_its_name(run, world, hub, tmp_path, capsys, monkeypatch):
+    pushed = push_run(run.folder, "hub:me/frequent", license_name="MIT")
+    manifest = hub.repositories["me/frequent"]["manifest.json"]
+    assert pushed.sha256 == hashlib.sha256(manifest).hexdigest()
+    assert pushed.revision == hub.commit
+    entry = PublishedRun(
+        name="tea",
+        repository="me/frequent",
+        revision=pushed.revision,
+        sha256=pushed.sha256,
+        line="a run of the tests",
+        licence="MIT",
+    )
+    published = {"tea": entry, "other": entry.model_copy(update={"sha256": "0" * 64})}
+    monkeypatch.setattr("cefito.runs.hub.catalogue", lambda: published)
+    monkeypatch.chdir(tmp_path)
+    assert main(["pull"]) == 0
+    assert "a run of the tests" in capsys.readouterr().out
+    assert main(["pull", "tea"]) == 0
+    assert plans(open_run(tmp_path / "tea"), world) == plans(run, world)
+    assert plans(open_run("hub:tea"), world) == plans(run, world)
+    with pytest.raises(RunError, match=r"hub:other: manifest\.json of me/frequent is not the pub"):
+        pull_run("hub:other", tmp_path / "other")
+    with pytest.raises(ConfigError, match=r"hub:gone: no such run is published; .* has tea, other"):
+        open_run("hub:gone")
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_empty_catalogue(run, tmp_path, capsys, monkeypatch):
+    assert all(name == entry.name for name, entry in catalogue().items())
+    monkeypatch.setattr("cefito.runs.hub.catalogue", dict)
+    assert main(["pull"]) == 0
+    assert main(["pull", "tea", str(tmp_path / "tea")]) == 2
+    assert "no such run is published; the catalogue is empty" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="expected hub:USER/NAME, or"):
+        push_run(run.folder, "hub:tea")
+
+
+def test_a_run_of_several_lengths_is_shared(run_of_lengths, hub, tmp_path, capsys):
+    folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
+    evaluate_run(open_run(folder))
+    evaluate_run(open_run(folder).with_steps(2, 2), goal=False, done=True)
+    export_run(folder, tmp_path / "run.zip")
+    card = contents(tmp_path / "run.zip")["README.md"].decode()
+    for words in (
+        "it predicts the 1-4 actions between, also without a goal and after steps done. Made",
+        "split test, T = 1-4, ",
+        "split test, T = 2, ",
+        " windows, predicted task; the search was exact",
+        " windows, predicted task, no goal, after steps done; the search was exact",
+    ):
+        assert words in card
+    assert main(["push", str(tmp_path / "run.zip"), "hub:me/lengths"]) == 0
+    assert main(["pull", "hub:me/lengths", str(tmp_path / "pulled")]) == 0
+    assert ": any-length, T = 1-4, of synthetic world" in capsys.readouterr().err
+    query = Queries.partial(size=8, done=[3])
+    expected = open_run(folder).planner.plan(query, 3)[0]
+    for place in ("run.zip", "pulled"):
+        assert main(["check", str(tmp_path / place), "--json"]) == 0
+        checked = json.loads(capsys.readouterr().out)
+        assert checked["facts"]["horizon"] == "1-4"
+        found = open_run(tmp_path / place).planner.plan(query, 3)[0]
+        assert found.actions.tolist() == expected.actions.tolist()
+    target = str(tmp_path / "field.pth")
+    assert main(["export-checkpoint", str(tmp_path / "run.zip"), "--out", target]) == 2
+    assert "is a run of 'any-length', which has no weights of CEFITO" in capsys.readouterr().err
 
 
 def test_refusals_of_a_hub(run, hub, tmp_path):

@@ -7,7 +7,8 @@ import itertools
 import pytest
 import torch
 
-from cefito.field import EnergyField, IncrementalField
+from cefito.field.energy import EnergyField
+from cefito.field.fields import IncrementalField
 from cefito.field.settings import DISTANCES
 from random_fields import random_field
 

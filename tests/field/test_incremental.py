@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import EnergyField, IncrementalField
+from cefito.field.energy import EnergyField
+from cefito.field.fields import IncrementalField
 from cefito.field.settings import DISTANCES
 from drawn import drawn
 from random_fields import random_field

@@ -1,21 +1,19 @@
 import pytest
 import torch
 
-from cefito.field import (
-    CompositeField,
-    EnergyField,
-    FieldConfig,
-    IncrementalComposite,
-    IncrementalField,
-    incremental_field,
-    make_field,
-)
+from cefito.field.energy import EnergyField
 from cefito.field.fields import (
     ComponentName,
+    CompositeField,
+    IncrementalComposite,
+    IncrementalField,
     component_names,
+    incremental_field,
+    make_field,
     named_components,
     parameter_count,
 )
+from cefito.field.settings import FieldConfig
 
 
 def make(seed=0, **settings):

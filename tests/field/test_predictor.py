@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from author_checkpoints import shapes
 from cefito.errors import ConfigError
-from cefito.field import FieldConfig, Predictor
-from cefito.field.predictor import Dropout, normalise, positions
+from cefito.field.predictor import Dropout, Predictor, normalise, positions
+from cefito.field.settings import FieldConfig
 from random_fields import randomise
 from slow_predictor import SlowPredictor, norm
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.field import ClassifierConfig, TaskClassifier
-from cefito.field.classifier import ProposalNetwork
+from cefito.field.classifier import ProposalNetwork, TaskClassifier
 from cefito.field.predictor import Dropout
-from cefito.field.settings import ProposalConfig
+from cefito.field.settings import ClassifierConfig, ProposalConfig
 from drawn import drawn
 
 E, TASKS, T, K = 9, 4, 3, 5

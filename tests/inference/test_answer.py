@@ -40,7 +40,7 @@ def run(trained, make_source, tiny_videos, tmp_path_factory):
 
 def query_of(run):
     """The query of a window of the test split, and its annotated actions."""
-    return query_from_video(run, "e", 0)
+    return query_from_video(run, "e", 1)
 
 
 def test_an_answer(run):

@@ -73,7 +73,7 @@ def test_the_window_of_a_video(run_of_lengths, world, video, goal, done):
         (run_of_lengths, len(actions) - 2, 2),
         (planning(run_of_lengths, 1), 2, 1),
     ):
-        query, truth = query_from_video(run, video.video_id, first, goal=goal, done=done)
+        query, truth = query_from_video(run, video.video_id, first + 1, goal=goal, done=done)
         assert truth.tolist() == actions[first : first + length]
         np.testing.assert_array_equal(query.initial[0], world.start[row + first])
         assert query.known.tolist() == [[True, goal]]
@@ -83,11 +83,11 @@ def test_the_window_of_a_video(run_of_lengths, world, video, goal, done):
             [actions[:first]] if done else None
         )
     with pytest.raises(ConfigError, match=r"2 from step \d+ .* do not fit"):
-        query_from_video(planning(run_of_lengths, "2-4"), video.video_id, len(actions) - 1)
+        query_from_video(planning(run_of_lengths, "2-4"), video.video_id, len(actions))
 
 
 def test_answers_of_several_lengths(run_of_lengths, video):
-    query, truth = query_from_video(run_of_lengths, video.video_id, 2, goal=False)
+    query, truth = query_from_video(run_of_lengths, video.video_id, 3, goal=False)
     task = run_of_lengths.taxonomy.tasks[video.task]
     before = names_of(run_of_lengths, [step.action for step in video.steps[:2]])
     found = answer(run_of_lengths, query, task=task.name, done=before, top_k=30, truth=truth)
@@ -105,6 +105,7 @@ def test_answers_of_several_lengths(run_of_lengths, video):
         "goal": False,
         "done": [step.action for step in video.steps[:2]],
         "names": before,
+        "elapsed": None,
     }
     assert list(said["lengths"]) == ["1", "2", "3", "4"]
     assert said["truth"]["actions"] == truth.tolist()
@@ -138,6 +139,25 @@ def test_refused_steps_done(run_of_lengths, single):
     assert caught.value.setting == "goal"
 
 
+def test_the_time_between_observations(run_of_lengths, single, video):
+    query, _ = query_from_video(run_of_lengths, video.video_id, 1)
+    plain, found = (answer(run_of_lengths, query, elapsed=seconds) for seconds in (None, 30))
+    assert plain.known is None
+    assert found.known.elapsed == 30
+    assert found.known.initial is found.known.goal is True
+    assert found.lengths != plain.lengths
+    start, _ = query_from_video(run_of_lengths, video.video_id, 1, goal=False)
+    for run, given, seconds, message in (
+        (run_of_lengths, start, 30, "elapsed 30: expected the seconds between two observations"),
+        (run_of_lengths, query, 0, "elapsed 0: expected the seconds .* above 0"),
+        (run_of_lengths, query, float("nan"), "elapsed nan: expected the seconds"),
+        (single, query, 30, "nearest window did not learn from the time between observations"),
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            answer(run, given, elapsed=seconds)
+        assert caught.value.setting == "elapsed"
+
+
 def test_one_file(run_of_lengths, tmp_path):
     row = np.arange(8, dtype=np.float32)
     np.save(tmp_path / "a.npy", row)
@@ -154,7 +174,7 @@ def test_one_file(run_of_lengths, tmp_path):
 def test_queries_of_different_kinds_are_planned_together_as_alone(run_of_lengths, video):
     queries = [
         query_from_video(run_of_lengths, video.video_id, first, goal=goal, done=True)[0]
-        for first, goal in ((0, True), (3, False), (1, True))
+        for first, goal in ((1, True), (4, False), (2, True))
     ]
     together = Queries.concatenate(queries)
     assert together.done.shape == (3, 3)

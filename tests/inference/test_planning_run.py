@@ -42,7 +42,7 @@ def same(found, expected):
 
 
 def test_observations_of_every_kind(single, video, tmp_path):
-    query, _ = query_from_video(single, video.video_id, 1)
+    query, _ = query_from_video(single, video.video_id, 2)
     expected = answer(single, query)
     assert len(expected.plans) == 5
     initial, goal = query.initial[0], query.goal[0]
@@ -52,8 +52,8 @@ def test_observations_of_every_kind(single, video, tmp_path):
         (initial, goal),
         (initial.tolist(), tuple(goal.tolist())),
         (str(tmp_path / "before.npy"), tmp_path / "after.npy"),
-        ((video.video_id, 1), (video.video_id, 3)),
-        (initial, (video.video_id, 3)),
+        ((video.video_id, 2), (video.video_id, 4)),
+        (initial, (video.video_id, 4)),
     ):
         same(single.plan(start=start, goal=end), expected)
 
@@ -64,7 +64,7 @@ def test_every_part_of_a_question(run, world, video):
     others = sorted(set(world.taxonomy.names(world.taxonomy.tasks[video.task].actions)) - {*names})
     given = {"required": [names[3]], "forbidden": others[:1], "before": [(names[3], names[4])]}
     found = run.plan(
-        start=(video.video_id, 1),
+        start=(video.video_id, 2),
         task=task,
         done=names[:1],
         steps="2-4",
@@ -74,7 +74,7 @@ def test_every_part_of_a_question(run, world, video):
         min_probability=0,
         **given,
     )
-    query, _ = query_from_video(run, video.video_id, 1, goal=False, done=True)
+    query, _ = query_from_video(run, video.video_id, 2, goal=False, done=True)
     constraints = NamedConstraints(pinned=((1, names[1]),), no_repeats=True, **given)
     expected = answer(
         run.with_steps(2, 4), query, task=task, top_k=3, constraints=constraints, min_probability=0
@@ -88,7 +88,7 @@ def test_every_part_of_a_question(run, world, video):
         assert not {*plan.steps} & {*others[:1]}
     assert found.best == found.plans[0].steps
     assert len(run.plan(task=task).plans) == 5  # by the task alone
-    assert {len(plan.ids) for plan in run.plan(start=(video.video_id, 0), steps=2).plans} == {2}
+    assert {len(plan.ids) for plan in run.plan(start=(video.video_id, 1), steps=2).plans} == {2}
 
 
 def test_all_constraints_can_be_given():
@@ -101,9 +101,10 @@ def test_all_constraints_can_be_given():
     ("given", "error", "message"),
     [
         ({"goal": None}, ConfigError, "needs both observations"),
-        ({"start": ("nobody", 0)}, ConfigError, "no video 'nobody'"),
-        ({"start": ("VIDEO", 99)}, ConfigError, "step 99: expected 0 to"),
-        ({"start": ("VIDEO", "0")}, ConfigError, "step '0': expected 0 to"),
+        ({"start": ("nobody", 1)}, ConfigError, "no video 'nobody'"),
+        ({"start": ("VIDEO", 0)}, ConfigError, "step 0: expected 1 to"),
+        ({"start": ("VIDEO", 99)}, ConfigError, "step 99: expected 1 to"),
+        ({"start": ("VIDEO", "0")}, ConfigError, "step '0': expected 1 to"),
         ({"start": "nowhere.npy"}, DataError, "nowhere.npy"),
         ({"start": np.zeros((2, 8))}, DataError, r"start: has shape \[2, 8\]"),
         ({"goal": np.zeros(3)}, RunError, "goal: the observation has 3 features"),
@@ -122,7 +123,7 @@ def test_all_constraints_can_be_given():
     ],
 )
 def test_refusals(single, video, given, error, message):
-    places = {"start": (video.video_id, 0), "goal": (video.video_id, 2)} | given
+    places = {"start": (video.video_id, 1), "goal": (video.video_id, 3)} | given
     if isinstance(places["start"], tuple):
         places["start"] = (places["start"][0].replace("VIDEO", video.video_id), places["start"][1])
     with pytest.raises(error, match=message):
@@ -150,8 +151,8 @@ def test_places_in_another_data_set(single, tmp_path):
     knobs = WorldKnobs(train=2, val=2, test=4, dim=8)
     other = write_world(tmp_path / "other", knobs=knobs)
     one = next(one for one in other.videos if len(one.steps) >= 3)
-    places = {"start": (one.video_id, 0), "goal": (one.video_id, 2)}
+    places = {"start": (one.video_id, 1), "goal": (one.video_id, 3)}
     found = single.plan(**places, dataset=Path(other.folder))
     assert found.dataset.fingerprint == other.fingerprint
-    query, _ = query_from_video(single, one.video_id, 0, dataset=other.folder)
+    query, _ = query_from_video(single, one.video_id, 1, dataset=other.folder)
     same(found, answer(single, query))

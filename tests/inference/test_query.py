@@ -24,25 +24,25 @@ def run(make_source, tiny_videos, tmp_path):
 
 def test_the_query_of_a_video(run):
     dataset = run.dataset()
-    query, truth = query_from_video(run, "e", 2)  # behind the 13 steps of videos a to d
+    query, truth = query_from_video(run, "e", 3)  # behind the 13 steps of videos a to d
     assert truth.tolist() == [4, 5, 2]
     np.testing.assert_array_equal(query.initial, dataset.start[15][None])
     np.testing.assert_array_equal(query.goal, dataset.end[17][None])
     assert query.initial.dtype == query.goal.dtype == np.float32
     assert query.tasks is None
-    assert query_from_video(run, "a", 0)[1].tolist() == [0, 1, 2]
-    assert query_from_video(run, "e", 3)[1].tolist() == [5, 2, 3]
+    assert query_from_video(run, "a", 1)[1].tolist() == [0, 1, 2]
+    assert query_from_video(run, "e", 4)[1].tolist() == [5, 2, 3]
 
 
 @pytest.mark.parametrize(
     ("video", "start", "message"),
     [
-        ("z", 0, "no video 'z' in .*data"),
-        ("e", 4, r"has 6 steps; 3 from step 4 .* The last possible start is 3\."),
-        ("e", -1, r"The last possible start is 3\."),
-        ("a", 1, r"The last possible start is 0\."),
-        ("d", 0, "It is too short"),
-        ("g", 0, "has 0 steps.*too short"),
+        ("z", 1, "no video 'z' in .*data"),
+        ("e", 5, r"has 6 steps; 3 from step 5 .* Start from step 1 to 4\."),
+        ("e", 0, r"counted from 1\) do not fit\. Start from step 1 to 4\."),
+        ("a", 2, r"Start from step 1 to 1\."),
+        ("d", 1, "It is too short"),
+        ("g", 1, "has 0 steps.*too short"),
     ],
 )
 def test_queries_that_no_video_gives(run, video, start, message):
@@ -53,8 +53,8 @@ def test_queries_that_no_video_gives(run, video, start, message):
 def test_the_query_of_a_data_set_that_has_moved(run, tmp_path):
     run.dataset().folder.rename(tmp_path / "moved")
     with pytest.raises(RunError, match="Give its folder"):
-        query_from_video(run, "e", 0)
-    assert query_from_video(run, "e", 0, tmp_path / "moved")[1].tolist() == [3, 4, 4]
+        query_from_video(run, "e", 1)
+    assert query_from_video(run, "e", 1, tmp_path / "moved")[1].tolist() == [3, 4, 4]
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.dtype(">f4")])
@@ -137,6 +137,7 @@ def pictures(monkeypatch, tmp_path):
     image = pytest.importorskip("PIL.Image")
     from cefito.encoders import video
 
+    monkeypatch.setattr(video, "settings_of", lambda _: ())
     monkeypatch.setattr(video, "open_encoder", lambda *_, **__: video.Pictures(Constant()))
     for name, grey in (("a", 0), ("b", 255)):
         image.new("RGB", (6, 4), (grey,) * 3).save(tmp_path / f"{name}.png")

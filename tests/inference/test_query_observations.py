@@ -70,7 +70,7 @@ def test_planning_from_features_is_planning_from_the_data_set(
     for video in dataset.videos:
         for first in range(len(video.steps) - 2):
             steps = video.steps[first : first + 3]
-            theirs, _ = query_from_video(run, video.video_id, first)
+            theirs, _ = query_from_video(run, video.video_id, first + 1)
             path, times = features(tmp_path, video.video_id), (steps[0].start, steps[-1].end)
             ours = query_from_features(run, path, start=times[0], end=times[1])
             for name in ("initial", "goal"):

@@ -157,6 +157,45 @@ def test_the_belief_in_the_task_accumulates(run, video, data):
     assert np.mean(gains) > 0
 
 
+def test_a_session_knows_more_than_plans_from_the_present_observation(run, data):
+    """The next step is likelier after all events than by the latest observation alone."""
+    gains = {"observed": [], "told": [], "both": []}
+    for index, video in enumerate(data.videos):
+        if video.split != "test":
+            continue
+        first, steps = int(data.first_row[index]), [step.action for step in video.steps]
+        rows = data.start[first : first + len(steps)].astype(np.float32)
+        sessions = {name: run.session() for name in gains}
+        for place, (row, action) in enumerate(zip(rows, steps, strict=True)):
+            if place:
+                sessions["told"].done(steps[place - 1])
+                sessions["both"].done(steps[place - 1])
+            sessions["observed"].observe(row)
+            sessions["both"].observe(row)
+            query = Queries.partial(size=len(row), initial=row)
+            alone = run.planner.marginals(query).steps[0, 0, action]
+            for name, session in sessions.items():
+                shares = dict(session.next_actions(1000))
+                assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
+                if place:
+                    gains[name].append(np.log(shares[action] / alone))
+    assert min(map(np.mean, gains.values())) > 0
+    assert np.mean(gains["both"]) > max(np.mean(gains["observed"]), np.mean(gains["told"]))
+
+
+def test_scenes_that_hardly_change(run, video):
+    """No step was done, and nothing new is learnt."""
+    _, rows = video
+    session, generator = run.session(), np.random.default_rng(0)
+    session.observe(rows[0])
+    before = dict(session.next_actions(1000))
+    for _ in range(8):
+        session.observe(rows[0] + 0.05 * generator.normal(size=rows[0].shape).astype(np.float32))
+    assert not session.belief().done
+    after = dict(session.next_actions(1000))
+    assert sum(abs(after[action] - share) for action, share in before.items()) < 0.2
+
+
 def test_a_known_task(run, video):
     _, rows = video
     session = run.session(task=run.taxonomy.tasks[1].name)
@@ -172,8 +211,8 @@ def test_steps_that_no_plan_has_are_kept_and_noted(run, video):
     foreign = next(action.id for action in run.taxonomy.actions if action.id not in task.actions)
     session = run.session(task=0)
     session.observe(rows[0])
-    session.done(foreign)
     name = run.taxonomy.actions[foreign].name
+    session.done(name)
     assert session.notes == (f"'{name}' is not among the steps of '{task.name}'",)
     assert session.belief().done[-1].action == foreign
     session.observe(rows[1])
@@ -201,7 +240,7 @@ def test_observations_of_videos_and_of_files(run, data, video, tmp_path):
     first, second = run.session(), run.session()
     for session, rows in (
         (first, video[1]),
-        (second, [(name, 0), tmp_path / "row.npy", (name, 2)]),
+        (second, [(name, 1), tmp_path / "row.npy", (name, 3)]),
     ):
         for row in rows[:3]:
             session.observe(row)

@@ -102,11 +102,11 @@ def test_python_asks_by_name(calibrated, world):
     run = PlanningRun(**vars(calibrated))
     video = next(one for one in world.videos if one.split == "test" and len(one.steps) >= 3)
     found = run.plan(
-        start=(video.video_id, 0), goal=(video.video_id, 1), steps=2, coverage=0.8, top_k=1
+        start=(video.video_id, 1), goal=(video.video_id, 2), steps=2, coverage=0.8, top_k=1
     )
     assert found.sets.next_step.size >= 1
     assert found.to_dict()["sets"]["coverage"] == 0.8
-    assert "sets" not in run.plan(start=(video.video_id, 0)).to_dict()
+    assert "sets" not in run.plan(start=(video.video_id, 1)).to_dict()
 
 
 def test_what_has_no_guarantee_is_refused(calibrated, run_of_lengths, windows):
@@ -118,6 +118,8 @@ def test_what_has_no_guarantee_is_refused(calibrated, run_of_lengths, windows):
         answer(calibrated, query, coverage=0.95)
     with pytest.raises(ConfigError, match="without constraints"):
         answer(calibrated, query, coverage=0.8, constraints=Constraints(no_repeats=True))
+    with pytest.raises(ConfigError, match="without the time between observations"):
+        answer(calibrated, query, coverage=0.8, elapsed=30)
     with pytest.raises(ConfigError, match="one number of steps, or for all of 1-4"):
         answer(calibrated.with_steps(2, 3), query, coverage=0.8)
     goal = Queries.partial(size=query.initial.shape[1], goal=query.goal[0])

@@ -19,9 +19,9 @@ TABLE: dict[str, Any] = tomllib.loads(
 SECTIONS = ("field", "training", "search", "classifier", "classifier_training")
 _ABOUT = """# The authors' training, setting by setting
 
-The preset `released` trains as the authors' public code does. This page is made of
-`tests/planners/released.toml`, which holds their values; a test compares `released` with them, for
-every setting of its sections. `cefito config show released` shows all settings.
+The preset `released` trains as the authors' public code does. A test compares every setting of its
+sections with their values (`tests/planners/released.toml`, of which this page is made). `cefito
+config show released --dataset crosstask --horizon 3` shows all of them.
 """
 
 
@@ -41,7 +41,7 @@ def variants() -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 def page() -> str:
     """The page as Markdown."""
-    lines = [_ABOUT, "## Settings that are theirs", ""]
+    lines = [_ABOUT, "## Settings that depend on the data set", ""]
     lines += ["| setting | value | other values |", "| --- | --- | --- |"]
     named = {"crosstask": "CrossTask", "coin": "COIN", "niv": "NIV"}
     others: dict[str, list[str]] = {}
@@ -51,18 +51,14 @@ def page() -> str:
         for key, value in changed.items():
             others.setdefault(key, []).append(f"{place}: {_text(value)}")
     known = values()
-    for key in sorted(known.keys() | others.keys()):
+    for key in sorted(others):
         shown = _text(known[key]) if key in known else "–"
-        lines.append(f"| `{key}` | {shown} | {'; '.join(others.get(key, []))} |")
+        lines.append(f"| `{key}` | {shown} | {'; '.join(others[key])} |")
     lines += ["", "## Settings that differ, or are not known to be theirs", ""]
     lines += ["| setting | `released` | theirs | reason |", "| --- | --- | --- | --- |"]
     for entry in TABLE["difference"]:
         value = _text(entry["value"])
         lines.append(f"| `{entry['setting']}` | {value} | {entry['theirs']} | {entry['reason']} |")
-    lines += ["", "## Settings without a counterpart", ""]
-    for entry in TABLE["unused"]:
-        names = ", ".join(f"`{name}`" for name in entry["settings"])
-        lines.append(f"- {entry['reason'][0].upper()}{entry['reason'][1:]}: {names}.")
     lines += ["", "## Other differences", ""]
     lines += [f"- **{entry['what']}.** {entry['reason']}" for entry in TABLE["apart"]]
     return "\n".join(lines) + "\n"

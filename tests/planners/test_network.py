@@ -10,14 +10,13 @@ from cefito.data import cut_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries, Shape
+from cefito.planners.example.linear_example import METHOD, LinearExamplePlanner
+from cefito.testing import assert_same_plans
 from cefito.training.settings import OptimiserConfig, TrainingConfig
 from cefito.training.trainer import TrainingContext
-from same import assert_same_plans
-from toy_network import ToyNetworkConfig, ToyNetworkPlanner, ToyNetworkSettings
 
-SETTINGS = ToyNetworkSettings(
-    toy_network=ToyNetworkConfig(training=TrainingConfig(optimiser=OptimiserConfig(epochs=1)))
-)
+ONE_EPOCH = TrainingConfig(optimiser=OptimiserConfig(epochs=1))
+SETTINGS = METHOD.settings(linear_example={"training": ONE_EPOCH})
 
 
 @pytest.fixture
@@ -27,17 +26,17 @@ def windows(tiny_dataset):
 
 @pytest.fixture
 def planner(windows):
-    return ToyNetworkPlanner.fit(windows, windows, settings=SETTINGS, seed=0).planner
+    return LinearExamplePlanner.fit(windows, windows, settings=SETTINGS, seed=0).planner
 
 
 def test_sizes_are_read_from_the_metadata(planner, windows, tmp_path):
     shape = Shape(observation_dim=4, tasks=3, actions=8, horizon=2)
     assert planner.shape == shape
-    assert ToyNetworkPlanner.sizes(SETTINGS, shape) == planner.parameters
+    assert LinearExamplePlanner.sizes(SETTINGS, shape) == planner.parameters
     planner.save(tmp_path)
-    _, metadata = load_tensors(tmp_path / "toy_network.safetensors", "pt", "")
+    _, metadata = load_tensors(tmp_path / "linear_example.safetensors", "pt", "")
     assert json.loads(metadata["shape"]) == asdict(shape)
-    loaded = ToyNetworkPlanner.load(tmp_path, settings=SETTINGS)
+    loaded = LinearExamplePlanner.load(tmp_path, settings=SETTINGS)
     assert loaded.shape == shape
     queries = Queries.from_windows(windows)
     assert_same_plans(planner.plan(queries, 3), loaded.plan(queries, 3))
@@ -45,35 +44,39 @@ def test_sizes_are_read_from_the_metadata(planner, windows, tmp_path):
 
 @pytest.mark.parametrize("content", [None, b"garbage"])
 def test_files_that_cannot_be_loaded_name_themselves(tmp_path, content):
-    path = tmp_path / "toy_network.safetensors"
+    path = tmp_path / "linear_example.safetensors"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(RunError, match=r"toy_network\.safetensors.*Train the run again"):
-        ToyNetworkPlanner.load(tmp_path, settings=SETTINGS)
+    with pytest.raises(RunError, match=r"linear_example\.safetensors.*Train the run again"):
+        LinearExamplePlanner.load(tmp_path, settings=SETTINGS)
 
 
 def test_weights_of_another_configuration(planner, tmp_path):
     planner.save(tmp_path)
-    path = tmp_path / "toy_network.safetensors"
+    path = tmp_path / "linear_example.safetensors"
     tensors, metadata = load_tensors(path, "pt", "")
     write_tensors(path, tensors | {"linear.bias": torch.zeros(3)}, metadata)
-    with pytest.raises(RunError, match=r"toy_network\.safetensors: tensor 'linear.bias' has shape"):
-        ToyNetworkPlanner.load(tmp_path, settings=SETTINGS)
+    with pytest.raises(
+        RunError, match=r"linear_example\.safetensors: tensor 'linear.bias' has shape"
+    ):
+        LinearExamplePlanner.load(tmp_path, settings=SETTINGS)
 
 
 def test_another_training_is_not_gone_on_with(windows, tmp_path):
     context = TrainingContext(folder=tmp_path, key="a")
     given = {"settings": SETTINGS, "context": context}
-    first = ToyNetworkPlanner.fit(windows, windows, seed=0, **given)
-    again = ToyNetworkPlanner.fit(windows, windows, seed=0, **given)
-    assert not first.trainings["toy network"].resumed
-    assert again.trainings["toy network"].resumed
+    first = LinearExamplePlanner.fit(windows, windows, seed=0, **given)
+    again = LinearExamplePlanner.fit(windows, windows, seed=0, **given)
+    assert not first.trainings["linear example network"].resumed
+    assert again.trainings["linear example network"].resumed
     with pytest.raises(RunError, match="cannot be resumed"):
-        ToyNetworkPlanner.fit(windows, windows, seed=1, **given)
+        LinearExamplePlanner.fit(windows, windows, seed=1, **given)
 
 
 def test_outputs_that_are_not_finite_name_the_query(planner, windows):
     with torch.no_grad():
         planner.network.linear.weight.fill_(torch.nan)
-    with pytest.raises(RunError, match=r"query 0 \(counted from 0\): the toy network gives NaN"):
+    with pytest.raises(
+        RunError, match=r"query 0 \(counted from 0\): the linear example network gives NaN"
+    ):
         planner.plan(Queries.from_windows(windows), 1)

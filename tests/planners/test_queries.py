@@ -111,6 +111,33 @@ def test_no_queries_are_queries():
     assert (len(none), repr(none)) == (0, "Queries(0 of 4 features, tasks known)")
 
 
+@pytest.mark.parametrize(
+    ("elapsed", "seen", "message"),
+    [
+        ([1.0, 2.0], None, r"has shape \[2\] and type float64; expected seconds \[3\]"),
+        ([1, 2, 3], None, "type int64"),
+        ([1.0, 0.0, 2.0], None, r"row 1 \(counted from 0\): 0; .* above 0"),
+        ([np.inf, np.nan, -2.0], None, r"row 0 \(counted from 0\): inf"),
+        ([np.nan, 2.0, np.nan], [False, True], "two observations of which one is unknown"),
+    ],
+)
+def test_times_between_observations(elapsed, seen, message):
+    seen = None if seen is None else np.tile(seen, (3, 1))
+    with pytest.raises(DataError, match=f"^queries, 'elapsed'.*{message}"):
+        Queries(initial=GOOD, goal=GOOD, seen=seen, elapsed=np.array(elapsed))
+
+
+def test_times_go_with_their_queries():
+    times = np.array([1.5, np.nan, 60.0])
+    queries = Queries(initial=GOOD, goal=GOOD, elapsed=times)
+    assert queries.elapsed.dtype == np.float32
+    parts = Queries.concatenate([queries.subset([2]), queries.subset([0, 1])])
+    np.testing.assert_array_equal(parts.elapsed, np.float32(times[[2, 0, 1]]))
+    assert queries.extras == ("elapsed",)
+    assert queries.whole
+    assert queries.with_elapsed(9).elapsed.tolist() == [9, 9, 9]
+
+
 def test_tasks_that_are_unknown_are_refused():
     queries = Queries(initial=GOOD, goal=GOOD, tasks=np.array([1, 4, 5]))
     queries.check_tasks(6)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from cefito.evaluation import evaluate_planner
 from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries, Shape
-from cefito.planners.shared.task_model import ClassifierSettings, TaskModel
+from cefito.planners.shared.settings import ClassifierSettings
+from cefito.planners.shared.task_model import TaskModel
 from cefito.planners.simple.frequent import FrequentPlanner
 from cefito.planners.simple.nearest import _BLOCK, NearestPlanner
 from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig

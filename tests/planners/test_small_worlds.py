@@ -7,9 +7,10 @@ import cefito
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.methods import METHODS
 from cefito.runs.settings_export import settings_values
+from cefito.testing import quick
 from language_model import SETTINGS as STAND_IN
 from made_windows import taxonomy_of
-from tiny_runs import NARROW, quick
+from tiny_runs import NARROW
 
 pytestmark = pytest.mark.usefixtures("language_model")
 

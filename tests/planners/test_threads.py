@@ -17,9 +17,9 @@ from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search import Constraints
 from cefito.search.settings import SEARCHES
+from cefito.testing import assert_same_plans, quick
 from language_model import SETTINGS as STAND_IN
-from same import assert_same_plans
-from tiny_runs import NARROW, quick
+from tiny_runs import NARROW
 
 pytestmark = pytest.mark.usefixtures("language_model")
 

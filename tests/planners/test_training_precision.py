@@ -13,10 +13,11 @@ from cefito.planners.methods import METHODS, find_method, load_config, precision
 from cefito.runs.train import finished_run, train_run
 from cefito.runtime import Processes, generator_for
 from cefito.settings import flattened
+from cefito.testing import quick
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig
 from cefito.training.trainer import TrainingContext, TrainingResult
 from language_model import SETTINGS as STAND_IN
-from tiny_runs import TINY_RUN, quick, stopping_after
+from tiny_runs import TINY_RUN, stopping_after
 
 HORIZON = 3
 KNOBS = {"train": 32, "val": 12, "test": 4, "dim": 12}

@@ -14,7 +14,7 @@ from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.action_text import with_action_text
 from cefito.data.padding import pad_dataset
-from cefito.data.readers import prepare, read_table
+from cefito.data.readers import prepare, read_steps
 from cefito.encoders.thumbnails import thumbnail, thumbnails
 from cefito.errors import ConfigError
 from cefito.planners.methods import load_config
@@ -53,7 +53,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dataset(place):
-    table, films = read_table(place / "steps.csv"), place / "films"
+    table, films = read_steps(place / "steps.csv"), place / "films"
     return prepare(table, place / "features", place / "data", videos=films)
 
 
@@ -122,7 +122,7 @@ def test_videos_that_are_missing_or_broken(run, place, tmp_path):
     assert shown == {first: True, second: False, third: False}
     notes = " ".join(report.notes)
     assert "1 of 3 queries have no frames: no file of their video." in notes
-    assert f"1 videos cannot be read; the first: {films / second}.mp4: cannot be opened" in notes
+    assert f"1 video cannot be read; the first: {films / second}.mp4: cannot be opened" in notes
     assert f"--videos {films}" in report.commands[-1]
 
 
@@ -191,7 +191,7 @@ def test_many_frames_hold_to_their_bytes_together(run, monkeypatch):
     taken = sum(sum(map(len, one.frames)) for one in found)
     assert 0.99 * TOTAL < taken <= TOTAL
     found, note = with_frames(many * 4, files)
-    assert note == "Only the first 937 queries have frames, to keep the file small."
+    assert note == "Only the first 937 queries got frames, to keep the file small."
     assert [one.frames is None for one in found] == [False] * 937 + [True] * 663
     (alone,), _ = with_frames(many[:1], files)
     assert len(alone.frames[0]) == EACH * 4 / 3

@@ -114,6 +114,17 @@ def test_a_run_of_several_lengths(run_of_lengths, world, tmp_path):
     assert "T = 1-4, predicted task" in rendered(made)
 
 
+def test_fewer_lengths_without_a_goal_after_steps_done(run_of_lengths, world, tmp_path):
+    folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
+    made = report_run(open_run(folder).with_steps(2, 3), goal=False, done=True)
+    scores = RunEvaluation.read(folder / "evaluation-test-without-goal-after-done-steps-2-3.json")
+    assert made.scores == scores
+    assert made.gallery_of == len(cut_windows(world, horizon=3, shortest=2, split="test"))
+    assert "T = 2-3, predicted task, no goal, after steps done" in rendered(made)
+    assert "--steps 1-4" in made.commands[0]  # it was trained for these
+    assert "--steps 2-3 --without-goal --after-done" in made.commands[1]
+
+
 def test_confusion_counts_every_window(windows, made):
     counted = {(true, planned): count for true, planned, count in made.confusion.pairs}
     assert counted == Counter((window.true_task, window.predicted_task) for window in windows)
@@ -247,7 +258,7 @@ def test_a_method_without_energies_and_a_data_set_that_is_gone(world, tmp_path):
     assert "· E " not in rendered(report)
     notes = " ".join(report.notes)
     assert "data set that the run was trained on is not available" in notes
-    assert "no energies" in notes
+    assert "not ordered by energies" in notes
     parsed(rendered(report))
 
 

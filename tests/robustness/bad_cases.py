@@ -34,13 +34,16 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("data", "download", "s3d", "{out}", "--address", "x"),
     ("data", "info", "{data}"),
     ("data", "list", "{data}", "tasks"),
+    ("data", "advise", "{data}"),
     ("data", "check", "{data}"),
     ("data", "simulate", "{data}", "{out}"),
+    ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
     ("data", "pad", "{data}", "{out}", "--horizon", "3"),
     ("data", "world", "{out}"),
     ("config", "show", "small"),
     ("config", "diff", "{run}", "small"),
     ("check", "{data}"),
+    ("new-planner", "Bad", "--out", "{out}"),
     ("evaluate", "{run}", "--sample", "2"),
     ("finetune", "{run}", "{here}/none", "--out", "{out}"),
     ("llm-prompt", "{simple}"),
@@ -55,6 +58,7 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("extract", "{features}", "--out", "{out}"),
     ("quickstart", "--out", "{out}", "--seed", "none"),
     ("serve", "{here}/none"),
+    ("mcp", "{here}/none"),
 )
 
 NO_WHOLE_NUMBERS = (
@@ -97,7 +101,8 @@ def options() -> Iterator[Case]:
                 said = value if len(value) < 40 else f"{value[:12]}… of {len(value)}"
                 argv = _replaced(call, name, positional, value)
                 title = f"{' '.join(call[:count])} {name or positional}={said!a}"
-                wanted = "refused" if kind in ("whole", "real") else "either"
+                time = name in ("--start", "--end") and value == "1,5"
+                wanted = "refused" if kind in ("whole", "real") and not time else "either"
                 yield Case(title, argv, _odd_places if kind == "path" else None, wanted)
             positional += not name
 
@@ -163,6 +168,7 @@ ABSURD_OPTIONS = (
     (CUSTOM, "--workers", "1000000000"),
     (("data", "pad", "{data}", "{out}"), "--horizon", "1000000000000"),
     (("data", "world", "{out}"), "--seed", "-1"),
+    *((("data", "advise", "{data}"), "--horizon", value) for value in ("0", "1000000000000")),
 )
 
 
@@ -174,7 +180,8 @@ def absurd() -> Iterator[Case]:
         yield Case(f"absurd: {setting}", call)
     for call, name, value in ABSURD_OPTIONS:
         either = name in ("--memory-mib", "--top-k", "--workers") or value == "cpu:7"
-        title = f"absurd: {call[0]} {name}={value[:20]}"
+        words = " ".join(call[: 2 if call[0] == "data" else 1])
+        title = f"absurd: {words} {name}={value[:20]}"
         yield Case(title, _replaced(call, name, 0, value), wanted="either" if either else "refused")
 
 

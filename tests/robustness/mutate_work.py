@@ -37,8 +37,8 @@ from PIL import Image
 from cefito.batch.batch import plan_batch
 from cefito.batch.query_rows import QuerySettings, read_queries
 from cefito.data.annotations import read_annotations
+from cefito.data.readers import read_steps
 from cefito.data.readers.archives import load_features
-from cefito.data.readers.table import read_table
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.encoders.images import load_image
 from cefito.errors import CefitoError
@@ -136,7 +136,7 @@ def of_inputs(run: Run) -> Answer:
                     features = load_features(path)
                     features.read(np.arange(features.rows))
                 elif path.name == "steps.csv":
-                    list(read_table(path).annotations.videos)
+                    list(read_steps(path).annotations.videos)
                 elif path.name == "videos.jsonl":
                     read_annotations(folder)
                 elif kind in (".jsonl", ".csv"):

@@ -107,8 +107,8 @@ def test_windows_of_new_tasks_and_actions_are_left_out(run, world, tmp_path, cap
     assert other.actions == (f"{mixed.taxonomy.tasks[2].name}: something else",)
     message = caplog.records[-1].getMessage()
     assert f"{new_task.sum() + new_action.sum()} of {len(windows)} windows" in message
-    assert f"1 of its 3 tasks are new to the run ('{mixed.taxonomy.tasks[0].name}')" in message
-    assert "1 actions are new to their tasks ('something else' of" in message
+    assert f"new to the run: 1 of its 3 tasks ('{mixed.taxonomy.tasks[0].name}')" in message
+    assert "new to their tasks: 1 action ('something else' of" in message
     assert names[strange] != "something else"
 
 
@@ -119,7 +119,7 @@ def test_nothing_known_is_an_error(run, world, tmp_path):
         evaluate_run(run, dataset=foreign.folder)
     message = str(caught.value)
     assert message.startswith(f"{foreign.folder}: does not agree with what {run.folder}")
-    assert f"4 of its 4 tasks are new to the run ('{name}', " in message
+    assert f"new to the run: 4 of its 4 tasks ('{name}', " in message
     assert "and 1 more)" in message
     assert "cefito finetune" in message
     # tasks are known, but none of the test videos is of them
@@ -129,7 +129,7 @@ def test_nothing_known_is_an_error(run, world, tmp_path):
         tasks=[4, 0],
         keep=lambda video: video.task == 4 or video.split != "test",
     )
-    with pytest.raises(RunError, match=r"knows none of the windows of split 'test': 1 of its 2"):
+    with pytest.raises(RunError, match=r"of split 'test': new to the run: 1 of its 2"):
         evaluate_run(run, dataset=partly.folder)
     assert list(run.folder.glob("evaluation*")) == []
     with pytest.raises(DataError, match="nowhere"):
@@ -142,7 +142,7 @@ def test_all_that_does_not_agree_is_listed(run, world, tmp_path):
         evaluate_run(run, dataset=narrow.folder)
     message = str(caught.value)
     assert f"observations have {DIM - 1} features; this run was trained on {DIM}" in message
-    assert "1 of its 2 tasks are new to the run" in message
+    assert "new to the run: 1 of its 2 tasks" in message
     assert message.count("\n") == 0
 
 
@@ -229,12 +229,12 @@ def test_planning_for_a_video_of_another_data_set(run, world, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     mixed = part_of(world, tmp_path / "mixed", tasks=[5, 2])
     known = next(v for v in mixed.videos if v.task == 1 and len(v.steps) >= 3)
-    query, truth = query_from_video(run, known.video_id, 0, mixed.folder)
+    query, truth = query_from_video(run, known.video_id, 1, mixed.folder)
     steps = [step.action for step in known.steps[:3]]
     assert run.taxonomy.names(truth) == mixed.taxonomy.names(steps)
     assert truth.tolist() != steps
     strange = next(v for v in mixed.videos if v.task == 0 and len(v.steps) >= 3)
-    other, nothing = query_from_video(run, strange.video_id, 0, mixed.folder)
+    other, nothing = query_from_video(run, strange.video_id, 1, mixed.folder)
     assert nothing is None
     assert other.initial.shape == query.initial.shape == (1, DIM)
     name = mixed.taxonomy.tasks[0].name

@@ -90,7 +90,7 @@ def test_a_run_needs_no_other_method(method, world, tmp_path, monkeypatch, caplo
     tiny |= {"pkg.training.optimiser.epochs": 2} | TINY
     run = trained(world, tmp_path, method, **tiny)
     before = plans(run, world)
-    monkeypatch.setattr(METHODS, "_entries", {method: METHODS[method]})
+    monkeypatch.setattr(METHODS, "_own", {method: METHODS[method]})
     assert plans(open_run(run.folder), world) == before
     own = {key: value for key, value in tiny.items() if key.partition(".")[0] in run.info.config}
     again = trained(world, tmp_path / "again", method, **own)

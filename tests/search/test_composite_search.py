@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.field import FieldConfig, IncrementalField, incremental_field, make_field
-from cefito.field.fields import named_components
+from cefito.field.fields import IncrementalField, incremental_field, make_field, named_components
+from cefito.field.settings import FieldConfig
 from cefito.search import (
     AutoSearch,
     BeamSearch,

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.field import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.search import SEARCHES, Constraints, Plans, Problem, SearchConfig, make_search
 from cefito.search.base import Search, SpaceSize, Watch, components_of
 from cefito.search.problem import Best, SearchCost, Space, compiled

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.field import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.search import (
     BeamSearch,
     Constraints,

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.search import Constraints, ExhaustiveSearch, GuidedSearch, Objective, StepCosts
 from cefito.search import exhaustive as module
 from random_fields import random_field

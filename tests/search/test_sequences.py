@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import IncrementalField
+from cefito.field.fields import IncrementalField
 from cefito.search.problem import compiled
 from cefito.search.screening import SequenceEnergies
 from random_fields import random_field

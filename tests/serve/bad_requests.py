@@ -1,8 +1,4 @@
-"""Bad requests and their answers.
-
-`test_bad_requests.py` sends them; `python tests/serve/bad_requests.py` prints the table of
-docs/serve.md.
-"""
+"""Bad requests and their answers; `test_bad_requests.py` sends them."""
 
 from __future__ import annotations
 
@@ -55,8 +51,14 @@ BODIES = (
     Bad("JSON of another type", b"[1, 2]", "valid dict"),
     Bad("100,000 brackets", b"[" * 100_000, "cannot be read", 400),
     Bad("a number of 10,000 digits", b'{"top_k": ' + b"9" * 10_000 + b"}", "cannot be read", 400),
-    Bad("JSON sent as text", b"{}", "", headers={"content-type": "text/plain"}),
+    Bad(
+        "JSON sent as text",
+        b"{}",
+        "as 'text/plain'. Send the header 'Content-Type: application/json'",
+        headers={"content-type": "text/plain"},
+    ),
     Bad("an unknown field", {"nonsense": 1}, "nonsense: Extra inputs"),
+    Bad("a misspelled field", {"topk": 3}, "Extra inputs are not permitted; did you mean 'top_k'?"),
     Bad("half a surrogate in a name", b'{"run": "\\ud800"}', ""),
     Bad("half a surrogate as a field", b'{"\\ud800": 1}', ""),
     Bad("a body of 5 MiB", b" " * (5 << 20), "at most 4,194,304", 413),
@@ -83,7 +85,7 @@ SOURCES = (
     Bad("a path as video", video(id="/etc/passwd"), "no video of id"),
     Bad("an unknown video", video(id="x"), "GET /v1/videos"),
     Bad("a step beyond the video", video(id="world-0000", step=500), "do not fit"),
-    Bad("a step below 0", video(id="a", step=-1), "greater than or equal to 0"),
+    Bad("a step below 1", video(id="a", step=0), "greater than or equal to 1"),
     Bad("another split", video(id="world-0000", split="test"), "no video of id"),
     Bad("an unknown split", video(id="a", split="all"), "'train', 'val' or 'test'"),
 )
@@ -124,6 +126,14 @@ BATCHES = (
     Bad("an empty batch", b'{"queries": []}', "at least 1 item", path=BATCH),
     Bad("a batch of 65", json.dumps({"queries": [{}] * 65}).encode(), "at most 64", path=BATCH),
 )
+SESSION, NO_SESSION = "/v1/sessions", "/v1/sessions/none"
+SESSIONS = (
+    Bad("a session of a run of one length", b'{"run": "tea"}', "needs a run of", path=SESSION),
+    Bad("a session with two goals", b'{"goal": [1], "goal_text": "a"}', "one of", path=SESSION),
+    Bad("an unknown session", None, "no such session", 404, NO_SESSION, method="GET"),
+    Bad("an event of it", b'{"undo": true}', "no such session", 404, f"{NO_SESSION}/events"),
+    Bad("an event of two kinds", b'{"undo": true, "done": 1}', "", path=f"{NO_SESSION}/events"),
+)
 CROSS = {"sec-fetch-site": "cross-site"}
 LONG = {"content-length": "99999999"}
 ELSEWHERE = (
@@ -137,7 +147,7 @@ ELSEWHERE = (
     Bad("sent by another site", {}, "another site", 403, headers=CROSS),
     Bad("a length of more than 4 MiB", b"{}", "at most 4,194,304", 413, headers=LONG),
 )
-TABLE = (*BODIES, *SOURCES, *SEARCHES, *CONSTRAINTS, *BATCHES, *ELSEWHERE)
+TABLE = (*BODIES, *SOURCES, *SEARCHES, *CONSTRAINTS, *BATCHES, *SESSIONS, *ELSEWHERE)
 
 
 def sent(bad: Bad, good: dict[str, Any], send: Callable[..., Any]) -> Any:
@@ -147,14 +157,3 @@ def sent(bad: Bad, good: dict[str, Any], send: Callable[..., Any]) -> Any:
         merged = {name: value for name, value in {**good, **body}.items() if value is not None}
         body = json.dumps(merged).encode()
     return send(bad.method, bad.path, content=body, headers={**JSON, **bad.headers})
-
-
-def table() -> str:
-    """The table of the documentation."""
-    lines = ["| request | gets |", "| --- | --- |"]
-    lines += [f"| {bad.title} | {bad.status} |" for bad in TABLE]
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())  # noqa: T201

@@ -57,10 +57,10 @@ def test_the_runs_say_what_they_plan(client, run_of_lengths):
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.parametrize("steps", [None, 2, "2-3"])
 def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps):
-    window = {"id": video.video_id, "step": 2, "goal": goal, "done": done}
+    window = {"id": video.video_id, "step": 3, "goal": goal, "done": done}
     value = ask(client, video=window, steps=steps, top_k=20)
     run = planning(run_of_lengths, steps)
-    query, truth = query_from_video(run, video.video_id, 2, goal=goal, done=done)
+    query, truth = query_from_video(run, video.video_id, 3, goal=goal, done=done)
     same(value, answer(run, query, top_k=20))
     assert [action["id"] for action in value["truth"]] == truth.tolist()
     assert value["horizon"] == run.horizon
@@ -75,6 +75,13 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps):
         )
 
 
+def test_the_time_between_observations(client, run_of_lengths, video):
+    query, _ = query_from_video(run_of_lengths, video.video_id, 2)
+    value = ask(client, video={"id": video.video_id, "step": 2}, elapsed=37.5)
+    same(value, answer(run_of_lengths, query, elapsed=37.5))
+    assert value["known"]["elapsed"] == 37.5
+
+
 def test_one_observation_or_none(client, run_of_lengths, world, place):
     observations, task = place.observations(), world.taxonomy.tasks[1]
     for name in ("initial", "goal"):
@@ -83,6 +90,7 @@ def test_one_observation_or_none(client, run_of_lengths, world, place):
             "initial": name == "initial",
             "goal": name == "goal",
             "done": None,
+            "elapsed": None,
         }
     names = [world.taxonomy.actions[action].name for action in task.actions[:2]]
     value = ask(client, task=task.name, done=[names[0], task.actions[1]], steps=3)
@@ -104,6 +112,8 @@ def test_one_observation_or_none(client, run_of_lengths, world, place):
         ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),
         ({"done": []}, None, "nothing is known of the query"),
         ({"task": 1, "done": [0] * 257}, "done", "at most 256"),
+        ({"task": 1, "elapsed": 3}, "elapsed", "expected the seconds between two observations"),
+        ({"task": 1, "elapsed": 0}, "elapsed", "greater than 0"),
         ({"video": {"id": "x", "done": True}, "done": []}, None, "both give the steps done"),
         (
             {"task": 1, "goal_text": "tent"},
@@ -129,13 +139,14 @@ def test_refusals(client, body, field, message):
         ({"task": 1}, "observations.goal", "CEFITO needs both observations and takes no steps"),
         ({"task": 1, "done": [0]}, "done", "CEFITO needs both observations and takes no steps"),
         ({"task": 1, "steps": 2}, "steps", "plans 3 steps. Train a run of several lengths"),
+        ({"video": {}, "elapsed": 3}, "elapsed", "CEFITO did not learn from the time between"),
         ({"video": {"goal": False}}, "observations.goal", "needs both observations"),
         ({"video": {"done": True}}, "done", "needs both observations"),
     ],
 )
 def test_runs_of_one_length_refuse(client, video, body, field, message):
     if "video" in body:
-        body = {"video": {"id": video.video_id, **body["video"]}}
+        body = body | {"video": {"id": video.video_id, **body["video"]}}
     value = ask(client, 422, run="tea", **body)
     assert message in value["detail"]
     assert value.get("field") == field
@@ -154,7 +165,7 @@ def test_a_batch_of_all_kinds(client, run_of_lengths, video, world):
     task = world.taxonomy.tasks[video.task].name
     queries = [
         {"video": {"id": video.video_id, "step": step, **more}, **known}
-        for step in (0, 1, 3)
+        for step in (1, 2, 4)
         for more in ({}, {"goal": False}, {"done": True}, {"goal": False, "done": True})
         for known in ({}, {"task": task}, {"steps": 2})
     ]
@@ -258,3 +269,29 @@ def test_words_alone_and_in_batches(seeing):
     assert plans(answers[0]) == plans(value)
     assert "an empty goal" in answers[1]["detail"]
     assert answers[2]["known"]["goal"] is False
+
+
+def test_pictures_and_words_in_sessions(seeing):
+    def upload(path, status, files, **data):
+        response = seeing.post(path, files=files, data=data)
+        assert response.status_code == status, response.text
+        return response.json()
+
+    goal = {"goal": picture(200)}
+    state = upload("/v1/sessions/upload", 201, goal, request='{"task": 1}')
+    assert (state["goal"], state["tasks"][0]["id"]) == (True, 1)
+    words = seeing.post("/v1/sessions", json={"goal_text": "a folded tent"}).json()
+    assert words["goal"] is True
+    path = f"/v1/sessions/{state['id']}/upload"
+    seen = upload(path, 200, {"initial": picture(20)})
+    assert (seen["number"], seen["events"]) == (1, 1)
+    assert seen["next_steps"] != state["next_steps"]
+    for path_, status, files, data, message in (
+        (path, 422, {"goal": picture(1)}, {}, "Extra inputs"),
+        (path, 422, {"video": picture(1)}, {"start": "0"}, "'video' is not MP4"),
+        (path, 422, {"video": picture(1)}, {}, "expected the file 'initial', or 'video' with"),
+        ("/v1/sessions/none/upload", 404, {"initial": picture(1)}, {}, "no such session"),
+        ("/v1/sessions/upload", 422, goal, {"request": '{"goal": [1.0]}'}, "leave them out"),
+        ("/v1/sessions/upload", 422, {"initial": picture(1)}, {}, "Extra inputs"),
+    ):
+        assert message in upload(path_, status, files, **data)["detail"]

@@ -271,3 +271,20 @@ def test_batches_of_costly_jobs_are_small(started, monkeypatch):
     results(jobs)
     assert sizes[0] > 5 >= sizes[1]  # the first are not known to be costly
     assert max(sizes[1:]) <= 2
+
+
+def test_jobs_that_are_alone_never_overlap(started, works):
+    scheduler = started(workers=2)
+    first, second, other = (job(work) for work in ("held", "second", "other"))
+    for one in (first, second, other):
+        one.kind = None
+    first.alone = second.alone = "session"
+    scheduler.submit([first])
+    assert works.begun.wait(LONG)
+    scheduler.submit([second])
+    scheduler.submit([other])
+    assert other.future.result(LONG) == "other!"
+    assert not second.future.done()
+    works.gate.set()
+    assert second.future.result(LONG) == "second!"
+    assert works.done == [["held"], ["other"], ["second"]]

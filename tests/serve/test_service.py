@@ -87,7 +87,7 @@ def test_base64_is_the_same_as_a_list(client, place):
 
 def test_a_window_of_a_video_has_its_truth(client, place, run, windows):
     video = place.world.videos[windows.video[0]]
-    reply = ask(client, horizon=3, video={"id": video.video_id, "step": int(windows.start[0])})
+    reply = ask(client, horizon=3, video={"id": video.video_id, "step": int(windows.start[0]) + 1})
     assert plans_of(reply) == [plan.actions for plan in expected(run, windows).plans]
     assert [action["id"] for action in reply["truth"]] == windows.actions[0].tolist()
     assert reply["dataset"] is None
@@ -257,7 +257,7 @@ def test_the_list_of_videos(client, place):
     first = reply["videos"][0]
     assert first["id"] == videos[0].video_id
     assert [step["id"] for step in first["steps"]] == [step.action for step in videos[0].steps]
-    assert first["first_steps"] == list(range(len(videos[0].steps) - 2))
+    assert first["first_steps"] == list(range(1, len(videos[0].steps) - 1))
     task = first["task"]
     some = client.get("/v1/videos", params={"run": "tea", "task": task["name"], "limit": 1})
     assert [video["task"] for video in some.json()["videos"]] == [task]

@@ -7,6 +7,7 @@ from cefito.planners.base import Abilities, BasePlanner
 from cefito.planners.methods import METHODS, Method
 from cefito.study.methods import ListedMethod, listed_methods
 from cefito.study.trials import ROWS, needs_server
+from listed_methods import FILE, listing
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,14 @@ def test_parameters_at_the_published_size(listed):
     assert [round(size / 1e6, 1) for size in sizes["mtid"].values()] == [28.4, 219.0]
     assert sizes["pdpp"] == {"PDPP network": 42_063_255, "task classifier": 7_094_290}
     assert all(sizes[name] == {} for name in ("chain", "pkg", "llm-ends", "nearest", "frequent"))
+
+
+def test_what_is_kept_is_what_planners_can(listed):
+    kept = json.loads(FILE.read_text(encoding="utf-8"))
+    assert kept == listing(), "run tests/listed_methods.py"
+    assert {name: (list(one.can), one.parameters) for name, one in listed.items()} == {
+        name: (one["can"], one["parameters"]) for name, one in kept.items()
+    }
 
 
 def test_for_json(listed):

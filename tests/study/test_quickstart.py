@@ -79,7 +79,7 @@ def test_examples(made):
         video = next(video for video in dataset.videos if video.video_id == example.video)
         assert video.split == "test"
         assert dataset.taxonomy.tasks[video.task].name == example.true_task_name
-        steps = video.steps[example.from_step : example.from_step + HORIZON]
+        steps = video.steps[example.from_step - 1 :][:HORIZON]
         assert example.true_names == dataset.taxonomy.names([step.action for step in steps])
         assert len(example.plans) == 5
         scores = [plan.score for plan in example.plans]

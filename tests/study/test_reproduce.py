@@ -208,7 +208,7 @@ def test_plans_of_names_that_are_hard_to_print(tmp_path):
     plan = {"actions": [0, 1], "names": names, "energy": 1.0, "score": -0.5}
     plan |= {"probability": None, "task": None, "task_id": None}
     first = WindowPlans(
-        **{"video": "a", "from_step": 0, "start": 0.0, "end": 1.0, "rank": None},
+        **{"video": "a", "from_step": 1, "start": 0.0, "end": 1.0, "rank": None},
         **{"true_task": 0, "true_task_name": "Save $5_ or $6", "success": False, "exact": True},
         **{"predicted_task": None, "predicted_task_name": None},
         **{"true_actions": [0, 2], "true_names": names, "plans": [PlannedSequence(**plan)]},

@@ -110,27 +110,37 @@ def test_each_number(results):
         "planner, SR, mAcc, mIoU, bitwise mIoU, top-5 SR, task, SR bootstrap width, s/query, "
         "tokens/query, parameters, seeds"
     )
-    names = ["method A", "B & C_1 (50 %)", "sampled (3 windows)", "told", "half"]
+    names = ["told", "sampled (3 windows)", "method A", "B & C_1 (50 %)", "half"]  # by score
     assert [line[0].text for line in table.lines] == names
     assert table.below == 0
     width = bootstrap_width([50, 200 / 3])
     half = T2 * (200 / 3 - 50) / 2  # t s / √n, where s = difference / √2
     wide = f"{T2 * 5:.2f}"
-    assert " | ".join(entry.text for entry in table.lines[0]) == (
+    assert " | ".join(entry.text for entry in table.lines[2]) == (
         f"method A | 58.33 ± {half:.2f} | 65.00 ± {wide} | 66.00 ± {wide} | 67.00 ± {wide} | "
         f"90.00 ± 0.00 | 85.00 ± {wide} | {width:.2f} | 0.5 | 2,000 | 1.23 M | 2"
     )
     width = bootstrap_width([100 / 6, 200 / 6])
-    assert " | ".join(entry.text for entry in table.lines[1]) == (
+    assert " | ".join(entry.text for entry in table.lines[3]) == (
         f"B & C_1 (50 %) | 25.00 ± {half:.2f} | 65.00 ± 0.00 | 66.00 ± 0.00 | 67.00 ± 0.00 | "
         f"90.00 ± 0.00 | – | {width:.2f} | 0.5 | 0 | – | 2"
     )
     last = " ".join(entry.text for entry in table.lines[4])
     assert last == "half 0.00 10.00 11.00 12.00 90.00 – – 0.5 1,000 – 1"  # one seed: no ±
+    assert "Warning: fewer than three seeds (all rows); another seed may" in table.notes[-1]
+
+
+def test_rows_with_few_seeds_are_named(results):
+    for row in ("a", "told"):
+        results["trials"].append(cell(row, 2, "111111"))
+    (note,) = (note for note in score_table(results, 2).notes if note.startswith("Warning"))
+    assert "fewer than three seeds (B & C_1 (50 %), sampled, half);" in note
+    results["trials"] = [entry for entry in results["trials"] if entry["row"] in ("a", "told")]
+    assert not any(note.startswith("Warning") for note in score_table(results, 2).notes)
 
 
 def test_notes(results):
-    first, *failed = score_table(results, 2).notes
+    first, *failed, _ = score_table(results, 2).notes
     assert first.startswith("Per cent; ± half the 90 % interval of the mean by Student's t over")
     assert "mAcc: steps right in their places." in first
     assert "edit:" not in first
@@ -150,8 +160,9 @@ def test_metrics_that_a_trial_has_get_columns(results):
     table = score_table(results, 2)
     assert table.heads[1:7] == ("SR", "mAcc", "mIoU", "edit", "order SR", "bitwise mIoU")
     assert [entry.text for entry in column(table, "edit").values()] == [
+        *["–"] * 2,
         *["40.00 ± 0.00"] * 2,
-        *["–"] * 3,
+        "–",
     ]
     assert "edit: 1 − edit distance / longer length. order SR: the annotated" in table.notes[0]
     for entry in results["trials"][:2]:
@@ -167,9 +178,9 @@ def test_best_and_second_best(results):
     def ranks(head, table=table):
         return [entry.rank for entry in column(table, head).values()]
 
-    assert ranks("SR") == [1, 2, 0, 0, 0]
-    assert ranks("mAcc") == [1, 1, 0, 0, 2]  # a tie
-    assert ranks("top-5 SR") == [1, 1, 0, 0, 1]
+    assert ranks("SR") == [0, 0, 1, 2, 0]
+    assert ranks("mAcc") == [0, 0, 1, 1, 2]  # a tie
+    assert ranks("top-5 SR") == [0, 0, 1, 1, 1]
     assert ranks("task") == [0] * 5  # nothing to compare with
     assert all(
         entry.rank == 0
@@ -180,7 +191,7 @@ def test_best_and_second_best(results):
     close = copy.deepcopy(results)
     for entry in close["trials"][2:4]:
         entry["metrics"]["mean_accuracy"] = 65.004  # what is printed alike is ranked alike
-    assert ranks("mAcc", score_table(close, 2)) == [1, 1, 0, 0, 2]
+    assert ranks("mAcc", score_table(close, 2)) == [0, 0, 1, 1, 2]
 
 
 def test_titles_name_sample_and_selection(results):
@@ -223,7 +234,7 @@ def test_differences_are_paired_by_seed_on_common_windows(results):
     ours = [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
     theirs = [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0]]
     few = ([[1, 1, 1], [1, 1, 0]], [[1, 0, 0], [1, 1, 0]], [0, 1, 3])
-    first, sampled, _, half = ([entry.text for entry in line] for line in table.lines)
+    _, sampled, first, half = ([entry.text for entry in line] for line in table.lines)
     # -33.33 with either seed
     assert first == line("B & C_1 (50 %)", "-33.33", ours, theirs, VIDEOS, "±0.00", "6")
     assert sampled == line("sampled", "+33.33", *few, f"±{T2 * 100 / 3:.2f}", "3")
@@ -240,10 +251,13 @@ def test_the_order_of_cells_does_not_matter(results):
 
 def test_no_difference_has_no_minus(results):
     results["trials"][2]["success"], results["trials"][3]["success"] = "111100", "110100"
-    texts = [entry.text for entry in difference_table(results, 2).lines[0][1:4]]
+    lines = {line[0].text: line for line in difference_table(results, 2).lines}
+    assert [*lines] == ["told", "sampled", "B & C_1 (50 %)", "half"]  # by difference
+    texts = [entry.text for entry in lines["B & C_1 (50 %)"][1:4]]
     assert texts == ["+0.00", "+0.00 to +0.00", "±0.00"]
     results["trials"][2]["success"] = "111010"  # rounding leaves a negative number near nothing
-    assert "-0.00" not in [entry.text for entry in difference_table(results, 2).lines[0]]
+    shown = [entry.text for line in difference_table(results, 2).lines for entry in line]
+    assert "-0.00" not in shown
 
 
 def test_differences_against_another_row(results):
@@ -263,7 +277,8 @@ def test_rows_without_a_common_seed_or_window(results):
     for entry in results["trials"]:
         if entry["row"] == "b":
             entry["seed"] += 7
-    line = difference_table(results, 2).lines[0]
+    lines = {line[0].text: line for line in difference_table(results, 2).lines}
+    line = lines["B & C_1 (50 %)"]
     assert (line[1].text, line[3].text) == ("-33.33", "–")  # nothing to pair by
     results["trials"] += [cell("broken", 0, "11", scored=[1, 3])]
     assert "broken" not in column(difference_table(results, 2, against="sampled"), "difference")
@@ -357,6 +372,8 @@ def test_markdown():
 | c | *1.00* |
 | *published* |  |
 | d | 0.00 |
+
+Bold: the best of a column; italic: the second best.
 
 One.
 

@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.field import ClassifierConfig, TaskClassifier
+from cefito.field.classifier import TaskClassifier
+from cefito.field.settings import ClassifierConfig
 from cefito.training.losses import ClassifierLoss
 from cefito.training.settings import AugmentationConfig, ClassifierTrainingConfig
 

@@ -19,7 +19,9 @@ import sys
 from pathlib import Path
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from cefito.field import ClassifierConfig, EnergyField, FieldConfig, TaskClassifier
+from cefito.field.classifier import TaskClassifier
+from cefito.field.energy import EnergyField
+from cefito.field.settings import ClassifierConfig, FieldConfig
 from cefito.files import write_tensors
 from cefito.training.settings import (
     ClassifierTrainingConfig,

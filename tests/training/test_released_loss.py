@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.field import EnergyField
+from cefito.field.energy import EnergyField
 from cefito.planners.methods import load_config
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler

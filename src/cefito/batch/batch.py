@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
-from cefito.batch.planning import PIECE, PlanRow
+from cefito.batch.planning import PIECE
 from cefito.batch.query_rows import QuerySettings
 from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
 from cefito.batch.sources import QuerySource, open_source
@@ -26,7 +26,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
 from cefito.executors.base import ignore
 from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
-from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
+from cefito.inference.plan_formats import format_of
 from cefito.locks import locked
 from cefito.planners.base import check_min_probability, check_queries, check_task_given
 from cefito.planners.queries import Queries
@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 _DEFAULTS = QuerySettings()
 _SHARD = 512  # queries
-_ROWS = 8192  # rows of Parquet that are written at once
 _BEGUN = "batch.json"
 
 
@@ -97,7 +96,7 @@ def plan_batch(
     Args:
         run: The run; other processes open its folder again, with the same search.
         queries: See `cefito.batch.sources.open_source`.
-        out: `.jsonl`, or `.parquet` (needs pyarrow), one row a plan.
+        out: File of the plans, with an ending of `cefito.inference.plan_formats.FORMATS`.
         settings: Settings of all queries.
         split: Split of a data set.
         without_goal: Plan the windows of a data set without their goals.
@@ -203,7 +202,7 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
     constraints = settings.constraints.resolved(run.taxonomy, task=settings.task)
     nothing = np.zeros((1, run.planner.observation_dim), dtype=np.float32)
     check_queries(run.planner, Queries(nothing, nothing), settings.top_k, constraints)
-    check_plan_file(out, "out")
+    format_of(out, "out")
 
 
 def _run_identity(run: Run) -> dict[str, Any]:
@@ -245,7 +244,7 @@ def _again(out: Path) -> str:
 class _Files:
     """Files of a batch.
 
-    PLANS                one row a plan, in the order of the queries: JSONL or Parquet
+    PLANS                one row a plan, in the order of the queries
     PLANS.bad.jsonl      queries that could not be planned, with the reason; absent if all could
     PLANS.batch.json     `BatchRecord`
     PLANS.parts/         shards and batch.json during the work; removed at the end
@@ -297,10 +296,11 @@ class _Files:
         """Concatenate the shards, write the record, and return the counts."""
         counts = sum((header.counts for header in headers), Counts())
         with progress("writing", total=len(shards)) as advance:
-            write = _write_parquet if self.out.suffix == ".parquet" else _write_lines
-            write(self.out, shards, advance)
+            rows = _lines(shards, advance)
+            _write(self.out, partial(format_of(self.out, "out").write, rows))
         if counts.bad:
-            _write_lines(self.bad, shards, ignore, bad=True)
+            bad = _lines(shards, ignore, bad=True)
+            _write(self.bad, lambda file: file.writelines(bad))
         else:
             self.bad.unlink(missing_ok=True)
         BatchRecord(
@@ -326,32 +326,18 @@ class _Files:
             self.parts.rmdir()
 
 
-def _write_lines(
-    path: Path, shards: Shards, advance: Callable[[float], None], *, bad: bool = False
-) -> None:
+def _lines(
+    shards: Shards, advance: Callable[[float], None], *, bad: bool = False
+) -> Iterator[bytes]:
+    for number in range(len(shards)):
+        yield from shards.lines(number, bad=bad)
+        advance(1)
+
+
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
     def fill(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            for number in range(len(shards)):
-                file.writelines(shards.lines(number, bad=bad))
-                advance(1)
-
-    write_atomic(path, fill)
-
-
-def _write_parquet(path: Path, shards: Shards, advance: Callable[[float], None]) -> None:
-    pyarrow, parquet = import_pyarrow(path, "out")
-    schema = arrow_schema(PlanRow)
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for number in range(len(shards)):
-            yield from map(json.loads, shards.lines(number))
-            advance(1)
-
-    def fill(temporary: Path) -> None:
-        left = rows()
-        with parquet.ParquetWriter(temporary, schema) as writer:
-            while some := list(islice(left, _ROWS)):
-                writer.write_table(pyarrow.Table.from_pylist(some, schema=schema))
+            write(file)
 
     write_atomic(path, fill)
 

@@ -6,61 +6,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from cefito.batch.query_rows import QueryRow, QuerySettings, query_from_row
 from cefito.batch.sources import Row
 from cefito.errors import CefitoError, ConfigError
 from cefito.inference.answer import Answer, to_answer, with_action_names
+from cefito.inference.plan_formats import PlanRow
 from cefito.planners.base import Queries
 from cefito.runs.run import Run
 from cefito.settings import Record
 
-__all__ = ["PIECE", "BadRow", "PlanRow", "PlannedRows", "plan_rows", "read_rows"]
+__all__ = ["PIECE", "BadRow", "PlannedRows", "plan_rows", "read_rows"]
 
 PIECE = 64
 """Number of rows that are planned together: always the same rows, for their last bits' sake."""
-
-
-class PlanRow(Record):
-    """One plan of one query, as it is written; docs/plan-batch.md describes the columns."""
-
-    query: str
-    line: int
-    rank: int
-    actions: list[int]
-    names: list[str]
-    energy: float
-    score: float
-    probability: float | None
-    task: str | None
-    task_id: int | None
-    length_probability: float | None  # of the number of its steps, if it is open
-    exact: bool
-    sure: bool | None
-    searched_mass: float | None
-    token_forwards: int
-    leaves: int
-    warnings: list[str]
-
-    @classmethod
-    def of(cls, answer: Answer, query: str, line: int) -> list[Self]:
-        """Return the rows of an answer, best plan first."""
-        return [
-            cls(
-                query=query,
-                line=line,
-                rank=rank,
-                **dict(plan),
-                length_probability=(answer.lengths or {}).get(len(plan.actions)),
-                exact=answer.exact,
-                sure=answer.sure,
-                searched_mass=answer.searched_mass,
-                **dict(answer.evaluated),
-                warnings=answer.warnings,
-            )
-            for rank, plan in enumerate(answer.plans, 1)
-        ]
 
 
 class BadRow(Record):

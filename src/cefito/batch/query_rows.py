@@ -24,6 +24,7 @@ from cefito.planners.base import Queries, check_partial
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.settings import Settings, first_error
+from cefito.times import Seconds
 
 __all__ = ["QueryRow", "QuerySettings", "query_from_row", "read_queries"]
 
@@ -36,6 +37,7 @@ class QuerySettings(Settings):
     top_k: int = 5  # plans a query
     task: int | None = None  # id of the task of queries that name none; None to predict it
     done: tuple[int, ...] | None = None  # done before queries that do not say it; None if unknown
+    elapsed: float | None = None  # seconds between both observations, of queries without their own
     constraints: NamedConstraints = NamedConstraints()  # besides those of each query
     min_probability: float | None = None  # see `cefito.inference.answer.answer`
     coverage: float | None = None  # likewise
@@ -51,12 +53,13 @@ class _Columns(Settings):
 
     id: str | None = None
     features: Path | None = None
-    start: float | None = None
-    end: float | None = None
+    start: Seconds | None = None
+    end: Seconds | None = None
     initial: Path | None = None
     goal: Path | None = None
     task: Name | None = None
     done: tuple[Name, ...] | None = None
+    elapsed: float | None = None
     steps: Name | None = None
     constraints: NamedConstraints | None = None
 
@@ -66,6 +69,7 @@ class QueryRow:
     """The query of a row."""
 
     id: str  # otherwise its line number
+    line: int
     run: Run  # with the steps of the row
     query: Queries  # with its task, if it is given, and the steps done before
     constraints: Constraints = Constraints()
@@ -78,9 +82,9 @@ def read_queries(run: Run, path: Path | str, settings: QuerySettings = _DEFAULTS
     Each line has `features`, `start` and `end` (see `query_from_features`), or `initial` and
     `goal`: files (see `query_from_files`) or lists of numbers. Optional are `id`, `task` (name or
     id) and `constraints` (a `NamedConstraints` object, or its JSON as text). For a run of several
-    lengths, `steps` (3 or "2-4") and `done` (names or ids of the actions done before, oldest first:
-    a list, its JSON as text, or text with semicolons) are optional, and one observation, a task or
-    done steps are enough.
+    lengths, `steps` (3 or "2-4"), `done` (names or ids of the actions done before, oldest first:
+    a list, its JSON as text, or text with semicolons) and `elapsed` (seconds between both
+    observations) are optional, and one observation, a task or done steps are enough.
 
     Raises:
         CefitoError: A line is not a query or cannot be read.
@@ -121,14 +125,15 @@ def query_from_row(
         if not query.whole:
             check_partial(run.planner, "queries")
         done = settings.done if columns.done is None else columns.done
+        elapsed = settings.elapsed if columns.elapsed is None else columns.elapsed
         query, constraints = prepare_query(
-            run, query, task=task, done=done, constraints=constraints
+            run, query, task=task, done=done, elapsed=elapsed, constraints=constraints
         )
     except CefitoError as problem:
         setting = problem.setting if problem.setting in ("seconds", "precision") else "queries"
         reason = str(problem).removeprefix(f"{row.place}: ")
         raise DataError(f"{row.place}: {reason}", setting=setting) from problem
-    return QueryRow(columns.id or str(row.number), run, query, constraints, files)
+    return QueryRow(columns.id or str(row.number), row.number, run, query, constraints, files)
 
 
 def _validated(row: Row) -> tuple[_Columns, dict[str, Any]]:

@@ -21,6 +21,7 @@ from cefito.batch.query_rows import QuerySettings
 from cefito.batch.sources import QuerySource, Row, file_state
 from cefito.errors import DataError, RunError
 from cefito.files import MAX_JSON, FileRecord, value_digest, value_sealed, write_bytes
+from cefito.inference.plan_formats import json_line
 from cefito.runs.run import Run, open_run
 from cefito.search.settings import SearchConfig
 from cefito.settings import Record
@@ -175,9 +176,7 @@ class ShardPlanner:
                 planned.observed += found.observed
         finally:
             torch.set_num_threads(before)
-        values = (row.model_dump(mode="json") for row in (*planned.plans, *planned.bad))
-        lines = (json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values)
-        text = "".join(f"{line}\n" for line in lines).encode()
+        text = b"".join(json_line(row) for row in (*planned.plans, *planned.bad))
         header = ShardHeader(
             batch=self.shards.batch,
             number=number,

@@ -36,7 +36,7 @@ EXPECTED = (
 )
 _COLUMNS = (
     *("id", "features", "start", "end", "initial", "goal"),
-    *("task", "done", "steps", "constraints"),
+    *("task", "done", "elapsed", "steps", "constraints"),
 )
 _FEATURES = (".npy", ".npz")
 _SPLIT = "Split the line."

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "planners:planners",
         "Every method: its paper, what it needs and can do, its size, its rows of tables.",
     ),
+    "new-planner": ("new_planner:new_planner", "A package for a planner of your own."),
     "compare": ("compare:compare", "Planners beside each other: train, score, tables."),
     "report": (
         "report:report",
@@ -45,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show the prompt for a language model, and the number of requests.",
     ),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (pip install 'cefito[serve]')."),
+    "mcp": ("mcp:mcp", "Tools for agents over stdin and stdout (pip install 'cefito[mcp]')."),
     "plan-batch": (
         "plan_batch:plan_batch",
         "Plan any number of queries into a file, resumable, on several processes or a cluster.",
@@ -66,10 +68,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
 }
 
+# The groups of `cefito --help`, in the order of a project; each command is in one.
+GROUPS = {
+    "Data": ("quickstart", "data", "extract", "embed"),
+    "Train": ("train", "finetune", "calibrate", "config", "import-checkpoint", "export-checkpoint"),
+    "Plan": ("plan", "plan-batch", "serve", "mcp"),
+    "Compare": (
+        *("evaluate", "report", "planners", "compare", "reproduce", "new-planner", "llm-prompt"),
+    ),
+    "Share": ("check", "export", "push", "pull"),
+}
+
 
 def build_app() -> App:
     """The command-line application, without any command's module imported."""
-    from cyclopts import App, Parameter
+    from cyclopts import App, Group, Parameter
 
     from cefito.cli.options import convert_option
 
@@ -83,9 +96,16 @@ def build_app() -> App:
         help_epilogue="Every command also takes --verbose (say more), --quiet (results and errors "
         f"alone) and {TRACEBACK} (with an error, show also where in the program it came from).",
     )
-    app.register_install_completion_command(help="Install completion for the shell in use.")
-    for name, (path, line) in COMMANDS.items():
-        app.command(f"cefito.cli.{path}", name=name, help=line)
+    other = Group("Other", sort_key=len(GROUPS))
+    app["--help"].group = app["--version"].group = other
+    app.register_install_completion_command(
+        help="Install completion for the shell in use.", group=other
+    )
+    for number, (title, names) in enumerate(GROUPS.items()):
+        group = Group(title, sort_key=number)
+        for place, name in enumerate(names):
+            path, line = COMMANDS[name]
+            app.command(f"cefito.cli.{path}", name=name, help=line, group=group, sort_key=place)
     return app
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cefito.cli.console import log_warnings, passing_progress, talk
+from cefito.markup import counted
 
 __all__ = ["calibrate"]
 
@@ -46,7 +47,7 @@ def calibrate(
     videos = max(one.videos for one in table.thresholds)
     how = f"{table.folds} folds of training videos" if table.folds else "validation videos"
     talk(
-        f"calibrated on {videos} videos ({how}), for a coverage of at most "
+        f"calibrated on {counted(videos, 'video')} ({how}), for a coverage of at most "
         f"{min(table.levels[-1], videos / (videos + 1)):.3f}; kept in "
         f"{opened.folder / COVERAGE_FILE}"
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
-from cefito.cli.options import Flag, Settings, settings
+from cefito.cli.options import Flag, Settings, known_settings, settings
 from cefito.cli.options import horizons as numbers
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cefito.study.study import Study
 
 MOST_SEEDS = 10_000
+_OF_HORIZONS = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent"
+_OF_LENGTHS = "any-length,chain,pkg,nearest,frequent"  # quick to train once for each length
 
 __all__ = ["StudyOptions", "compare", "finish"]
 
@@ -80,7 +82,7 @@ def compare(
     dataset: Path,
     /,
     *,
-    planners: str = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent",
+    planners: str | None = None,
     horizons: str | None = None,
     steps: str | None = None,
     options: StudyOptions,
@@ -101,11 +103,13 @@ def compare(
             cefito (exact search), cefito-guided, cefito-no-energy, chain, viterbi, pdpp, pkg;
             with -true-task behind a name the true task is given. Or all (without oracles,
             ablations and, unless --set llm.model=NAME is given, language models). NAME:3 trains a
-            slow one with the first three seeds only, as in all,schema:3.
+            slow one with the first three seeds only, as in all,schema:3. By default
+            cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
+            any-length,chain,pkg,nearest,frequent.
         horizons: Numbers of actions, separated by commas; 3,4 by default.
         steps: Range of numbers of actions instead, as in 1-6: windows of all these lengths are
-            planned without telling the length. Planners of one length are trained for each and plan
-            the length that the any-length chain predicts.
+            planned without telling the length. Planners of one length are trained once for each,
+            and plan the length that the any-length chain predicts.
         options: Training and scoring.
         executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
             by default one worker works in this process, and several in their own processes.
@@ -115,12 +119,15 @@ def compare(
         published: Show published results below the rule.
         json: Print the results as JSON instead of tables.
     """
+    changes = known_settings(options.set_)
     from cefito.planners.methods import check_sections
     from cefito.study.results import gather
     from cefito.study.running import run_study
     from cefito.study.trials import ALL, find_rows
 
-    (names, counts), changes = _planners(planners), settings(options.set_)
+    if planners is None:
+        planners = _OF_HORIZONS if steps is None else _OF_LENGTHS
+    names, counts = _planners(planners)
     asks = ALL in names and _asks(options.preset, changes)
     rows = find_rows(names, language_model=asks)
     shortest, chosen = _lengths(horizons, steps)
@@ -199,6 +206,8 @@ def _show(tables: Sequence[Table]) -> None:
             rule = ["— published —", *[""] * (len(shown.heads) - 1)]
             lines.insert(len(lines) - shown.below, rule)
         table(shown.title, shown.heads, lines, stacked=True)
+        if any(entry.rank for line in shown.lines for entry in line):
+            talk("¹ the best of a column, ² the second best")
         for note in shown.notes:
             talk(note)
         talk("")

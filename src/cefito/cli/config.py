@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from cefito.cli.console import print_json, table, talk
-from cefito.cli.options import Flag, Settings, settings
+from cefito.cli.options import Flag, Settings, known_settings
 
 __all__ = ["app"]
 
@@ -40,14 +40,14 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
-    from cefito.runs.settings_export import settings_text, settings_values
-
     given: dict[str, Any] = {
         "dataset": _dataset_name(dataset),
         "horizon": horizon,
-        "overrides": settings(set_),
+        "overrides": known_settings(set_),
         "method": method,
     }
+    from cefito.runs.settings_export import settings_text, settings_values
+
     if json:
         print_json(settings_values(preset, **given))
     else:
@@ -68,9 +68,10 @@ def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) 
             repeated.
         json: Print JSON instead of a table.
     """
+    changes = known_settings(set_)
     from cefito.runs.settings_export import compare_settings
 
-    found = compare_settings(run, preset, overrides=settings(set_))
+    found = compare_settings(run, preset, overrides=changes)
     if json:
         print_json([vars(difference) for difference in found])
     elif found:

@@ -276,6 +276,16 @@ def print_json(value: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
+def print_bytes(data: bytes) -> None:
+    """Write a file to stdout."""
+    sys.stdout.flush()
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as problem:
+        _lose_stdout(problem)
+
+
 def table(
     title: str,
     columns: Sequence[str],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -11,27 +11,35 @@ from cefito.cli.console import print_json, table, talk, wrote
 from cefito.cli.download import download
 from cefito.cli.options import Flag
 from cefito.cli.prepare import app as prepare
+from cefito.cli.steps import steps
 from cefito.errors import ConfigError
 
 __all__ = ["app"]
 
 app = App(name="data", help="Prepare, describe and check data sets.")
 app.command(prepare)
+app.command(steps)
 app.command(download)
 
 
 @app.command
-def info(path: Path, /, *, json: Flag = False, shared_actions: Flag = False) -> None:
+def info(
+    path: Path, /, *, steps: str = "1-6", json: Flag = False, shared_actions: Flag = False
+) -> None:
     """Describe a prepared data set, or a folder with taxonomy.json and videos.jsonl.
 
     Args:
         path: Folder of either form.
+        steps: Numbers of actions of the windows that are counted: one (3) or a range (1-6).
         json: Print JSON instead of tables.
         shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions, not 133).
     """
     from cefito.data.info import describe
+    from cefito.inference.steps import steps_range
 
-    value = describe(path, shared_actions=shared_actions)
+    shortest, longest = steps_range(steps)
+    horizons = range(shortest, longest + 1)
+    value = describe(path, shared_actions=shared_actions, horizons=horizons)
     if json:
         print_json(value)
         return
@@ -133,6 +141,63 @@ def check(path: Path, /, *, json: Flag = False) -> None:
     else:
         rows = sorted(dataset.hashes.items())
         table(f"{dataset.name}: complete and unchanged", ("file", "SHA-256"), rows)
+
+
+@app.command
+def advise(path: Path, /, *, horizon: int = 3, json: Flag = False) -> None:
+    """Say whether a data set is enough, and what would help most. Never reads the test split.
+
+    Planners without training plan validation videos after 25, 50 and 100 % of the training videos.
+
+    Args:
+        path: Folder of a prepared data set.
+        horizon: Number of actions of the plans.
+        json: Print JSON instead of tables.
+    """
+    from cefito.data.prepared import open_dataset
+    from cefito.study.advice import advise as run
+
+    found = run(open_dataset(path), horizon=horizon)
+    if json:
+        print_json(found)
+        return
+    counts = ("train_windows", "val_windows")
+    of_task = ("name", "train_videos", "val_videos", *counts)
+    interval = "90 % interval"
+    for title, rows, keys, last in (
+        (f"{found['dataset']}, tasks, {horizon} steps", found["tasks"], of_task, "repeated"),
+        ("Numbers of steps", found["steps"], ("steps", *counts, "val_videos"), "seen"),
+    ):
+        heads = [key.replace("_", " ") for key in keys]
+        meaning = {"repeated": "windows in another video too, %", "seen": "val in training, %"}
+        cells = [[*(row[key] for key in keys), _rounded(row[last])] for row in rows]
+        table(title, [*heads, meaning[last]], cells)
+    cells = [
+        [f"{row['share']} %", _rounded(row["videos"])]
+        + [cell for name in ("nearest", "frequent") for cell in _cells(row[name])]
+        for row in found["curve"]
+    ]
+    heads = ["share", "train videos", "nearest window", interval, "most frequent", interval]
+    table("Success rate on validation windows, %", heads, cells)
+    titles = {
+        "right": "right",
+        "seen": "wrong, training shows the steps",
+        "new": "wrong, new sequence of known actions",
+        "rare": "wrong, new sequence with a rare action",
+    }
+    shares = [[titles[name], _rounded(share)] for name, share in found["outcomes"].items()]
+    table("Plans of the nearest window", ("validation windows", "%"), shares)
+    table("", ("advice",), [[sentence] for sentence in found["sentences"]])
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _cells(estimate: dict[str, Any]) -> list[object]:
+    low, high = estimate["low"], estimate["high"]
+    ends = "–" if low is None else f"{low:.1f} to {high:.1f}"
+    return [_rounded(estimate["value"]), ends]
 
 
 @app.command

@@ -12,6 +12,7 @@ from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.cli.scores import score_table, task_table
 from cefito.errors import ConfigError
 from cefito.files import check_target
+from cefito.markup import counted
 
 if TYPE_CHECKING:
     from cefito.evaluation.records import Answered, RunEvaluation
@@ -30,6 +31,7 @@ def evaluate(
     oracle_ends: Flag = False,
     without_goal: Flag = False,
     after_done: Flag = False,
+    with_elapsed: Flag = False,
     sample: int | None = None,
     min_probability: float | None = None,
     reliability: Path | None = None,
@@ -56,6 +58,7 @@ def evaluate(
         without_goal: Plan without the goal, by a run of several lengths.
         after_done: Tell the planner which steps of the video were done before each window,
             likewise.
+        with_elapsed: Tell the planner the seconds between the observations, likewise.
         sample: Score a fixed random sample of this many windows.
         min_probability: From 0 to 1: also show the share of windows whose best plan has at least
             this probability, and the success rate among them.
@@ -96,6 +99,7 @@ def evaluate(
                 oracle_ends=oracle_ends,
                 goal=not without_goal,
                 done=after_done,
+                elapsed=with_elapsed,
                 sample=sample,
                 min_probability=min_probability,
                 dataset=dataset,
@@ -115,16 +119,14 @@ def evaluate(
     else:
         _show(scores, changed_search(opened), path, per_task=per_task)
     if save_plans is not None:
-        talk(f"wrote the plans of {scores.windows:,} windows into {save_plans}")
+        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
     return 0
 
 
 def _show(
     scores: RunEvaluation, changed: Mapping[str, object], path: Path, *, per_task: bool
 ) -> None:
-    how = ["true task" if scores.oracle_task else "predicted task"]
-    how += ["true ends"] * bool(scores.oracle_ends)
-    how += ["no goal"] * bool(scores.without_goal) + ["after steps done"] * bool(scores.after_done)
+    how = [scores.conditions]
     for name, value in changed.items():
         shown = f"{value:g}" if isinstance(value, float) else value
         how.append(f"{option_of(name).removeprefix('--')} {shown}")
@@ -171,5 +173,5 @@ def _answered(answered: Answered) -> str:
     success = "" if rate is None else f"; SR among them {rate:.2f}"
     return (
         f"answered with a probability of at least {100 * answered.min_probability:g} %: "
-        f"{answered.windows:,} windows, {answered.coverage:.1f} %{success}"
+        f"{counted(answered.windows, 'window')}, {answered.coverage:.1f} %{success}"
     )

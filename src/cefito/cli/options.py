@@ -10,19 +10,29 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from cefito.errors import CefitoError, ConfigError
+from cefito.times import TIME_FORMS, parse_seconds
 
 if TYPE_CHECKING:
     from cyclopts import App, Token
 
 __all__ = [
+    "CONSTRAINTS",
+    "OUTPUT",
+    "PLANS",
+    "QUERY",
+    "SEARCH",
     "Flag",
+    "Moment",
     "Settings",
     "Several",
+    "SeveralPaths",
     "convert_option",
     "horizons",
+    "known_settings",
+    "moment",
     "options_class",
     "pairs",
     "real_number",
@@ -77,6 +87,14 @@ def real_number(text: str) -> float:
     return value
 
 
+def moment(text: str) -> float:
+    """Read a time in seconds, or in hours, minutes and seconds."""
+    try:
+        return parse_seconds(text)
+    except ValueError as problem:
+        raise ValueError(f"{_quoted(text)} is not a time. {TIME_FORMS}") from problem
+
+
 def _quoted(text: str) -> str:
     short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
     return f"'{short}'"
@@ -112,6 +130,9 @@ def _option(setting: str, app: App, argv: Sequence[str]) -> str:
     return ""
 
 
+Moment = Annotated[float | None, Parameter(converter=lambda _, tokens: moment(tokens[0].value))]
+"""A time in a video, in seconds."""
+
 Flag = Annotated[bool, Parameter(negative="")]
 """An option without a value."""
 
@@ -120,11 +141,23 @@ Several = Annotated[
 ]
 """An option that may be repeated."""
 
+SeveralPaths = Annotated[
+    tuple[Path, ...], Parameter(negative="", consume_multiple=False, show_default=False)
+]
+"""The same for paths."""
+
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
 """Changes of settings, as `settings` reads them."""
 
 
-def options_class(base: type, options: Iterable[tuple[str, Any, Any]]) -> Any:
+QUERY, PLANS, CONSTRAINTS, OUTPUT, SEARCH = (
+    Group(title, sort_key=number)
+    for number, title in enumerate(("Query", "Plans", "Constraints", "Output", "Search"), 1)
+)
+"""Groups of the options of commands that plan, in the order of their help."""
+
+
+def options_class(base: type, options: Iterable[tuple[str, Any, Any]], group: Group) -> Any:
     """Return a class of options, a frozen dataclass, with further fields: name, type, default."""
     made = make_dataclass(
         base.__name__,
@@ -134,12 +167,21 @@ def options_class(base: type, options: Iterable[tuple[str, Any, Any]]) -> Any:
         frozen=True,
         kw_only=True,
     )
-    return Parameter(name="*")(made)
+    return Parameter(name="*", group=group)(made)
 
 
 def settings(given: Sequence[str]) -> dict[str, str]:
     """Parse the entries of `--set`: values by dotted key."""
     return pairs("--set", given, "KEY=VALUE, as in --set training.optimiser.epochs=20")
+
+
+def known_settings(given: Sequence[str]) -> dict[str, str]:
+    """Parse the entries of `--set`; refuse keys that no method reads, without torch."""
+    from cefito.planners.methods import check_keys
+
+    values = settings(given)
+    check_keys(values)
+    return values
 
 
 def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:

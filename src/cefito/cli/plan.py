@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import json as jsons
 import sys
+from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
-from cefito.cli.options import Flag
+from cyclopts import Parameter
+
+from cefito.cli.console import (
+    log_warnings,
+    passing_progress,
+    print_bytes,
+    print_json,
+    stoppable,
+    table,
+    talk,
+)
+from cefito.cli.options import OUTPUT, QUERY, Flag
 from cefito.cli.plan_options import AS_TRAINED, DEFAULTS, PlanOptions, SearchOptions
 from cefito.cli.plan_query import NO_QUERY, QueryOptions
 from cefito.errors import ConfigError
+from cefito.markup import counted
 
 if TYPE_CHECKING:
     from cefito.batch.query_rows import QuerySettings
     from cefito.data.annotations import Taxonomy
     from cefito.inference.answer import Answer, PlannedSequence, ReplyAnswer
+    from cefito.inference.plan_formats import PlanFormat, PlanRow
     from cefito.inference.sets import PlanSets, StepSet
     from cefito.runs.run import Run
 
@@ -28,8 +42,9 @@ def plan(
     /,
     *,
     query: QueryOptions = NO_QUERY,
-    queries: Path | None = None,
-    ids: Flag = False,
+    queries: Annotated[Path | None, Parameter(group=QUERY)] = None,
+    ids: Annotated[Flag, Parameter(group=OUTPUT)] = False,
+    format: Annotated[str | None, Parameter(group=OUTPUT)] = None,
     options: PlanOptions = DEFAULTS,
     search: SearchOptions = AS_TRAINED,
 ) -> int:
@@ -46,23 +61,27 @@ def plan(
         run: Run folder, as cefito train makes it.
         query: What to plan.
         queries: Short table of queries, .jsonl, .csv or .parquet, each line with features, start
-            and end, or with initial and goal, and optionally an id, a task, constraints, steps and
-            done; files are found relative to the folder of the table. cefito plan-batch plans long
-            ones.
+            and end, or with initial and goal, and optionally an id, a task, constraints, steps,
+            done and elapsed; files are found relative to the folder of the table. cefito plan-batch
+            plans long ones.
         ids: Show the ids of actions after their names.
+        format: Print one row a plan in a format of cefito plan-batch: jsonl, csv, md (a table in
+            Markdown), howto (JSON-LD of schema.org) or parquet.
         options: How to plan.
         search: How to search.
     """
     from cefito.inference.answer import answer
+    from cefito.inference.plan_formats import PlanRow
     from cefito.runs.matching import named_dataset
 
+    chosen = _format(format, json=options.json)
     with log_warnings():
         opened, device = options.open(run, search)
         settings = options.settings(opened, seconds=query.seconds, precision=query.precision)
         if queries is not None:
             if query.given - {"seconds", "precision"}:
                 raise ConfigError("--queries replaces --video, --features and others. Omit these.")
-            return _plan_many(opened, queries, settings, json=options.json, ids=ids)
+            return _plan_many(opened, queries, settings, json=options.json, ids=ids, chosen=chosen)
         if query.after_done and settings.done is not None:
             raise ConfigError("--after-done and --done both give the steps done. Leave one out.")
         known = settings.task is not None or settings.done is not None
@@ -75,6 +94,7 @@ def plan(
                 observed,
                 task=settings.task,
                 done=settings.done,
+                elapsed=settings.elapsed,
                 top_k=settings.top_k,
                 constraints=settings.constraints,
                 min_probability=settings.min_probability,
@@ -85,13 +105,37 @@ def plan(
                 progress=passing_progress,
             )
     _warn(found)
-    if options.json:
+    if chosen is not None:
+        _print_rows(chosen, PlanRow.of(found, "1", 1))
+    elif options.json:
         print_json(found.to_dict())
     else:
         _show(found, opened.taxonomy, options.min_probability, ids=ids)
         if found.sets is not None:
             _show_sets(found.sets, opened.taxonomy, ids=ids)
     return 0 if found.plans else 130  # only an interrupted search finds none
+
+
+def _format(name: str | None, *, json: bool) -> PlanFormat | None:
+    """Return the format of the output; None for tables and JSON."""
+    from cefito.inference.plan_formats import find_format
+
+    if name is None:
+        return None
+    if json:
+        raise ConfigError("--format and --json both choose the output. Leave one out.")
+    chosen = find_format(name)
+    if chosen.binary and sys.stdout.isatty():
+        raise ConfigError(f"--format {name} is not text. Write it into a file, with > FILE.")
+    return chosen
+
+
+def _print_rows(chosen: PlanFormat, rows: Sequence[PlanRow]) -> None:
+    from cefito.inference.plan_formats import json_line
+
+    file = BytesIO()
+    chosen.write(map(json_line, rows), file)
+    print_bytes(file.getvalue())
 
 
 def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
@@ -106,10 +150,13 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         talk(f"done: {sequence(taxonomy, found.known.done, ids=ids) or 'nothing'}")
     if found.lengths_in_words:
         talk(found.lengths_in_words)
-    columns = {"energy (lower is better)": [f"{plan.energy:.4f}" for plan in plans]}
-    if any(plan.score != plan.energy for plan in plans):
-        columns = {"energy": columns.popitem()[1]}
-        columns["score (lower is better)"] = [f"{plan.score:.4f}" for plan in plans]
+    columns = {"score (lower is better)": [f"{plan.score:.4f}" for plan in plans]}
+    if found.by_energy:
+        alone = all(plan.score == plan.energy for plan in plans)
+        energies = [f"{plan.energy:.4f}" for plan in plans]
+        columns = (
+            {"energy (lower is better)": energies} if alone else {"energy": energies, **columns}
+        )
     columns |= _probabilities(plans)
     if len({plan.task for plan in plans}) > 1:
         columns["task"] = [
@@ -190,16 +237,26 @@ def _quality(found: Answer) -> str:
     return f"{words}; {found.evaluated.token_forwards:,} token forwards"
 
 
-def _plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids: bool) -> int:
+def _plan_many(
+    run: Run,
+    path: Path,
+    settings: QuerySettings,
+    *,
+    json: bool,
+    ids: bool,
+    chosen: PlanFormat | None,
+) -> int:
     """Plan every query of a table, print the answers, and return the exit code."""
     from cefito.batch.query_rows import read_queries
     from cefito.inference.answer import answer
+    from cefito.inference.plan_formats import PlanRow
     from cefito.planners.base import check_task_given
 
     if settings.task is not None:  # a row's own task is ignored by planners that take none
         check_task_given(run.planner)
     queries = read_queries(run, path, settings)
     found: list[tuple[str, Answer]] = []
+    rows: list[PlanRow] = []
     with (
         stoppable("stopping with the plans so far; press Ctrl-C again to end at once") as stop,
         passing_progress("planning", total=len(queries)) as advance,
@@ -217,19 +274,22 @@ def _plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids
             if made.plans:
                 _warn(made, f"query {entry.id}: ")
                 found.append((entry.id, made))
+                rows += PlanRow.of(made, entry.id, entry.line)
                 if json:
                     line = {"id": entry.id, **made.to_dict()}
                     sys.stdout.write(jsons.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
             if stop():
                 break
             advance()
-    if not json:
+    if chosen is not None:
+        _print_rows(chosen, rows)
+    elif not json:
         _show_many(found, run.taxonomy, ids=ids)
     if len(found) < len(queries):
         talk(f"interrupted: {len(found)} of {len(queries)} queries were planned")
         return 130
     exact = sum(made.exact for _, made in found)
-    talk(f"{len(found)} queries, the plans of {exact} are exact")
+    talk(f"{counted(len(found), 'query', 'queries')}, the plans of {exact} are exact")
     return 0
 
 

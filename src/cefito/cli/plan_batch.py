@@ -8,6 +8,7 @@ from typing import Literal
 from cefito.cli.console import log_warnings, print_json, progress, talk
 from cefito.cli.options import Flag
 from cefito.cli.plan_options import AS_TRAINED, DEFAULTS, PlanOptions, SearchOptions
+from cefito.markup import counted
 
 __all__ = ["plan_batch"]
 
@@ -41,9 +42,10 @@ def plan_batch(
         run: Run folder, as cefito train makes it.
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,
             .csv or .parquet, each line with features, start and end, or with initial and goal, and
-            optionally an id, a task, constraints, steps and done; or a folder of features, of which
-            every file is planned from its first second to its last.
-        out: File of the plans, .jsonl or .parquet. Parquet needs pip install cefito[table].
+            optionally an id, a task, constraints, steps, done and elapsed; or a folder of features,
+            of which every file is planned from its first second to its last.
+        out: File of the plans: .jsonl, .csv, .md (a table in Markdown), .jsonld (schema.org HowTo)
+            or .parquet, which needs pip install cefito[table].
         split: Split of a data set: train, val or test; by default test.
         without_goal: Plan the windows of a data set without their goals, for a run of several
             lengths.
@@ -96,5 +98,6 @@ def plan_batch(
     if done.bad is not None:
         found = f"{counts.bad:,} of {counts.queries:,} queries could not be planned"
         talk(f"{found}; {done.bad} says why", urgent=True)
-    talk(f"wrote {done.plans}: {counts.plans:,} plans of {counts.queries - counts.bad:,} queries")
+    planned = counted(counts.queries - counts.bad, "query", "queries")
+    talk(f"wrote {done.plans}: {counted(counts.plans, 'plan')} of {planned}")
     return 0 if counts.plans else 1

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, get_origin
 
 from cyclopts import Parameter
 
-from cefito.cli.options import Flag, Several, options_class
+from cefito.cli.options import (
+    CONSTRAINTS,
+    OUTPUT,
+    PLANS,
+    SEARCH,
+    Flag,
+    Several,
+    options_class,
+)
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SearchConfig
 
@@ -75,7 +83,7 @@ def _search_options() -> Iterator[tuple[str, Any, Any]]:
 
 
 if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    SearchOptions = options_class(SearchOptions, _search_options())
+    SearchOptions = options_class(SearchOptions, _search_options(), SEARCH)
 
 AS_TRAINED = SearchOptions()
 """Nothing changed."""
@@ -95,24 +103,26 @@ def _constraint_options() -> Iterator[tuple[str, Any, Any]]:
 
 
 if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
-    ConstraintOptions = options_class(ConstraintOptions, _constraint_options())
+    ConstraintOptions = options_class(ConstraintOptions, _constraint_options(), CONSTRAINTS)
 
 UNCONSTRAINED = ConstraintOptions()
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=PLANS)
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """How to plan.
 
     Attributes:
-        steps: Numbers of steps of the plans, for a run of several lengths: one (3) or a range
-            (2-4); all by default. In a table, of the queries that name none.
         task: Name or id of the task, instead of the predicted one; in a table, of the queries that
             name none.
+        top_k: Number of plans a query.
+        steps: Numbers of steps of the plans, for a run of several lengths: one (3) or a range
+            (2-4); all by default. In a table, of the queries that name none.
         done: Name or id of an action done before, for a run of several lengths; may be repeated,
             oldest first. In a table, of the queries that name none.
-        top_k: Number of plans a query.
+        elapsed: Seconds between both observations, for a run of several lengths. In a table, of the
+            queries that name none.
         min_probability: From 0 to 1: an answer with a less probable best plan is marked as not
             sure.
         coverage: Such as 0.9: also show the smallest sets of plans, and of first steps, that hold
@@ -122,16 +132,17 @@ class PlanOptions:
         json: Print JSON.
     """
 
-    steps: str | None = None
     task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    done: Several = ()
     top_k: int = 5
+    steps: str | None = None
+    done: Several = ()
+    elapsed: float | None = None
     constraints: ConstraintOptions = UNCONSTRAINED
     min_probability: float | None = None
     coverage: float | None = None
     horizon: int | None = None
-    device: str = "auto"
-    json: Flag = False
+    device: Annotated[str, Parameter(group=SEARCH)] = "auto"
+    json: Annotated[Flag, Parameter(group=OUTPUT)] = False
 
     def open(self, folder: Path, search: SearchOptions) -> tuple[Run, torch.device]:
         """Open a run with the search of the options, and return it with its device."""
@@ -160,6 +171,7 @@ class PlanOptions:
             "top_k": self.top_k,
             "task": task,
             "done": done or None,
+            "elapsed": self.elapsed,
             "constraints": constraints,
             "min_probability": self.min_probability,
             "coverage": self.coverage,

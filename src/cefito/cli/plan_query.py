@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from cyclopts import Parameter
 
 from cefito.cli.console import passing_progress
-from cefito.cli.options import Flag
+from cefito.cli.options import QUERY, Flag, Moment
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,55 +40,55 @@ _GIVE = (
 )
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=QUERY)
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions:
     """The query: a window of a video, files, features, a video file or pictures.
 
     Attributes:
         video: Id of a video of the data set; with --start or --end, a video file.
-        from_step: Number of the first step to plan, counted from 0; the plan covers as many steps
+        from_step: Number of the first step to plan, counted from 1; the plan covers as many steps
             as the run's horizon, or, for a run of several lengths, the rest of the video, at most
             the longest length.
-        without_goal: With a video of the data set, plan without its goal observation.
-        after_done: With a video of the data set, its steps before --from-step are known as done.
-        dataset: Data set of --video, if not that of the run: any with observations that were made
-            in the same way.
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
-        features: .npy or .npz file with features of a video, one row a second, of the model that
-            the run was trained on; with --start and --end. Rows are joined as in the run's data
-            set.
-        start: Second of the video at which the first step begins.
-        end: Second of the video at which the last step ends.
-        seconds: With --features, rows per observation; only for runs that do not record it.
-        precision: With --features, storage type of the run's data set; only for runs that do not
-            record it.
         initial_image: Picture of the scene before the first step.
         goal_image: Picture of the scene after the last step.
         goal_text: The scene after the last step in words, as in "a folded tent", instead of a
             goal; for runs on features of CLIP.
+        features: .npy or .npz file with features of a video, one row a second, of the model that
+            the run was trained on; with --start and --end. Rows are joined as in the run's data
+            set.
+        start: Second of the video at which the first step begins, as 62.5 or 1:02.5.
+        end: Second of the video at which the last step ends.
+        without_goal: With a video of the data set, plan without its goal observation.
+        after_done: With a video of the data set, its steps before --from-step are known as done.
+        dataset: Data set of --video, if not that of the run: any with observations that were made
+            in the same way.
         encoder: As in cefito extract; by default the encoder of the run's data set.
         weights: The weights file of the encoder s3d.
+        seconds: With --features, rows per observation; only for runs that do not record it.
+        precision: With --features, storage type of the run's data set; only for runs that do not
+            record it.
     """
 
     video: str | None = None
-    from_step: int = 0
-    without_goal: Flag = False
-    after_done: Flag = False
-    dataset: Path | None = None
+    from_step: int = 1
     initial: Path | None = None
     goal: Path | None = None
-    features: Path | None = None
-    start: float | None = None
-    end: float | None = None
-    seconds: int | None = None
-    precision: Literal["float16", "float32"] | None = None
     initial_image: Path | None = None
     goal_image: Path | None = None
     goal_text: str | None = None
+    features: Path | None = None
+    start: Moment = None
+    end: Moment = None
+    without_goal: Flag = False
+    after_done: Flag = False
+    dataset: Path | None = None
     encoder: str | None = None
     weights: Path | None = None
+    seconds: int | None = None
+    precision: Literal["float16", "float32"] | None = None
 
     @property
     def given(self) -> set[str]:

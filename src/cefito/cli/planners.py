@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cefito.cli.console import print_json, table
+from cefito.cli.console import log_warnings, print_json, table
 from cefito.cli.options import Flag
 
 if TYPE_CHECKING:
+    from cefito.planners.methods import PlannerVariant
     from cefito.study.methods import ListedMethod
-    from cefito.study.trials import PlannerVariant
 
 __all__ = ["planners"]
 
@@ -25,7 +25,8 @@ def planners(*, json: Flag = False) -> None:
     """
     from cefito.study.methods import listed_methods
 
-    methods = listed_methods()
+    with log_warnings():
+        methods = listed_methods()
     if json:
         print_json([method.to_dict() for method in methods])
         return
@@ -49,22 +50,24 @@ def _cells(listed: ListedMethod) -> tuple[str, ...]:
     method, paper, size = listed.method, listed.method.paper, sum(listed.parameters.values())
     needs = [*method.needs, *(f"{use} (if given)" for use in method.uses)]
     place = f" ({paper.place})" if paper is not None and paper.place else ""
+    source = ["" if paper is None else paper.title + place]
+    source += [f"package {listed.package}"] if listed.package else []
     return (
         method.name,
         method.title or method.name,
         ", ".join(listed.can),
         ", ".join(needs) or "–",
         f"{size / 1e6:.2f} M" if size else "not published",
-        "–" if paper is None else paper.title + place,
+        "; ".join(filter(None, source)) or "–",
     )
 
 
 def _kind(row: PlannerVariant) -> str:
     """Return why "all" leaves a row out; empty if it does not."""
-    from cefito.study.trials import needs_server
+    from cefito.planners.methods import SERVER, find_method
 
     if row.oracle:
         return "oracle"
     if row.ablation:
         return "ablation"
-    return "asks llm.model" if needs_server(row) else ""
+    return "asks llm.model" if SERVER in find_method(row.method).needs else ""

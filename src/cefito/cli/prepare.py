@@ -11,7 +11,8 @@ from cyclopts import App, Parameter
 
 from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.extract import S3D_OF_BENCHMARKS, EncoderOptions, extract_folder
-from cefito.cli.options import Flag, Several, pairs
+from cefito.cli.options import Flag
+from cefito.cli.steps import NO_CHOICES, StepOptions
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,51 +58,55 @@ _DEFAULTS = Observed()
 
 @app.command
 def custom(
-    source: Path,
-    target: Path,
-    /,
-    *,
-    column: Several = (),
+    *paths: Path,
+    steps: StepOptions = NO_CHOICES,
     merge: Path | None = None,
     suggest_merges: Path | None = None,
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
-    """Prepare your own annotated videos from a table or folder of annotations.
+    """Prepare your own annotated videos: FILE… FOLDER.
 
     Args:
-        source: CSV or Parquet with the columns video, task, step, start, end (seconds), and
-            optionally split; or a folder with taxonomy.json and videos.jsonl, which without
-            features and videos also holds finished observations in features.npz, and optionally
-            action_text_features.npy.
-        target: New folder. A preparation that was stopped continues when it is repeated.
-        column: OURS=THEIRS, the table's name of a column, as in step=action; may be repeated.
+        paths: Files of annotated steps, as cefito data steps reads them; or a folder with
+            taxonomy.json and videos.jsonl, which without features and videos also holds finished
+            observations in features.npz, and optionally action_text_features.npy. Last, the new
+            folder. A preparation that was stopped continues when it is repeated.
+        steps: What the files leave open.
         merge: CSV with the columns kind (task or step), from and to: names to replace.
         suggest_merges: Write such a CSV of names that differ by little, for review, and stop.
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
     from cefito.data.readers import merges as room
-    from cefito.data.readers import prepare_custom, read_common, read_table
-    from cefito.data.readers.table import MERGING
+    from cefito.data.readers import prepare_custom, read_common, read_steps
+    from cefito.data.readers.step_source import MERGING
 
-    columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
-    if columns and source.is_dir():
-        raise ConfigError("--column applies to tables only. Leave it out, or give a table.")
+    if len(paths) < 2:
+        raise ConfigError("give the files of annotated steps, or their folder, and a new folder.")
+    *sources, target = paths
+    folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
+    finished = observed.features is None and observed.videos is None
+    if folder is not None and steps != NO_CHOICES:
+        raise ConfigError(
+            f"{', '.join(steps.given)} applies to files only. Leave it out, or give files."
+        )
     merges = None if merge is None else room.read_merges(merge)
-    if source.is_dir():
-        read = partial(read_common, source, merges=merges)
+    if folder is not None:
+        read = partial(read_common, folder, merges=merges)
     else:
-        read = partial(read_table, source, columns=columns, merges=merges)
+        read = partial(read_steps, sources, choices=steps.choices, merges=merges)
     if suggest_merges is not None:
         found = room.suggest_merges(read().annotations)
         room.write_merges(suggest_merges, found)
+        doubtful = sum(each.doubtful for each in found)
         talk(
-            f"wrote {suggest_merges}: {len(found)} names to merge. Remove the lines that should "
-            f"not be merged, then repeat the command with --merge {suggest_merges}."
+            f"wrote {suggest_merges}: {len(found) - doubtful} names to merge, and {doubtful} that "
+            "differ by letters, commented out. Remove the lines that should not be merged, and the "
+            f"# of those that should, then repeat the command with --merge {suggest_merges}."
         )
-    elif observed.features is None and observed.videos is None and not source.is_file():
-        dataset = prepare_custom(source, target, name=observed.name, merges=merges)
+    elif finished and len(sources) == 1 and not sources[0].is_file():
+        dataset = prepare_custom(sources[0], target, name=observed.name, merges=merges)
         for note in dataset.provenance.get("notes", ()):
             talk(f"note: {note}")
         wrote(target, dataset)

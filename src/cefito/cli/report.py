@@ -21,12 +21,16 @@ def report(
     *,
     out: Path | None = None,
     split: str = "test",
+    without_goal: Flag = False,
+    after_done: Flag = False,
+    with_elapsed: Flag = False,
     sample: int | None = None,
     queries: int = 300,
     dataset: Path | None = None,
     videos: Path | None = None,
     without_frames: Flag = False,
     horizon: int | None = None,
+    steps: str | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
@@ -40,6 +44,11 @@ def report(
             compare makes it.
         out: The .html file to write.
         split: Of a run: train, val or test.
+        without_goal: Of a run of several lengths: plan without the goal.
+        after_done: Of a run of several lengths: tell the planner which steps of the video were done
+            before each window.
+        with_elapsed: Of a run of several lengths: tell the planner the seconds between the
+            observations.
         sample: Of a run: score a fixed random sample of so many windows.
         queries: Of a run: how many queries the gallery shows at most, a fixed random sample.
         dataset: Of a run: where its data set is, if not where it was trained, or another one to
@@ -49,13 +58,15 @@ def report(
             each and 3 MB in all.
         without_frames: Of a run: show no frames.
         horizon: Of a folder that holds runs of several: number of actions.
+        steps: Of a run of several lengths: numbers of steps of the plans, one (3) or a range (2-4);
+            all by default.
         device: auto, cpu or cuda.
         json: Print the same numbers as JSON.
     """
     from cefito.data.annotations import SPLITS
     from cefito.files import check_target
+    from cefito.inference.steps import open_planning
     from cefito.report import report_comparison, report_run, save_report
-    from cefito.runs.run import open_run
     from cefito.runtime import pick_device
     from cefito.study.results import RESULTS
 
@@ -73,8 +84,11 @@ def report(
             found = report_comparison(place)
         else:
             found = report_run(
-                open_run(place, horizon=horizon, device=pick_device(device)),
+                open_planning(place, horizon=horizon, steps=steps, device=pick_device(device)),
                 split=split,
+                goal=not without_goal,
+                done=after_done,
+                elapsed=with_elapsed,
                 sample=sample,
                 dataset=dataset,
                 queries=queries,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from cefito.cli.compare import StudyOptions, finish
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, known_settings
 from cefito.cli.options import horizons as numbers
+from cefito.markup import counted
 
 __all__ = ["reproduce"]
 
@@ -33,6 +34,7 @@ def reproduce(
         options: Training and scoring.
         json: Print the results as JSON instead of tables.
     """
+    known_settings(options.set_)
     from cefito.planners.methods import check_sections
     from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
     from cefito.study.results import gather
@@ -45,8 +47,9 @@ def reproduce(
     check_sections(study.settings, (row.method for row in study.rows))
     check_study(study, workers=options.workers)
     talk(
-        f"{table}: {experiment.title}; {len(study.rows)} rows, T = "
-        f"{', '.join(map(str, study.horizons))}, {options.seeds} seeds. Needs {experiment.needs}."
+        f"{table}: {experiment.title}; {counted(len(study.rows), 'row')}, T = "
+        f"{', '.join(map(str, study.horizons))}, {counted(options.seeds, 'seed')}. "
+        f"Needs {experiment.needs}."
     )
     name = study.dataset.name
     if experiment.dataset and not name.startswith(experiment.dataset):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cefito.markup import counted
+
 if TYPE_CHECKING:
     from cefito.evaluation.records import Evaluation, RunEvaluation
 
@@ -38,7 +40,8 @@ def score_table(scores: RunEvaluation) -> tuple[list[str], list[list[str]]]:
     lines += [(f"right action at step {step + 1}", "position_accuracy", step) for step in steps]
     heads = ["per cent", scores.planner]
     if intervals is not None:
-        heads.append(f"{100 * intervals.level:g} % interval, {intervals.videos:,} videos resampled")
+        videos = counted(intervals.videos, "video")
+        heads.append(f"{100 * intervals.level:g} % interval, {videos} resampled")
     if scores.shared_metrics is not None:
         heads.append("in the shared vocabulary")
     rows = []

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from cefito.cli.console import Volume, talk, volume
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, SeveralPaths
 from cefito.errors import ConfigError
 
 __all__ = ["serve"]
 
 _DEADLINE = 30.0
-_SeveralPaths = Annotated[
-    tuple[Path, ...], Parameter(negative="", consume_multiple=False, show_default=False)
-]
 
 
 def serve(
@@ -25,11 +19,12 @@ def serve(
     *more: Path,
     host: str = "127.0.0.1",
     port: int = 8000,
-    dataset: _SeveralPaths = (),
+    dataset: SeveralPaths = (),
     encoder: str | None = None,
     weights: Path | None = None,
     token_file: Path | None = None,
     allow_unauthenticated: Flag = False,
+    mcp: Flag = False,
     workers: int = 2,
     threads: int = 1,
     together: int = 16,
@@ -38,6 +33,9 @@ def serve(
     deadline: float | None = None,
     max_deadline: float = 120,
     drain: float = 30,
+    sessions: int = 100,
+    client_sessions: int = 20,
+    session_idle: float = 3600,
     device: str = "auto",
 ) -> int:
     """Answer requests for plans over HTTP until SIGTERM or Ctrl-C, then finish what runs.
@@ -57,6 +55,8 @@ def serve(
         weights: Weights file of the encoder s3d.
         token_file: File that holds the token.
         allow_unauthenticated: Without a token, listen on any address and answer to any host name.
+        mcp: Offer tools for agents at /mcp, by the Model Context Protocol; needs pip install
+            cefito[mcp].
         workers: Searches that run at a time.
         threads: Threads of each search.
         together: Maximum number of cheap searches of one kind in a batch; 1 for no batches.
@@ -65,13 +65,16 @@ def serve(
         deadline: Default seconds from a request to its answer; 30 unless the maximum is lower.
         max_deadline: Maximum seconds from a request to its answer.
         drain: Seconds that running requests have to finish at shutdown.
+        sessions: Maximum number of live sessions that are open.
+        client_sessions: Maximum number of them from one address.
+        session_idle: Seconds after which a session ends if nobody uses it.
         device: auto, cpu or cuda.
     """
     from cefito.serve.process import LOOPBACK, check_extra, is_loopback, listen, logging_to_stderr
     from cefito.serve.settings import Limits, ServiceSettings, read_token
     from cefito.settings import validated
 
-    check_extra()
+    check_extra(mcp=mcp)
     token = read_token(token_file)
     if token is None and not (allow_unauthenticated or is_loopback(host)):
         raise ConfigError(
@@ -86,6 +89,9 @@ def serve(
         "deadline_seconds": min(_DEADLINE, max_deadline) if deadline is None else deadline,
         "longest_seconds": max_deadline,
         "drain_seconds": drain,
+        "sessions": sessions,
+        "client_sessions": client_sessions,
+        "session_seconds": session_idle,
     }
     limits = validated(Limits, given, place="cefito serve")
     hosts = tuple(dict.fromkeys((*LOOPBACK, host)))
@@ -96,6 +102,7 @@ def serve(
         "encoder": encoder if encoder is not None or weights is None else "own",
         "weights": weights,
         "token": token,
+        "mcp": mcp,
         "hosts": None if token or allow_unauthenticated else hosts,
         "limits": limits,
     }

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, talk
+from cefito.cli.console import log_warnings, table, talk
 from cefito.cli.options import Flag
 
 __all__ = ["export", "pull", "push"]
@@ -47,19 +47,28 @@ def push(run: Path, place: str, /, *, license_name: Licence = "", private: Flag 
     from cefito.evaluation.sharing import push_run
 
     with log_warnings():
-        address = push_run(run, place, license_name=license_name, private=private)
-    talk(f"uploaded {run} to {address}; plan with: cefito plan {place} …")
+        pushed = push_run(run, place, license_name=license_name, private=private)
+    talk(f"uploaded {run} to {pushed.address}; plan with: cefito plan {place} …")
+    talk(f"commit {pushed.revision}, SHA-256 of manifest.json {pushed.sha256}")
 
 
-def pull(place: str, folder: Path, /) -> None:
-    """Fetch a run from a model hub into a folder.
+def pull(place: str | None = None, folder: Path | None = None, /) -> None:
+    """Fetch a run from a model hub into a folder; without arguments, list the published runs.
 
     Args:
-        place: hub:USER/NAME, or hub:USER/NAME@REVISION.
-        folder: Run folder to make.
+        place: Name of a published run, hub:USER/NAME or hub:USER/NAME@REVISION.
+        folder: Run folder to make; by default the name.
     """
     from cefito.evaluation.sharing import pull_run
+    from cefito.runs.hub import HUB, catalogue
 
+    if place is None:
+        rows = [(run.name, run.line, run.licence) for run in catalogue().values()]
+        table("published runs", ("name", "run", "licence"), rows)
+        return
+    place = place if place.startswith(HUB) else HUB + place
+    if folder is None:
+        folder = Path(place.removeprefix(HUB).partition("@")[0].rpartition("/")[2])
     with log_warnings():
         run = pull_run(place, folder)
-    talk(f"wrote {folder}: {run.planner.name}, T = {run.horizon}, of {run.info.dataset.name}")
+    talk(f"wrote {folder}: {run.planner.name}, T = {run.steps}, of {run.info.dataset.name}")

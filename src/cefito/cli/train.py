@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Settings, horizons, settings
+from cefito.cli.options import Settings, horizons, known_settings, settings
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
+from cefito.markup import counted
 from cefito.runtime import Precision
 
 if TYPE_CHECKING:
@@ -65,10 +66,6 @@ def train(
     from cefito.data.prepared import name_and_fingerprint, open_dataset
     from cefito.inference.steps import steps_range
     from cefito.planners.methods import load_config, precisions
-    from cefito.progress import silent
-    from cefito.runs.folder import folders_for
-    from cefito.runs.train import finished_run, train_runs
-    from cefito.runtime import pick_device, processes
 
     if (horizon is None) == (steps is None):
         raise ConfigError(
@@ -91,6 +88,11 @@ def train(
         )
         for length in chosen
     }
+    from cefito.progress import silent  # torch, once the settings are valid
+    from cefito.runs.folder import folders_for
+    from cefito.runs.train import finished_run, train_runs
+    from cefito.runtime import pick_device, processes
+
     with processes(pick_device(device)) as (group, place), log_warnings():
         each = _report if group.first else None
         finished = [
@@ -164,6 +166,7 @@ def finetune(
         set_: Change a setting of a training or of the search, as in
             --set chain_training.optimiser.learning_rate=3e-4; may be repeated.
     """
+    changes = known_settings(set_)
     from cefito.data.prepared import open_dataset
     from cefito.progress import silent
     from cefito.runs.finetune import finetune as finetuned
@@ -177,7 +180,7 @@ def finetune(
             opened,
             out,
             epochs=epochs,
-            settings=settings(set_),
+            settings=changes,
             replay=None if replay is None else open_dataset(replay),
             seed=seed,
             selection=selection,
@@ -190,8 +193,8 @@ def finetune(
     if (start := made.info.started_from) is not None:
         replayed = "" if start.replay is None else f" and of {start.replay.name!r}"
         talk(
-            f"learned from the training split of '{opened.name}'{replayed}; {start.new_tasks} "
-            f"tasks and {start.new_actions} actions are new"
+            f"learned from the training split of '{opened.name}'{replayed}; new are "
+            f"{counted(start.new_tasks, 'task')} and {counted(start.new_actions, 'action')}"
         )
     _report(made, True)
 
@@ -209,4 +212,9 @@ def _report(run: Run, trained: bool) -> None:
             for metric, value in zip(names, result.scores, strict=True)
         )
         talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")
+    if (run.planner.describe().weights or {}).get("energy") == 0:
+        talk(
+            "the energy is left out of the plans (weight 0): beside the other terms it did not "
+            "improve plans of held-out validation videos; cefito plan --objective energy uses it"
+        )
     talk(f"wrote {run.folder}; score it with: cefito evaluate {run.folder}")

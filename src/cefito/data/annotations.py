@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field
 
 from cefito.errors import DataError, explained
 from cefito.files import MAX_JSON, read_json, read_text, write_text
+from cefito.markup import counted
 from cefito.settings import Record, parse_record, read_record
 
 __all__ = [
@@ -91,7 +92,8 @@ class Taxonomy:
     to_shared: tuple[int, ...] | None = None  # id of each action in `shared`
 
     def __repr__(self) -> str:
-        return f"Taxonomy({self.dataset!r}, {len(self.tasks)} tasks, {len(self.actions)} actions)"
+        parts = counted(len(self.tasks), "task"), counted(len(self.actions), "action")
+        return f"Taxonomy({self.dataset!r}, {', '.join(parts)})"
 
     @classmethod
     def from_names(
@@ -258,7 +260,8 @@ class Annotations:
 
     def __repr__(self) -> str:
         name = self.taxonomy.dataset
-        return f"Annotations({name!r}, {len(self.videos)} videos, {self.step_count} steps)"
+        parts = counted(len(self.videos), "video"), counted(self.step_count, "step")
+        return f"Annotations({name!r}, {', '.join(parts)})"
 
     @property
     def step_count(self) -> int:
@@ -341,13 +344,13 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
         fault = f"task_id is {entry.task_id}; expected 0 to {len(taxonomy.tasks) - 1}"
     else:
         task = taxonomy.tasks[entry.task_id]
-        for number, (start, end, action) in enumerate(entry.steps):
+        for number, (start, end, action) in enumerate(entry.steps, 1):
             if action not in task.actions:
                 fault = f"action {action}, which the taxonomy does not list for '{task.name}'"
             elif start > end:
                 fault = f"the times {start} s to {end} s; expected start ≤ end"
             if fault:
-                fault = f"step {number} (counted from 0) has {fault}"
+                fault = f"step {number} (counted from 1) has {fault}"
                 break
     if fault:
         raise DataError(f"{place}: {fault}. Correct the line or the taxonomy.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -81,10 +82,12 @@ def list_videos(annotations: Annotations, *, task: int | None = None) -> Rows:
     ]
 
 
-HORIZONS = (3, 4, 5, 6)
+HORIZONS = range(1, 7)
 
 
-def describe(path: Path, *, shared_actions: bool = False) -> dict[str, Any]:
+def describe(
+    path: Path, *, shared_actions: bool = False, horizons: Iterable[int] = HORIZONS
+) -> dict[str, Any]:
     """Describe a prepared data set, or a folder that holds annotations only, for JSON.
 
     By horizon: "windows" of each annotated split; "held_out", the windows of train and val after
@@ -109,10 +112,10 @@ def describe(path: Path, *, shared_actions: bool = False) -> dict[str, Any]:
         tail = _dimensions(path, "" if shared is None else f"_{len(shared)}")
     if shared_actions:
         annotations = annotations.in_shared_space()
-    return {**head, **_counts(annotations), **tail}
+    return {**head, **_counts(annotations, horizons), **tail}
 
 
-def _counts(annotations: Annotations) -> dict[str, Any]:
+def _counts(annotations: Annotations, horizons: Iterable[int]) -> dict[str, Any]:
     videos = annotations.videos
     members = {split: [video for video in videos if video.split == split] for split in SPLITS}
     members = {split: videos for split, videos in members.items() if videos}
@@ -122,7 +125,7 @@ def _counts(annotations: Annotations) -> dict[str, Any]:
         held = {split: [videos[index] for index in parts[split]] for split in ("train", "val")}
     sizes = [len(task.actions) for task in annotations.taxonomy.tasks]
     windows, held_out, candidates = {}, {}, {}
-    for horizon in HORIZONS:
+    for horizon in horizons:
         key = str(horizon)
         windows[key] = {split: count_windows(each, horizon) for split, each in members.items()}
         held_out[key] = {split: count_windows(each, horizon) for split, each in held.items()}

@@ -35,7 +35,7 @@ from cefito.files import (
     write_json,
     write_tensors,
 )
-from cefito.markup import Folded, card
+from cefito.markup import Folded, card, counted
 from cefito.settings import Record, read_record
 
 __all__ = [
@@ -72,9 +72,10 @@ class PreparedDataset:
 
     def __repr__(self) -> str:
         return (
-            f"PreparedDataset({self.name!r}, {len(self.videos)} videos, "
-            f"{self.annotations.step_count} steps, "
-            f"{len(self.taxonomy.tasks)} tasks, {len(self.taxonomy.actions)} actions, "
+            f"PreparedDataset({self.name!r}, {counted(len(self.videos), 'video')}, "
+            f"{counted(self.annotations.step_count, 'step')}, "
+            f"{counted(len(self.taxonomy.tasks), 'task')}, "
+            f"{counted(len(self.taxonomy.actions), 'action')}, "
             f"{self.observation_dim} features, in {str(self.folder)!r})"
         )
 
@@ -206,9 +207,11 @@ def check_observations(
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             row = int(np.argmin(np.isfinite(array).all(axis=1)))
             owners = [
-                (v.video_id, step) for v in annotations.videos for step in range(len(v.steps))
+                (v.video_id, step)
+                for v in annotations.videos
+                for step in range(1, len(v.steps) + 1)
             ]
-            owner = "video '{}', step {} (counted from 0)".format(*owners[row])
+            owner = "video '{}', step {} (counted from 1)".format(*owners[row])
             found = f"row {row} of '{name}' holds NaN, infinity or a number too large for float32"
             raise DataError(f"{place}: {found} ({owner}). Extract it again or leave the video out.")
         check_array(array, shape=(steps, None), place=f"{place}, '{name}'")

@@ -32,11 +32,13 @@ __all__ = [
     "in_words",
     "match_vocabulary",
     "sequence",
+    "similar_names",
 ]
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _LISTED = 8  # most matches shown
 _NEAR = 3  # most suggestions
+_BEGINNING = 3  # least letters of the beginning of a word
 
 
 def find_task(taxonomy: Taxonomy, given: int | str, *, setting: str = "task") -> int:
@@ -148,13 +150,42 @@ def _by_id(
     return number
 
 
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names, most similar first.
+
+    They are spelled alike as a whole, or most words of `name` are theirs, misspelled or in part:
+    "Butter" is similar to "Butter aufstreichen". If there are none, half of the words are enough.
+    """
+    wanted = folded(name)
+    plain: dict[str, str] = {}
+    for entry in known:
+        plain.setdefault(folded(entry), entry)
+    words = {word for entry in plain for word in entry.split()}
+    alike = [
+        {*difflib.get_close_matches(word, words, cutoff=0.8)}
+        | {one for one in words if one.startswith(word)}
+        if len(word) >= _BEGINNING
+        else {word}
+        for word in wanted.split()
+    ]
+    scores = {
+        entry: difflib.SequenceMatcher(None, entry, wanted).ratio()
+        for entry in difflib.get_close_matches(wanted, plain, n=_NEAR)
+    }
+    for entry in plain:
+        shared = sum(not near.isdisjoint(entry.split()) for near in alike)
+        if 2 * shared >= max(1, len(alike)):
+            scores[entry] = max(scores.get(entry, 0.0), shared / len(alike))
+    best = sorted(scores, key=lambda entry: (-scores[entry], len(entry)))  # stable
+    best = [entry for entry in best if scores[entry] > 0.5] or best
+    return [plain[entry] for entry in best[:_NEAR]]
+
+
 def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:
     """Suggestions of similar names, starting with the first pool."""
-    near: dict[str, None] = {}
-    for pool in pools:
-        plain = {folded(entry.name): entry.name for entry in reversed(pool)}
-        for found in difflib.get_close_matches(folded(name), plain, n=_NEAR):
-            near[plain[found]] = None
+    near = dict.fromkeys(
+        found for pool in pools for found in similar_names(name, [entry.name for entry in pool])
+    )
     if not near:
         return "no name is similar. cefito data list shows all names."
     return f"similar names: {', '.join(map(repr, list(near)[:_NEAR]))}."

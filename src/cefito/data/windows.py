@@ -52,7 +52,7 @@ FEW_VIDEOS = 10
 logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
-_OPTIONAL = ("between", "before", "remaining")
+_OPTIONAL = ("between", "before", "remaining", "elapsed")
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,11 @@ class Windows:
     split: str  # "train", "val" or "test"
     between: NDArray[np.float32] | None = None  # [N, T - 1, E], for an oracle: see `with_between`
     # of windows of several lengths: the actions of the video before the window, oldest first,
-    # [N, D], −1 after the last; and the steps from the window's first to the video's last [N]
+    # [N, D], −1 after the last; the steps from the window's first to the video's last [N]; and the
+    # seconds from the initial observation to the goal, NaN if unknown [N]
     before: NDArray[np.int64] | None = None
     remaining: NDArray[np.int64] | None = None
+    elapsed: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -227,7 +229,14 @@ def cut_windows(
         windows,
         before=padded_rows([steps[index][:first] for index, first, _ in places]),
         remaining=np.array([len(steps[index]) - first for index, first, _ in places]),
+        elapsed=np.array([_seconds(dataset.videos[index], *place) for index, *place in places]),
     )
+
+
+def _seconds(video: Video, first: int, length: int) -> np.float32:
+    """Seconds from the start of a step to the end of another; NaN if times are not in order."""
+    seconds = video.steps[first + length - 1].end - video.steps[first].start
+    return np.float32(seconds if seconds > 0 else np.nan)
 
 
 def padded_rows(rows: Sequence[Sequence[int]], width: int = 0) -> NDArray[np.int64]:
@@ -306,7 +315,8 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
     }
     if first.before is not None and second.before is not None:
         both["before"] = padded_rows([*first.before.tolist(), *second.before.tolist()])
-        both["remaining"] = np.concatenate([first.remaining, second.remaining])
+        for name in ("remaining", "elapsed"):
+            both[name] = np.concatenate([getattr(first, name), getattr(second, name)])
     joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "FOLDER",
     "IMAGE_LAYERS",
     "IMAGE_MODELS",
     "ImageEncoder",
@@ -44,6 +45,9 @@ __all__ = [
     "observations_from_images",
     "repeats",
 ]
+
+FOLDER = "folder"
+"""Entry of the record of an encoder: the folder of a local model. It does not decide features."""
 
 IMAGE_MODELS = {"clip": "openai/clip-vit-base-patch32", "dinov2": "facebook/dinov2-base"}
 """Names on the hub by short name."""
@@ -107,10 +111,12 @@ class PretrainedImages:
         self.batch_size, self.device = batch_size, str(device)
 
     def describe(self) -> dict[str, Any]:
-        """Return model, revision, digest of the weights, layer, and preparation."""
+        """Return model, its folder if it is local, digest of the weights, layer, preparation."""
         source, how = self.pretrained, self.preparation
+        local = source.revision.startswith("sha256:")
         return {
             "model": source.name,
+            **({FOLDER: str(source.folder.resolve())} if local else {}),
             "revision": source.revision,
             "weights": self._digest,
             "layer": source.layer,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from inspect import signature
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -22,10 +24,12 @@ from cefito.encoders.frames import Sampling, VideoInfo, clips, probe
 from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages
 from cefito.errors import ConfigError
 from cefito.files import check_array
+from cefito.plugins import Registry
 from cefito.progress import Advance, Progress, silent
 
 __all__ = [
     "BATCH",
+    "ENCODERS",
     "Pictures",
     "VideoEncoder",
     "check_batch",
@@ -34,6 +38,7 @@ __all__ = [
     "observations_from_video",
     "open_encoder",
     "record",
+    "settings_of",
 ]
 
 BATCH = 4
@@ -91,8 +96,7 @@ def open_encoder(
     """Open a video encoder by its name.
 
     Args:
-        name: "s3d", or an image encoder: "clip", "dinov2", the folder of such a model, or its name
-            on the hub.
+        name: One of `ENCODERS`, the folder of a CLIP or DINOv2 model, or its name on the hub.
         weights: Weights file of s3d.
         frames: Frames per clip of s3d, 32 by default.
         rate: Frames per second of a clip of s3d; by default `frames`, so that it lasts a second.
@@ -105,30 +109,79 @@ def open_encoder(
         ConfigError: No such encoder, or settings that do not go with it.
         RunError: The weights cannot be loaded.
     """
-    if not (
-        name == "s3d" or name in IMAGE_MODELS or "/" in name or Path(name).expanduser().exists()
-    ):
-        known = f"s3d, {', '.join(IMAGE_MODELS)}, the folder of a CLIP or DINOv2 model"
-        raise ConfigError(f"unknown encoder '{name}'; expected {known}, or OWNER/MODEL on the hub.")
-    of_s3d = {"weights": weights, "frames": frames, "rate": rate, "size": size}
-    of_images = {"layer": layer, "revision": revision}
-    others, owner = (of_images, "image models") if name == "s3d" else (of_s3d, "s3d")
-    for setting, value in others.items():
-        if value is not None:
-            message = f"{setting}: belongs to {owner}, not to {name}. Leave it out."
+    given = {
+        "weights": weights,
+        "frames": frames,
+        "rate": rate,
+        "size": size,
+        "layer": layer,
+        "revision": revision,
+    }
+    opener, taken = _opener(name), settings_of(name)
+    for setting, value in given.items():
+        if value is not None and setting not in taken:
+            message = f"{setting}: the encoder {name} has no such setting. Leave it out."
             raise ConfigError(message, setting=setting)
-    if name != "s3d":
-        return Pictures(PretrainedImages(name, layer=layer, revision=revision, device=device))
+    values = {setting: value for setting, value in given.items() if value is not None}
+    opened: Any = opener(device=device, **values)
+    return opened if hasattr(opened, "sampling") else Pictures(opened)
+
+
+def settings_of(name: str) -> tuple[str, ...]:
+    """Return the settings of `open_encoder` that an encoder has."""
+    return tuple(setting for setting in signature(_opener(name)).parameters if setting != "device")
+
+
+def _opener(name: str) -> Opener:
+    if name in ENCODERS:
+        return ENCODERS[name]
+    if "/" in name or Path(name).expanduser().exists():
+        return partial(_open_images, name)
+    known = f"{', '.join(ENCODERS)}, the folder of a CLIP or DINOv2 model"
+    raise ConfigError(f"unknown encoder '{name}'; expected {known}, or OWNER/MODEL on the hub.")
+
+
+def _open_images(
+    model: str,
+    /,
+    *,
+    layer: str | None = None,
+    revision: str | None = None,
+    device: torch.device | str = "cpu",
+) -> ImageEncoder:
+    return PretrainedImages(model, layer=layer, revision=revision, device=device)
+
+
+def _open_s3d(
+    *,
+    weights: Path | None = None,
+    frames: int = 32,
+    rate: float | None = None,
+    size: int = 224,
+    device: torch.device | str = "cpu",
+) -> VideoEncoder:
     from cefito.encoders.s3d import S3DEncoder
 
     if weights is None:
         message = "the encoder s3d needs the file of its weights (cefito data download s3d)."
         raise ConfigError(message, setting="weights")
-    frames = 32 if frames is None else frames
-    sampling = Sampling(
-        frames=frames, rate=frames if rate is None else rate, size=224 if size is None else size
-    )
+    sampling = Sampling(frames=frames, rate=frames if rate is None else rate, size=size)
     return S3DEncoder(weights, sampling=sampling, device=device)
+
+
+Opener: TypeAlias = Callable[..., "VideoEncoder | ImageEncoder"]
+
+ENCODERS: Registry[Opener] = Registry(
+    "cefito.encoders",
+    "encoder",
+    {"s3d": _open_s3d, **{name: partial(_open_images, name) for name in IMAGE_MODELS}},
+    lambda _, entry: "" if callable(entry) else "its entry point is not a function",
+)
+"""Functions that open encoders, by name.
+
+Their keyword arguments are settings of `open_encoder`, `device` among them. `describe` of an
+encoder of another package has its name as `model`, so that runs find it again.
+"""
 
 
 def record(encoder: VideoEncoder) -> dict[str, Any]:

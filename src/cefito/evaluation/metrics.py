@@ -1,7 +1,8 @@
 """Metrics of procedure planning, in per cent.
 
 Each is a sum over windows and a count, so parts of a split can be added up. A metric that is
-registered in `METRICS` appears in all evaluations and tables. Sequences may have different lengths:
+registered in `METRICS`, or by another package as an entry point of the group `cefito.metrics`,
+appears in all evaluations and tables. Sequences may have different lengths:
 shorter ones are padded with -1 at the end.
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cefito.evaluation.orders import Orders, keeps_orders
+from cefito.plugins import Registry
 
 __all__ = [
     "METRICS",
@@ -257,27 +259,32 @@ def _positions(scored: ScoredPlans) -> Part:
     return right.astype(np.float64), count.astype(np.float64)
 
 
-METRICS: dict[str, Metric] = {
-    "success_rate": Metric(_success, "SR", "every step is right", brief=True),
-    "mean_accuracy": Metric(_accuracy, "mAcc", "steps right in their places", brief=True),
-    "mean_iou": Metric(_iou, "mIoU", "overlap of the sets of steps", brief=True),
-    "edit_similarity": Metric(_edit, "edit", "1 − edit distance / longer length", brief=True),
-    "next_step_accuracy": Metric(_next, "next", "the first step is right", brief=True),
-    "length_accuracy": Metric(_length, "length", "the number of steps is right", brief=True),
-    "order_tolerant_success": Metric(
-        _order_tolerant,
-        "order SR",
-        "the annotated steps, with no order broken that all training videos of the task keep",
-    ),
-    "mean_iou_bitwise": Metric(
-        _bitwise, "bitwise mIoU", "overlap of the bits of action ids, as in published tables"
-    ),
-    "top_k_success_rate": Metric(
-        _top_k, "top-k SR", "the annotated steps are among the best plans"
-    ),
-    "task_accuracy": Metric(_tasks, "task", "the plan is for the annotated task", brief=True),
-    "position_accuracy": Metric(_positions),
-}
+METRICS: Registry[Metric] = Registry(
+    "cefito.metrics",
+    "metric",
+    {
+        "success_rate": Metric(_success, "SR", "every step is right", brief=True),
+        "mean_accuracy": Metric(_accuracy, "mAcc", "steps right in their places", brief=True),
+        "mean_iou": Metric(_iou, "mIoU", "overlap of the sets of steps", brief=True),
+        "edit_similarity": Metric(_edit, "edit", "1 − edit distance / longer length", brief=True),
+        "next_step_accuracy": Metric(_next, "next", "the first step is right", brief=True),
+        "length_accuracy": Metric(_length, "length", "the number of steps is right", brief=True),
+        "order_tolerant_success": Metric(
+            _order_tolerant,
+            "order SR",
+            "the annotated steps, with no order broken that all training videos of the task keep",
+        ),
+        "mean_iou_bitwise": Metric(
+            _bitwise, "bitwise mIoU", "overlap of the bits of action ids, as in published tables"
+        ),
+        "top_k_success_rate": Metric(
+            _top_k, "top-k SR", "the annotated steps are among the best plans"
+        ),
+        "task_accuracy": Metric(_tasks, "task", "the plan is for the annotated task", brief=True),
+        "position_accuracy": Metric(_positions),
+    },
+    lambda _, entry: "" if isinstance(entry, Metric) else "its entry point is not a Metric",
+)
 """All metrics by name, in the order of tables."""
 
 

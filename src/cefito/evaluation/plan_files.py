@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cefito.arrays import check_regular
 from cefito.data.prepared import PreparedDataset
@@ -30,7 +31,7 @@ class WindowPlans(FileRecord):
     remedy: ClassVar[str] = "Save the plans again with cefito evaluate."
 
     video: str  # its id
-    from_step: int  # number of the window's first step, from 0
+    from_step: int = Field(ge=1)  # number of the window's first step, from 1
     start: float  # seconds
     end: float
     true_task: int
@@ -72,7 +73,7 @@ def window_plans(
         found.append(
             WindowPlans(
                 video=video.video_id,
-                from_step=first,
+                from_step=first + 1,
                 start=video.steps[first].start,
                 end=video.steps[first + len(truth) - 1].end,
                 true_task=task,

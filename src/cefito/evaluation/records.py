@@ -123,6 +123,7 @@ class Evaluation(FileRecord):
     oracle_between: bool | None = ABSENT  # whether the states between the steps were given
     without_goal: bool | None = ABSENT  # whether the goal was withheld
     after_done: bool | None = ABSENT  # whether the steps of the video before were given
+    with_elapsed: bool | None = ABSENT  # whether the time between both observations was given
     metrics: dict[str, float | list[float]]  # per cent; `position_accuracy` is a list
     # the same in the taxonomy's shared vocabulary (CrossTask: 105 ids for 133), if it has one
     shared_metrics: dict[str, float | list[float]] | None = None
@@ -145,6 +146,16 @@ class Evaluation(FileRecord):
     def steps(self) -> str:
         """Number of actions of the windows, such as "3" or "1-6"."""
         return steps_text(self.horizon, self.shortest)
+
+    @property
+    def conditions(self) -> str:
+        """What the planner was given, such as "predicted task, no goal"."""
+        given = ["true task" if self.oracle_task else "predicted task"]
+        given += ["true ends"] * bool(self.oracle_ends)
+        given += ["true states between"] * bool(self.oracle_between)
+        given += ["no goal"] * bool(self.without_goal)
+        given += ["after steps done"] * bool(self.after_done)
+        return ", ".join(given + ["time between observations"] * bool(self.with_elapsed))
 
     @property
     def success_rate(self) -> float:

@@ -47,6 +47,7 @@ def evaluate_run(
     oracle_ends: bool = False,
     goal: bool = True,
     done: bool = False,
+    elapsed: bool = False,
     sample: int | None = None,
     min_probability: float | None = None,
     dataset: Path | str | None = None,
@@ -62,6 +63,7 @@ def evaluate_run(
         oracle_ends: Plan with the true first and last actions.
         goal: Plan with the goal observations.
         done: Plan with the steps of the video before each window.
+        elapsed: Plan with the time between the observations.
         sample: Score a fixed random sample of this many windows.
         min_probability: Also give coverage and success if only best plans of at least this
             probability are answered.
@@ -102,11 +104,14 @@ def evaluate_run(
         oracle_ends=oracle_ends,
         goal=goal,
         done=done,
+        elapsed=elapsed,
         orders=orders,
         sampled_from=len(windows),
         progress=progress,
     )
-    queries = Queries.from_windows(chosen, oracle_task=oracle_task, goal=goal, done=done)
+    queries = Queries.from_windows(
+        chosen, oracle_task=oracle_task, goal=goal, done=done, elapsed=elapsed
+    )
     tasks = planned_tasks(run.planner, queries, plans)
     if plans_file is not None:
         save_plans(window_plans(data, chosen, plans, tasks=tasks), plans_file)
@@ -137,6 +142,7 @@ def evaluate_run(
         oracle_ends=oracle_ends,
         goal=goal,
         done=done,
+        elapsed=elapsed,
         sampled=len(chosen) if len(chosen) < len(windows) else None,
         other=None if other is None else data.fingerprint,
         min_probability=min_probability,
@@ -153,6 +159,7 @@ def scores_name(
     oracle_ends: bool = False,
     goal: bool = True,
     done: bool = False,
+    elapsed: bool = False,
     sampled: int | None = None,
     other: str | None = None,
     min_probability: float | None = None,
@@ -163,6 +170,7 @@ def scores_name(
     """
     words = ["evaluation", split, *["oracle-task"] * oracle_task, *["oracle-ends"] * oracle_ends]
     words += ["without-goal"] * (not goal) + ["after-done"] * done
+    words += ["with-elapsed"] * elapsed
     if run.chosen_steps is not None:
         words.append(f"steps-{run.steps}")
     if sampled is not None:

@@ -28,7 +28,7 @@ from cefito.evaluation.records import (
     VideoIntervals,
 )
 from cefito.evaluation.statistics import DRAWS, LEVEL, video_interval
-from cefito.planners.base import Planner, Queries
+from cefito.planners.base import Planner, Queries, check_elapsed
 from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
@@ -243,6 +243,7 @@ def evaluate_planner(
     oracle_between: bool = False,
     goal: bool = True,
     done: bool = False,
+    elapsed: bool = False,
     orders: Orders | None = None,
     top_k: int = TOP_K,
     sampled_from: int | None = None,
@@ -258,6 +259,7 @@ def evaluate_planner(
         oracle_between: Give the planner the true observations between the steps.
         goal: Give the planner the goal observations.
         done: Give the planner the steps of the video before each window.
+        elapsed: Give the planner the time between the observations, where the windows have it.
         orders: As in `task_scores`.
         top_k: Plans for each window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
@@ -280,6 +282,8 @@ def evaluate_planner(
             f"of the methods only {methods_with('true_between')} see them. Leave them out.",
             setting="oracle_between",
         )
+    if elapsed:
+        check_elapsed(planner)
     queries = Queries.from_windows(
         windows,
         oracle_task=oracle_task,
@@ -287,6 +291,7 @@ def evaluate_planner(
         oracle_between=oracle_between,
         goal=goal,
         done=done,
+        elapsed=elapsed,
     )
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
@@ -313,6 +318,7 @@ def evaluate_planner(
         oracle_between=oracle_between or None,
         without_goal=not goal or None,
         after_done=done or None,
+        with_elapsed=elapsed or None,
         metrics=sums.percents(),
         shared_metrics=None if shared is None else shared.percents(),
         without_plan=sums.without_plan,

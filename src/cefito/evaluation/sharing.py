@@ -11,15 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cefito.encoders.images import FOLDER
 from cefito.errors import RunError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoIntervals
 from cefito.files import new_folder, write_text
-from cefito.markup import in_markdown
+from cefito.markup import counted, in_markdown
 from cefito.runs.bundle import pack
 from cefito.runs.coverage import COVERAGE_FILE
 from cefito.runs.folder import MANIFEST, read_manifest, recorded
-from cefito.runs.hub import CARD, fetched, push_folder, repository
+from cefito.runs.hub import CARD, Pushed, fetched, push_folder, repository
 from cefito.runs.run import Run, open_run, write_run
 from cefito.training.trainer import TrainingResult
 
@@ -44,14 +45,16 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
     facts = {
         "method": f"{in_markdown(description.name)} (`{info.method}`)",
         "actions of a plan (T)": run.steps,
-        "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
+        "vocabulary": ", ".join(
+            (counted(len(run.taxonomy.tasks), "task"), counted(len(run.taxonomy.actions), "action"))
+        ),
         "an observation": f"{run.planner.observation_dim} numbers",
         "parameters": parameters or "none",
     }
     data = {
         "name": in_markdown(info.dataset.name),
         "fingerprint": f"`{info.dataset.fingerprint}`" if info.dataset.fingerprint else "imported",
-        "observations": _plain(info.dataset.observed) or "unknown",
+        "observations": _plain(_public(info.dataset.observed)) or "unknown",
         "windows": _plain(info.windows) or "unknown",
     }
     made = {
@@ -66,7 +69,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         _front_matter(license_name),
         in_markdown(f"# {description.name} on {info.dataset.name}, T = {run.steps}"),
         "A procedure planner: from observations before and after some steps it predicts the "
-        f"{run.steps} actions between. Made with cefito.",
+        f"{run.steps} actions between{_further(run)}. Made with cefito.",
         "## Use",
         "```\ncefito plan RUN --initial BEFORE.npy --goal AFTER.npy\n```\n\n`RUN` is this folder, "
         "the zip file it came in, or `hub:USER/NAME`. `cefito check RUN` compares every file with "
@@ -94,10 +97,24 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _further(run: Run) -> str:
+    """What the planner of any length can do beyond."""
+    return ", also without a goal and after steps done" * run.planner.abilities.any_length
+
+
 def _front_matter(license_name: str) -> str:
     licence = [f"license: {json.dumps(license_name)}"] if license_name else []
     lines = ["library_name: cefito", *licence, "tags:", "- procedure-planning", "- cefito"]
     return "\n".join(["---", *lines, "---"])
+
+
+def _public(observed: Mapping[str, Any] | None) -> dict[str, Any]:
+    """How observations were made, without the encoder's folder on this machine."""
+    made = dict(observed or {})
+    if "features" in made:
+        kept = {name: part for name, part in (made["features"] or {}).items() if name != FOLDER}
+        made["features"] = kept or "of an unknown encoder"
+    return made
 
 
 def _plain(value: Any) -> str:
@@ -132,9 +149,6 @@ def _scores(scores: Sequence[RunEvaluation]) -> str:
     heads = metric_heads() | CALIBRATION_HEADS
     parts = []
     for one in scores:
-        given = ", with the true tasks given" if one.oracle_task else ""
-        given += ", with the true first and last actions given" if one.oracle_ends else ""
-        given += ", with the true states between given" if one.oracle_between else ""
         sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
         exact = "exact" if one.exact else "not always exact"
         rows = [
@@ -143,8 +157,8 @@ def _scores(scores: Sequence[RunEvaluation]) -> str:
             if (value := one.percent(name)) is not None
         ]
         parts.append(
-            f"{in_markdown(one.dataset)}, split {one.split}, {one.windows:,}{sampled} windows"
-            f"{given}; the search was {exact}:\n\n"
+            f"{in_markdown(one.dataset)}, split {one.split}, T = {one.steps}, "
+            f"{one.windows:,}{sampled} windows, {one.conditions}; the search was {exact}:\n\n"
             + _table(("per cent", "score", "interval"), rows)
         )
     if any(one.intervals is not None for one in scores):
@@ -180,7 +194,7 @@ def _limits(run: Run) -> str:
     if run.info.selection == "published":
         limits.append("Epochs and weights were chosen on the test split, as published work does.")
     if missing := run.info.tasks_without_training:
-        limits.append(f"{len(missing)} tasks had no training window.")
+        limits.append(f"{counted(len(missing), 'task')} had no training window.")
     return "\n".join(f"- {limit}" for limit in limits)
 
 
@@ -201,15 +215,17 @@ def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -
     return opened
 
 
-def push_run(run: Path | str, place: str, *, license_name: str = "", private: bool = False) -> str:
-    """Push the same files to `hub:USER/NAME` and return their address."""
+def push_run(
+    run: Path | str, place: str, *, license_name: str = "", private: bool = False
+) -> Pushed:
+    """Push the same files to `hub:USER/NAME`."""
     repository(place)
     with _shared(open_run(run), license_name) as folder:
         return push_folder(folder, place, private=private)
 
 
 def pull_run(place: str, target: Path | str) -> Run:
-    """Fetch a run from `hub:USER/NAME`, perhaps with `@REVISION`, into a new folder."""
+    """Fetch a run from `hub:USER/NAME` (or `@REVISION` of it), or `hub:NAME` of the catalogue."""
     source = fetched(place)
     with new_folder(Path(target)) as temporary:
         for name in [*read_manifest(source / MANIFEST).files, MANIFEST, CARD]:

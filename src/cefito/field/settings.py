@@ -10,12 +10,14 @@ check it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
-from torch import Tensor
 
 from cefito.settings import Settings, check_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "DISTANCES",
@@ -27,7 +29,7 @@ __all__ = [
     "mean_square",
 ]
 
-Distance = Callable[[Tensor, int], Tensor]
+Distance: TypeAlias = "Callable[[Tensor, int], Tensor]"
 """Squared L2 distances, of any shape, and E → distances of the same shape."""
 
 _LEAST = 1e-12  # lower bound of the radicand, which bounds the gradient of the root

@@ -15,11 +15,12 @@ from cefito.inference.constraints import Name, NamedConstraints
 from cefito.inference.contradictions import contradictions
 from cefito.inference.query import check_width
 from cefito.inference.sets import LARGEST_SET, PlanSets, check_coverage, plan_sets
-from cefito.markup import Folded, card
+from cefito.markup import Folded, card, counted
 from cefito.planners.base import (
     UNCONSTRAINED,
     Planner,
     Queries,
+    check_elapsed,
     check_min_probability,
     check_partial,
     check_task_given,
@@ -97,6 +98,7 @@ class KnownAnswer(Record):
     goal: bool  # the observation after the last step
     done: list[int] | None  # actions done before, oldest first; None if unknown
     names: list[str] | None  # their names
+    elapsed: float | None  # seconds between both observations
 
 
 class Truth(Record):
@@ -130,6 +132,11 @@ class Answer(Record):
     reply: ReplyAnswer | None = None
 
     @property
+    def by_energy(self) -> bool:
+        """Whether the energy counts in the score of plans."""
+        return bool((self.weights or {}).get("energy"))
+
+    @property
     def lengths_in_words(self) -> str:
         """Probabilities of the numbers of steps, likeliest first; empty if there is no choice."""
         if self.lengths is None or len(self.lengths) == 1:
@@ -149,7 +156,7 @@ class Answer(Record):
     def __repr__(self) -> str:
         first = f"best {_named(self.plans[0]).strip()}, " if self.plans else ""
         task = "" if self.task is None else f"task {self.task!r}, "
-        return f"Answer({len(self.plans)} plans, {first}{task}{self._proven()})"
+        return f"Answer({counted(len(self.plans), 'plan')}, {first}{task}{self._proven()})"
 
     def __str__(self) -> str:
         lines = [] if self.task is None else [f"task: {self._task()}"]
@@ -201,6 +208,7 @@ def answer(
     *,
     task: int | str | None = None,
     done: Sequence[Name] | None = None,
+    elapsed: float | None = None,
     top_k: int = 5,
     constraints: Constraints | NamedConstraints = UNCONSTRAINED,
     min_probability: float | None = None,
@@ -217,6 +225,7 @@ def answer(
         query: One query.
         task: Id or name of the task, instead of the predicted one.
         done: Ids or names of the actions done before, oldest first; None for those of the query.
+        elapsed: Seconds between both observations; None for those of the query.
         top_k: Number of plans.
         constraints: Constraints on every plan, by ids or by names.
         min_probability: Probability from which the best plan makes the answer sure.
@@ -231,7 +240,9 @@ def answer(
         ConfigError: An argument that is invalid, or that the planner cannot follow.
         RunError: Observations of another dimension, or a run that is not calibrated.
     """
-    query, constraints = prepare_query(run, query, task=task, done=done, constraints=constraints)
+    query, constraints = prepare_query(
+        run, query, task=task, done=done, elapsed=elapsed, constraints=constraints
+    )
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
     if coverage is not None:
@@ -266,9 +277,10 @@ def prepare_query(
     *,
     task: int | str | None = None,
     done: Sequence[Name] | None = None,
+    elapsed: float | None = None,
     constraints: Constraints | NamedConstraints = UNCONSTRAINED,
 ) -> tuple[Queries, Constraints]:
-    """Return a query with its task and done steps, and constraints by ids; see `answer`."""
+    """Return a query with its task, done steps and time, and constraints by ids; see `answer`."""
     taxonomy = run.taxonomy
     check_width(run, query.initial.shape[-1], "observations have")
     given = None if task is None else find_task(taxonomy, task)
@@ -284,6 +296,14 @@ def prepare_query(
         raise ConfigError(
             "nothing is known of the query. Give an observation, the task, or steps done before."
         )
+    if elapsed is not None:
+        check_elapsed(run.planner)
+        if not (0 < elapsed < 1e9 and query.known.all()):
+            raise ConfigError(
+                f"elapsed {elapsed:g}: expected the seconds between two observations, above 0.",
+                setting="elapsed",
+            )
+        query = query.with_elapsed(elapsed)
     if isinstance(constraints, Constraints):  # ids need to be checked, not found
         constraints = NamedConstraints(**vars(constraints))
     return query, constraints.resolved(taxonomy, task=given)
@@ -376,13 +396,14 @@ def planned_sequences(
 
 def _known(query: Queries, taxonomy: Taxonomy) -> KnownAnswer | None:
     """Return what is known of one query; None for both observations alone."""
-    if query.whole:
+    if query.whole and query.elapsed is None:
         return None
     (initial, goal), done = query.known[0].tolist(), None
     if query.done is not None:
         done = [action for action in query.done[0].tolist() if action >= 0]
     names = None if done is None else taxonomy.names(done)
-    return KnownAnswer(initial=initial, goal=goal, done=done, names=names)
+    elapsed = None if query.elapsed is None else float(query.elapsed[0])
+    return KnownAnswer(initial=initial, goal=goal, done=done, names=names, elapsed=elapsed)
 
 
 def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[None]:

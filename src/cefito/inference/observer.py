@@ -29,12 +29,10 @@ __all__ = ["Observation", "ObservationRecipe", "Observer"]
 Observation: TypeAlias = NDArray[np.floating[Any]] | Sequence[float] | Path | str | tuple[str, int]
 """Features [E], the path of a .npy file of them or of a picture, or a video id and a step.
 
-Steps of a video are counted from 0. A plan begins at the start of one and leads to the end of one.
+Steps of a video are counted from 1. A plan begins at the start of one and leads to the end of one.
 """
 
-# settings with which an encoder of each kind is opened again
-_S3D_SETTINGS = ("frames", "rate", "size")
-_PICTURE_SETTINGS = ("layer",)
+_SETTINGS = ("frames", "rate", "size", "layer")  # with which an encoder is opened again
 
 
 @dataclass(frozen=True)
@@ -81,15 +79,15 @@ class ObservationRecipe:
             ConfigError: Unknown encoder, or none is given and the run does not say which.
             RunError: The encoder's weights are missing or do not fit.
         """
-        from cefito.encoders.video import open_encoder
+        from cefito.encoders.video import open_encoder, settings_of
 
         name = self._encoder() if encoder is None else encoder
-        settings = _S3D_SETTINGS if name == "s3d" else _PICTURE_SETTINGS
+        settings = set(_SETTINGS) & {*settings_of(name)} & {*self.made_with}
         opened = open_encoder(
             name,
             weights=None if weights is None else Path(weights),
             device=device or "cpu",
-            **{key: self.made_with[key] for key in settings if key in self.made_with},
+            **{key: self.made_with[key] for key in settings},
         )
         return Observer(self, name, opened)
 
@@ -109,6 +107,9 @@ class ObservationRecipe:
 
     def _encoder(self) -> str:
         """Return the name of the encoder that made the run's features."""
+        from cefito.encoders.images import FOLDER, IMAGE_MODELS
+        from cefito.encoders.video import ENCODERS
+
         model = str(self.made_with.get("model", ""))
         if not model:
             raise ConfigError(
@@ -116,12 +117,17 @@ class ObservationRecipe:
                 "(s3d, clip, dinov2, or the folder of an image model), or give features.",
                 setting="encoder",
             )
-        if model != "s3d" and "/" not in model:  # a folder, not a name on the hub
-            raise ConfigError(
-                f"{self.place}: its features are of the model '{model}'. Give its folder.",
-                setting="encoder",
-            )
-        return model
+        named = "/" in model or (model in ENCODERS and model not in IMAGE_MODELS)
+        if named:
+            return model
+        folder = str(self.made_with.get(FOLDER, ""))  # a model that is not on the hub
+        if folder and Path(folder).is_dir():
+            return folder
+        gone = f", which is no longer in {folder}" if folder else ""
+        raise ConfigError(
+            f"{self.place}: its features are of the model '{model}'{gone}. Give its folder.",
+            setting="encoder",
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Files of plans: the endings they may have, pyarrow for Parquet, and columns made from records."""
+"""Tables: pyarrow for Parquet, and columns made from records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_plan_file(path: Path, setting: str) -> None:
         import_pyarrow(path, setting)
 
 
-def import_pyarrow(path: Path, setting: str) -> tuple[Any, Any]:
+def import_pyarrow(path: Path | str, setting: str) -> tuple[Any, Any]:
     """Return pyarrow and its module for Parquet."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")

@@ -41,6 +41,7 @@ class PlanningRun(Run):
         goal_text: str | None = None,
         task: Name | None = None,
         done: Sequence[Name] | None = None,
+        elapsed: float | None = None,
         steps: int | str | None = None,
         top_k: int = 5,
         pin: Mapping[int, Name] | None = None,
@@ -63,6 +64,8 @@ class PlanningRun(Run):
                 features of CLIP.
             task: The task, instead of the predicted one.
             done: The actions done before, oldest first; None if they are not known.
+            elapsed: Seconds between both observations, for a run of several lengths; None if they
+                are not known.
             steps: Number of steps such as 3, or a range such as "2-4"; None for all numbers that
                 the run plans.
             top_k: Number of plans.
@@ -112,6 +115,7 @@ class PlanningRun(Run):
             query,
             task=task,
             done=done,
+            elapsed=elapsed,
             top_k=top_k,
             constraints=named,
             min_probability=min_probability,

@@ -19,6 +19,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.archives import FeatureArray, load_features
 from cefito.data.readers.assemble import PRECISIONS
 from cefito.data.readers.observing import observe
+from cefito.data.vocabulary import similar_names
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_array, load_npy
 from cefito.planners.base import Queries
@@ -191,7 +192,7 @@ def _check_times(features: FeatureArray, start: float | None, end: float | None)
 def query_from_video(
     run: Run,
     video_id: str,
-    from_step: int = 0,
+    from_step: int = 1,
     dataset: Path | str | None = None,
     *,
     goal: bool = True,
@@ -205,14 +206,14 @@ def query_from_video(
         run: The run; the window has its horizon T, or for a run of several lengths the rest of
             the video, at most the longest length.
         video_id: A video of the data set.
-        from_step: Number of the window's first step, counted from 0.
+        from_step: Number of the window's first step, counted from 1.
         dataset: A data set with the same kind of observations, by default the run's.
         goal: Whether the query has the goal observation.
         done: Whether it has the steps of the video before the window. Those that the run does not
             know are left out.
 
     Raises:
-        ConfigError: No such video, or too few steps after `from_step`.
+        ConfigError: No such video, or too few steps from `from_step` on.
         RunError: The data set is missing, or the run cannot be used on it.
     """
     match = match_dataset(run, run.dataset(dataset))
@@ -220,31 +221,32 @@ def query_from_video(
 
 
 def query_from_window(
-    match: DatasetMatch, video_id: str, from_step: int = 0, *, goal: bool = True, done: bool = False
+    match: DatasetMatch, video_id: str, from_step: int = 1, *, goal: bool = True, done: bool = False
 ) -> tuple[Queries, NDArray[np.int64] | None]:
     """Return the query of a window of a matched data set, see `query_from_video`."""
     opened, index = match.dataset, _video(match.dataset, video_id)
     task, steps = opened.videos[index].task, opened.videos[index].steps
     least = match.run.shortest or match.run.horizon
-    last = len(steps) - least
-    if not 0 <= from_step <= last:
-        remedy = f"The last possible start is {last}." if last >= 0 else "It is too short."
+    last = len(steps) - least + 1
+    if not 1 <= from_step <= last:
+        remedy = f"Start from step 1 to {last}." if last >= 1 else "It is too short."
         raise ConfigError(
             f"video '{video_id}' has {len(steps)} steps; {least} from step {from_step} (counted "
-            f"from 0) do not fit. {remedy}",
+            f"from 1) do not fit. {remedy}",
             setting="from_step",
         )
-    length = min(match.run.horizon, len(steps) - from_step)
-    row = int(opened.first_row[index]) + from_step
+    first = from_step - 1
+    length = min(match.run.horizon, len(steps) - first)
+    row = int(opened.first_row[index]) + first
     known = match.vocabulary.actions[task, [step.action for step in steps]]  # −1 if unknown
     query = Queries.partial(
         size=opened.observation_dim,
         initial=opened.start[row].astype(np.float32),
         goal=opened.end[row + length - 1].astype(np.float32) if goal else None,
-        done=[int(action) for action in known[:from_step] if action >= 0] if done else None,
+        done=[int(action) for action in known[:first] if action >= 0] if done else None,
     )
-    actions = [step.action for step in steps[from_step : from_step + length]]
-    truth = known[from_step : from_step + length]
+    actions = [step.action for step in steps[first : first + length]]
+    truth = known[first : first + length]
     if (truth >= 0).all():
         return query, truth
     names = opened.taxonomy.names([a for a, known in zip(actions, truth, strict=True) if known < 0])
@@ -264,8 +266,11 @@ def _video(dataset: PreparedDataset, video_id: str) -> int:
     numbers = (number for number, video in enumerate(dataset.videos) if video.video_id in wanted)
     index = next(numbers, None)
     if index is None:
+        near = similar_names(video_id, [video.video_id for video in dataset.videos])
+        listed = f"Similar ids: {', '.join(map(repr, near))}." if near else "No id is similar."
         raise ConfigError(
-            f"no video '{video_id}' in {dataset.folder}. Choose one of its videos.jsonl.",
+            f"no video '{video_id}' in {dataset.folder}. {listed} "
+            "cefito data list DATA videos shows all.",
             setting="video",
         )
     return index
@@ -274,19 +279,19 @@ def _video(dataset: PreparedDataset, video_id: str) -> int:
 def observation_of_step(
     dataset: PreparedDataset, video_id: str, step: int, moment: Literal["start", "end"]
 ) -> NDArray[np.float32]:
-    """Return the observation [E] at the start or the end of a step, counted from 0, of a video.
+    """Return the observation [E] at the start or the end of a step, counted from 1, of a video.
 
     Raises:
         ConfigError: No such video, or no such step in it.
     """
     index = _video(dataset, video_id)
     count = len(dataset.videos[index].steps)
-    if type(step) is not int or not 0 <= step < count:
+    if type(step) is not int or not 1 <= step <= count:
         raise ConfigError(
-            f"video '{video_id}', step {step!r}: expected 0 to {count - 1}, the number of a step.",
+            f"video '{video_id}', step {step!r}: expected 1 to {count}, the number of a step.",
             setting="from_step",
         )
-    row: NDArray[np.float32] = getattr(dataset, moment)[int(dataset.first_row[index]) + step]
+    row: NDArray[np.float32] = getattr(dataset, moment)[int(dataset.first_row[index]) + step - 1]
     return row.astype(np.float32)
 
 

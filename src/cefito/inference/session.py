@@ -1,11 +1,13 @@
 """Live sessions: guidance while a procedure goes on, from observations and from steps done.
 
 A session is the list of its events. An observation shows where the procedure stands; the steps that
-were done since the one before are inferred, unless they were reported.
+were done since the one before are inferred, unless they were reported. The distribution of the next
+step is carried on from event to event, as a filter does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.data.vocabulary import find_action, find_task
+from cefito.data.vocabulary import find_action, find_actions, find_task
 from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.observer import Observation
@@ -27,10 +29,20 @@ from cefito.runs.run import Run
 from cefito.runtime import full_precision
 from cefito.settings import Record
 
-__all__ = ["Belief", "DoneStep", "Session", "TaskProbability"]
+__all__ = ["Belief", "DoneStep", "Session", "TaskProbability", "check_sessions"]
 
-TASK_WEIGHT = 0.5
-"""Weight of what earlier observations say of the task, against the latest; they are correlated."""
+OWN = 0.4
+"""Weight of the network's next step, given the latest observation and the steps done, in the
+geometric mean with the next step that all events together lead to."""
+STAY = 0.2
+"""Probability that no step was done since the observation before, before both are compared."""
+STILL, STEP = 0.05, 0.28
+"""Scales of the difference of two observations: without a step between, if the scene stays (mean of
+an exponential distribution), and with one (of a gamma distribution of shape 2)."""
+STIRRED = 0.3
+"""Probability that a scene without a step changes as much as with one."""
+DOUBT = 0.01
+"""Probability that all events together say nothing of the next step."""
 SURE = 0.5
 """Probability from which an inferred step counts as done."""
 REPEATED = 1e-3
@@ -79,10 +91,17 @@ class _State:
     done: tuple[_Done, ...] = ()
     features: NDArray[np.float32] | None = None  # the latest observation [E]
     initial: Encoded | None = None  # the same encoded; None after a step was done since
-    # log-likelihood ratios of tasks [C]: of earlier observations, and of the latest
-    earlier: torch.Tensor | float = 0.0
-    latest: torch.Tensor | float = 0.0
+    expected: torch.Tensor | None = None  # log p(next state | all events) [S]; None if unknown
     notes: tuple[str, ...] = ()
+
+
+def check_sessions(run: Run) -> None:
+    """Refuse runs that cannot have sessions (ConfigError)."""
+    if not run.planner.abilities.any_length:
+        raise ConfigError(
+            f"{run.folder}: a session needs a run of the method any-length; this one is of "
+            f"'{run.method}'. Train one for several numbers of steps."
+        )
 
 
 class Session:
@@ -112,11 +131,7 @@ class Session:
         task: int | str | None = None,
         read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None = None,
     ) -> None:
-        if not run.planner.abilities.any_length:
-            raise ConfigError(
-                f"{run.folder}: a session needs a run of the method any-length; this one is of "
-                f"'{run.method}'. Train one for several numbers of steps."
-            )
+        check_sessions(run)
         planner: Any = run.planner
         self.run, self._read = run, read
         self._guide = Guide(planner.model, planner.lengths)
@@ -136,40 +151,40 @@ class Session:
 
     @full_precision()
     def observe(self, observation: Observation) -> None:
-        """Add an observation of the present scene."""
+        """Add an observation of the present scene, best one at the start of a step."""
         features = self._features("observation", observation)
         state = self._states[-1]
         if state.initial is not None and _repeated(features, state.features):
             self._push(state)
             return
         encoded = self._encoded(features)
-        sighting = self._guide.sighting(encoded)
-        done, moved = state.done, 1.0
-        if state.initial is not None:  # no step was reported since the last observation
-            found = self._guide.steps_between(self._outlook, sighting)
-            moved = float(found[0].sum())
-            done += tuple(_Done(row, reported=False) for row in found if float(row.sum()) >= SURE)
-        self._push(
-            replace(
+        log_ratios = self._guide.log_ratios(encoded)
+        state = replace(state, features=features, initial=encoded)
+        if self._states[-1].initial is not None:  # no step was reported since
+            update = self._outlook.seen_later(log_ratios, *self._stay(features))
+            inferred = (row for row in update.steps.cpu() if float(row.sum()) >= SURE)
+            state = replace(
                 state,
-                done=done,
-                features=features,
-                initial=encoded,
-                earlier=state.earlier + moved * state.latest,
-                latest=sighting.tasks,
+                done=state.done + tuple(_Done(row, reported=False) for row in inferred),
+                expected=update.log_next,
             )
-        )
+        elif self.events:
+            expected = (self._outlook.log_first + log_ratios).log_softmax(dim=0)
+            state = replace(state, expected=expected)
+        self._push(state)
 
     @full_precision()
     def done(self, action: int | str) -> None:
-        """Add a step that was done, by its name or id.
+        """Add a step that was done, by its id or name: of the likeliest task, else of any task.
 
         If the step has been inferred from the latest observations, and is likelier to be meant than
         another step of the same action, then it becomes certain.
         """
         state, taxonomy = self._states[-1], self.run.taxonomy
         task = int(self._outlook.log_tasks.argmax())
-        found = find_action(taxonomy, action, task=task, setting="done")
+        found, *others = find_actions(taxonomy, action, task=task, setting="done")
+        if others:
+            found = find_action(taxonomy, action, task=task, setting="done")
         probability = float(self._next[found])
         certain = _Done(torch.eye(len(taxonomy.actions))[found], reported=True)
         place = self._inferred(found)
@@ -187,8 +202,7 @@ class Session:
                 state,
                 done=(*state.done, certain),
                 initial=None,
-                earlier=state.earlier + state.latest,
-                latest=0.0,
+                expected=self._outlook.after(found),
                 notes=notes,
             )
         )
@@ -279,23 +293,46 @@ class Session:
 
     @cached_property
     def _outlook(self) -> Outlook:
-        """What follows the latest state, with the task as all events tell it."""
+        """What follows the latest state, with the next step as all events tell it."""
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]
         rows = [step.weights for step in state.done]
         done = torch.stack(rows) if rows else torch.zeros(0, count)
         outlook = self._guide.outlook(state.initial, self._goal, done)
-        factors = torch.zeros_like(outlook.log_tasks) + TASK_WEIGHT * state.earlier
-        if self.task is not None:
-            factors = torch.full_like(factors, -torch.inf)
-            factors[self.task] = 0.0
+        states = self._guide.model.states
         with torch.inference_mode():
-            return outlook.weighed(factors)
+            if self.task is not None:
+                outlook = outlook.weighed(torch.where(states.tasks == self.task, 0.0, -torch.inf))
+            if state.expected is not None:
+                even = math.log(DOUBT / len(states))
+                expected = torch.logaddexp(state.expected, torch.tensor(even))
+                own = outlook.log_first
+                factors = (1 - OWN) * (expected - own).masked_fill(own == -torch.inf, 0.0)
+                outlook = outlook.weighed(factors)
+        return outlook
 
     @cached_property
     def _next(self) -> torch.Tensor:
         with torch.inference_mode():
             return self._outlook.next_actions().cpu()
+
+    def _stay(self, features: NDArray[np.float32]) -> tuple[float, float]:
+        """Return the probability that no step was done since the latest observation.
+
+        And the probability that both then show the same. By their difference
+        d = |a − b|² / (|a − m|² + |b − m|²), where m is the mean observation of training windows:
+        near 0 for the same scene, 1 for scenes that are unrelated.
+        """
+        before, mean = self._states[-1].features, self.run.planner.mean_observation
+        if before is None or mean is None:
+            return STAY, 0.0
+        rest = float(np.square(features - mean).sum() + np.square(before - mean).sum())
+        change = float(np.square(features - before).sum()) / max(rest, 1e-30)
+        still = math.exp(-change / STILL) / STILL
+        step = max(change, 1e-6) * math.exp(-change / STEP) / STEP**2
+        same = (1 - STIRRED) * still / step
+        odds = STAY / (1 - STAY) * (same + STIRRED)
+        return odds / (1 + odds), same / (same + STIRRED)
 
     def _inferred(self, action: int) -> int | None:
         """Return the place of the step, inferred since the last reported one, that is likeliest."""

@@ -155,6 +155,12 @@ def _condition(run: Run, query: Queries, table: CoverageTable) -> Condition:
             "the coverage.",
             setting="coverage",
         )
+    if query.elapsed is not None:
+        raise ConfigError(
+            "sets are calibrated for queries without the time between observations. Leave out the "
+            "time or the coverage.",
+            setting="coverage",
+        )
     if run.shortest is not None and run.steps != table.steps:
         raise ConfigError(
             f"steps {run.steps}: sets are calibrated for one number of steps, or for all of "

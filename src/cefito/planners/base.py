@@ -34,6 +34,7 @@ __all__ = [
     "Queries",
     "Shape",
     "Vocabulary",
+    "check_elapsed",
     "check_finetuning",
     "check_finite",
     "check_min_probability",
@@ -161,6 +162,10 @@ class Planner(Protocol):
     @property
     def mean_observation(self) -> NDArray[np.float32] | None:
         """Mean observation of its training windows [E]; None if it does not keep it."""
+
+    @property
+    def reads_elapsed(self) -> bool:
+        """Whether it uses the time between both observations."""
 
     @classmethod
     def fit(
@@ -314,6 +319,11 @@ class BasePlanner:
         """None: it is not kept."""
         return None
 
+    @property
+    def reads_elapsed(self) -> bool:
+        """False: it makes no use of it."""
+        return False
+
     def describe(self) -> Description:
         """Describe its parts."""
         return Description(
@@ -387,6 +397,8 @@ def check_queries(
         check_partial(planner, "goal" if queries.done is None else "done")
         if planner.vocabulary.actions is not None:
             queries.check_done(planner.vocabulary.actions)
+    if queries.elapsed is not None:
+        check_elapsed(planner)
     if (width := queries.initial.shape[1]) != planner.observation_dim:
         raise RunError(
             f"observations have {width} features; this run was trained on "
@@ -401,6 +413,16 @@ def check_partial(planner: Planner, setting: str) -> None:
             f"{planner.name} needs both observations and takes no steps done before. Train a run "
             "of several lengths for this (method any-length).",
             setting=setting,
+        )
+
+
+def check_elapsed(planner: Planner) -> None:
+    """Refuse a planner that makes no use of the time between both observations."""
+    if not planner.reads_elapsed:
+        raise ConfigError(
+            f"{planner.name} did not learn from the time between observations. Leave it out, or "
+            "train a run of several lengths on videos whose steps have times.",
+            setting="elapsed",
         )
 
 

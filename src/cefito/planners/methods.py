@@ -1,7 +1,8 @@
 """Methods: what each declares, all of them by their names, and their settings from presets.
 
 Each method's folder declares its own in a module `method`: a planner with its settings, what is
-said of it, and its rows in tables. To add a method, add its name and folder to `_FOLDERS`.
+said of it, and its rows in tables. To add a method, enter it in `METHODS`; another package has an
+entry point of the group `cefito.planners` (`cefito new-planner` writes one).
 
 A preset is a folder of files of one name: `planners/presets` says which presets there are and what
 each builds on, and the sections are in `presets` beside the code that reads them.
@@ -11,17 +12,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from importlib import import_module, resources
+from importlib import resources
+from importlib.metadata import EntryPoint
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Planner
+from cefito.plugins import Registry
 from cefito.runtime import Precision
 from cefito.search.settings import search_settings
 from cefito.settings import (
@@ -51,6 +54,7 @@ __all__ = [
     "PlannerVariant",
     "RunConfig",
     "ablation",
+    "check_keys",
     "check_sections",
     "find_method",
     "load_config",
@@ -157,12 +161,31 @@ def ablation(
     )
 
 
+class _PlannerClass:
+    """The class of a method's planners, or its place "module:Name", imported when first used.
+
+    So settings are read and validated without the networks.
+    """
+
+    def __get__(self, method: Method | None, kind: type[Method]) -> type[Planner]:
+        if method is None:
+            raise AttributeError("planner")  # it has no default
+        found: type[Planner] | str = vars(method)["planner"]
+        if isinstance(found, str):
+            found = EntryPoint("planner", found, "").load()
+            vars(method)["planner"] = found
+        return cast("type[Planner]", found)
+
+    def __set__(self, method: Method, given: type[Planner] | str) -> None:
+        vars(method)["planner"] = given
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A way to plan."""
 
     name: str
-    planner: type[Planner]
+    planner: _PlannerClass = _PlannerClass()  # a class of planners, or its place "module:Name"
     settings: type[Settings] = NoSettings  # each field is a section of the presets
     title: str = ""  # for people; its name if empty
     line: str = ""
@@ -172,59 +195,40 @@ class Method:
     variants: tuple[PlannerVariant, ...] = ()
 
 
-_FOLDERS = {
-    "cefito": "cefito",
-    "chain": "crf",
-    "any-length": "any_length",
-    "viterbi": "viterbi",
-    "pdpp": "pdpp",
-    "mtid": "mtid",
-    "kepp": "kepp",
-    "schema": "schema",
-    "planllm": "planllm",
-    "planllm-leaky": "planllm",
-    "p3iv": "p3iv",
-    "pkg": "pkg",
-    "pkg-beam": "pkg",
-    "llm-ends": "language_model",
-    "llm-ranked": "language_model",
-    "nearest": "simple",
-    "frequent": "simple",
-}
-"""Names in the order of tables, and the folder whose module `method` declares each."""
+def _fault(name: str, entry: Any) -> str:
+    """Return what is wrong with a method of another package."""
+    right = isinstance(entry, Method) and entry.name == name
+    return "" if right else f"its entry point is not a Method of the name '{name}'"
 
 
-class _Registry(MutableMapping[str, Method]):
-    """Methods by name; the code of a method is imported when it is first used."""
-
-    def __init__(self, folders: dict[str, str]) -> None:
-        self._entries: dict[str, str | Method] = dict(folders)
-
-    def __getitem__(self, name: str) -> Method:
-        entry = self._entries[name]
-        if isinstance(entry, str):
-            declared = vars(import_module(f"cefito.planners.{entry}.method")).values()
-            entry = next(x for x in declared if isinstance(x, Method) and x.name == name)
-            self._entries[name] = entry
-        return entry
-
-    def __setitem__(self, name: str, method: Method) -> None:
-        self._entries[name] = method
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-
-METHODS = _Registry(_FOLDERS)
+METHODS: Registry[Method] = Registry(
+    "cefito.planners",
+    "method",
+    {
+        name: f"cefito.planners.{place}"
+        for name, place in {
+            "cefito": "cefito.method:CEFITO",
+            "chain": "crf.method:CHAIN",
+            "any-length": "any_length.method:ANY_LENGTH",
+            "viterbi": "viterbi.method:VITERBI",
+            "pdpp": "pdpp.method:PDPP",
+            "mtid": "mtid.method:MTID",
+            "kepp": "kepp.method:KEPP",
+            "schema": "schema.method:SCHEMA",
+            "planllm": "planllm.method:PLANLLM",
+            "planllm-leaky": "planllm.method:PLANLLM_LEAKY",
+            "p3iv": "p3iv.method:P3IV",
+            "pkg": "pkg.method:PKG",
+            "pkg-beam": "pkg.method:PKG_BEAM",
+            "llm-ends": "language_model.method:LLM_ENDS",
+            "llm-ranked": "language_model.method:LLM_RANKED",
+            "nearest": "simple.method:NEAREST",
+            "frequent": "simple.method:FREQUENT",
+        }.items()
+    },
+    _fault,
+)
+"""Methods by name, in the order of tables; the code of a method is imported when first used."""
 
 
 def find_method(name: str) -> Method:
@@ -323,6 +327,13 @@ def load_config(
         if name in kind.model_fields or _reader(name) is None
     }
     return RunConfig(method, Path(preset).stem, validated(kind, own, place=place))
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Refuse dotted keys that no method reads (ConfigError)."""
+    kinds = [method.settings for method in METHODS.values()]
+    for key in keys:
+        check_key(key, *kinds, place="settings (cefito config show shows all)")
 
 
 def check_sections(keys: Iterable[str], methods: Iterable[str]) -> None:

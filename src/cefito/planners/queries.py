@@ -23,7 +23,7 @@ LARGEST = 1e12
 
 Features of real models stay below a few thousand.
 """
-_ARRAYS = ("initial", "goal", "tasks", "ends", "between", "seen", "done")
+_ARRAYS = ("initial", "goal", "tasks", "ends", "between", "seen", "done", "elapsed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,8 @@ class Queries:
 
     Raises:
         DataError: An array of another type or shape, a value that is NaN, infinite or beyond
-            `LARGEST`, or a negative id.
+            `LARGEST`, a negative id, or a time that is not positive, or not between two known
+            observations.
     """
 
     initial: NDArray[np.floating[Any]]  # initial observations [N, E], kept as float32
@@ -47,6 +48,8 @@ class Queries:
     seen: NDArray[np.bool_] | None = None
     # actions done before the plan, oldest first, int64 [N, D], −1 after the last; None if unknown
     done: NDArray[np.int64] | None = None
+    # seconds between both observations, float32 [N], NaN if unknown; None if all are
+    elapsed: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -73,6 +76,8 @@ class Queries:
             )
         if self.done is not None:
             object.__setattr__(self, "done", _done(self.done, len(self)))
+        if self.elapsed is not None:
+            object.__setattr__(self, "elapsed", _elapsed(self.elapsed, self.known))
 
     @classmethod
     def partial(
@@ -112,10 +117,12 @@ class Queries:
         oracle_between: bool = False,
         goal: bool = True,
         done: bool = False,
+        elapsed: bool = False,
     ) -> Queries:
         """Return the windows' observations; their truth only for an oracle.
 
-        Without `goal`, the goal is not known; with `done`, the steps of the video before are.
+        Without `goal`, the goal is not known; with `done`, the steps of the video before are; with
+        `elapsed`, the time between the observations, as far as the data set has it.
 
         Observations between the steps must have been loaded into the windows.
         """
@@ -127,6 +134,7 @@ class Queries:
             between=windows.between if oracle_between else None,
             seen=None if goal else np.tile([True, False], (len(windows), 1)),
             done=windows.before if done else None,
+            elapsed=windows.elapsed if elapsed else None,
         )
 
     @classmethod
@@ -181,7 +189,7 @@ class Queries:
     @property
     def extras(self) -> tuple[str, ...]:
         """Names of what is given besides observations; alike for queries that can be joined."""
-        names = ("tasks", "ends", "between", "done")
+        names = ("tasks", "ends", "between", "done", "elapsed")
         return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
@@ -210,6 +218,10 @@ class Queries:
         """Return the same queries, all after the same actions, oldest first."""
         row = np.array(done, dtype=np.int64)
         return replace(self, done=np.tile(row, (len(self), 1)))
+
+    def with_elapsed(self, seconds: float) -> Queries:
+        """Return the same queries, all with this time between both observations."""
+        return replace(self, elapsed=np.full(len(self), seconds, dtype=np.float32))
 
     def with_goal(self, goal: NDArray[np.floating[Any]]) -> Queries:
         """Return the same queries, all with the same goal observation [E]."""
@@ -296,6 +308,28 @@ def _done(given: Any, count: int) -> NDArray[np.int64]:
             f"numbers [{count}, D], the ids of the actions done before each query."
         )
     return done.astype(np.int64, copy=False)
+
+
+def _elapsed(given: Any, known: NDArray[np.bool_]) -> NDArray[np.float32]:
+    elapsed = np.asarray(given)
+    if elapsed.shape != known.shape[:1] or elapsed.dtype.kind != "f":
+        raise DataError(
+            f"queries, 'elapsed': has shape {list(elapsed.shape)} and type {elapsed.dtype}; "
+            f"expected seconds [{len(known)}], floating-point numbers."
+        )
+    there = ~np.isnan(elapsed)
+    wrong = np.flatnonzero(there & ~((elapsed > 0) & np.isfinite(elapsed)))
+    if len(wrong):
+        raise DataError(
+            f"queries, 'elapsed', row {wrong[0]} (counted from 0): {elapsed[wrong[0]]:g}; expected "
+            "the seconds between both observations, above 0."
+        )
+    if (there & ~known.all(axis=1)).any():
+        raise DataError(
+            "queries, 'elapsed': the time between two observations of which one is unknown. Leave "
+            "it out, or give both."
+        )
+    return elapsed.astype(np.float32, copy=False)
 
 
 def finite_outputs(values: Tensor, title: str) -> Tensor:

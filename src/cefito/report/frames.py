@@ -12,6 +12,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.archives import FeatureError
 from cefito.data.readers.folder import FileFolder
 from cefito.errors import ConfigError, DataError
+from cefito.markup import counted
 from cefito.progress import Progress, silent
 from cefito.report.schema import GalleryQuery
 
@@ -120,7 +121,8 @@ def _missing(queries: int, there: int, chosen: int, broken: Sequence[str]) -> st
             f"{queries - there} of {queries} queries have no frames: no file of their video."
         )
     if chosen < there:
-        reasons.append(f"Only the first {chosen} queries have frames, to keep the file small.")
+        first = counted(chosen, "query", "queries")
+        reasons.append(f"Only the first {first} got frames, to keep the file small.")
     if broken:
-        reasons.append(f"{len(broken)} videos cannot be read; the first: {broken[0]}")
+        reasons.append(f"{counted(len(broken), 'video')} cannot be read; the first: {broken[0]}")
     return " ".join(reasons)

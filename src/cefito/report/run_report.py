@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from cefito.data.windows import Windows, fitting_windows
+from cefito.data.windows import Windows, fitting_windows, steps_text
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.plan_files import WindowPlans, read_plans
 from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import evaluate_run, scores_name
 from cefito.files import file_digest
+from cefito.markup import counted
 from cefito.progress import Progress, silent
 from cefito.report.breakdowns import (
     TrainingSequences,
@@ -23,6 +24,7 @@ from cefito.report.breakdowns import (
 )
 from cefito.report.frames import find_video_files, with_frames
 from cefito.report.schema import CHOSEN_ON, RunReport, command
+from cefito.runs.folder import RunInfo
 from cefito.runs.matching import DatasetName, match_dataset
 from cefito.runs.run import Run
 from cefito.runs.settings_export import SettingDifference, compare_settings
@@ -38,6 +40,9 @@ def report_run(
     run: Run,
     *,
     split: str = "test",
+    goal: bool = True,
+    done: bool = False,
+    elapsed: bool = False,
     sample: int | None = None,
     dataset: Path | str | None = None,
     queries: int = GALLERY,
@@ -53,6 +58,9 @@ def report_run(
     Args:
         run: An opened run.
         split: "train", "val" or "test".
+        goal: Plan with the goal observations.
+        done: Plan with the steps of the video before each window.
+        elapsed: Plan with the time between the observations.
         sample: Show a fixed random sample of this many windows.
         dataset: Any data set of the same kind of observations, by default the run's own.
         queries: Maximum number of queries in the gallery.
@@ -61,7 +69,8 @@ def report_run(
         progress: Shows progress.
 
     Raises:
-        ConfigError: A sample below 1, a negative number of queries, or a folder without videos.
+        ConfigError: A sample below 1, a negative number of queries, a folder without videos, or a
+            run that cannot plan without goals or after steps done.
         RunError: The data set is gone, the run cannot be used on it, or its files are damaged.
         DataError: The split has no windows.
     """
@@ -75,7 +84,16 @@ def report_run(
     if frames and queries:
         folder = None if videos is None else Path(videos)
         files = find_video_files(run.dataset(dataset), folder)
-    scores, windows = _scored(run, split, sample, dataset, progress)
+    scores, windows = _scored(
+        run,
+        dataset,
+        progress,
+        split=split,
+        goal=goal,
+        done=done,
+        elapsed=elapsed,
+        sample=sample,
+    )
     train = _training(run)
     known = TrainingSequences.of(train) if train else None
     if train is None:
@@ -91,9 +109,9 @@ def report_run(
     tasks = confusion(windows)
     if tasks is None:
         notes.append("The planner has no notion of tasks: there is no confusion of them.")
-    energies = "energy" in (scores.weights or {})
+    energies = bool((scores.weights or {}).get("energy"))
     if not energies:
-        notes.append("Plans of this method have no energies: no gap is shown.")
+        notes.append("These plans are not ordered by energies: no gap of energies is shown.")
     shown = gallery(windows, queries)
     if files is not None:
         try:
@@ -113,6 +131,10 @@ def report_run(
                 "report",
                 run.folder.name or "RUN",
                 split=split,
+                steps=None if run.chosen_steps is None else run.steps,
+                without_goal=not goal,
+                after_done=done,
+                with_elapsed=elapsed,
                 sample=sample,
                 dataset=dataset,
                 queries=None if queries == GALLERY else queries,
@@ -142,7 +164,15 @@ def report_run(
 
 
 def _scored(
-    run: Run, split: str, sample: int | None, dataset: Path | None, progress: Progress
+    run: Run,
+    dataset: Path | None,
+    progress: Progress,
+    *,
+    split: str,
+    goal: bool,
+    done: bool,
+    elapsed: bool,
+    sample: int | None,
 ) -> tuple[RunEvaluation, list[WindowPlans]]:
     """Scores and plans from the run folder, or new ones."""
     opened = run.dataset(dataset)
@@ -150,6 +180,9 @@ def _scored(
     name = scores_name(
         run,
         split=split,
+        goal=goal,
+        done=done,
+        elapsed=elapsed,
         sampled=sample if sample is not None and sample < len(windows) else None,
         other=None if other is None else opened.fingerprint,
     )
@@ -159,7 +192,15 @@ def _scored(
         if (scores.fingerprint, scores.plans_sha256) == (opened.fingerprint, file_digest(plans)):
             return scores, found
     scores, _ = evaluate_run(
-        run, split=split, sample=sample, dataset=dataset, plans_file=plans, progress=progress
+        run,
+        split=split,
+        goal=goal,
+        done=done,
+        elapsed=elapsed,
+        sample=sample,
+        dataset=dataset,
+        plans_file=plans,
+        progress=progress,
     )
     return scores, read_plans(plans)
 
@@ -193,7 +234,9 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
         "seed": "none" if info.seed is None else str(info.seed),
         "epochs and weights chosen on": CHOSEN_ON[info.selection],
         "windows of training": windows or "unknown",
-        "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
+        "vocabulary": ", ".join(
+            (counted(len(run.taxonomy.tasks), "task"), counted(len(run.taxonomy.actions), "action"))
+        ),
         "parameters": parameters or "none",
         "epochs kept": trainings or "none",
     }
@@ -214,7 +257,7 @@ def _changes(run: Run) -> list[SettingDifference] | None:
 
 def _training_command(run: Run, changes: list[SettingDifference] | None) -> list[str]:
     """The command that trains it again; none if a single command cannot."""
-    info = run.info
+    info = RunInfo.read(run.folder)  # its steps are all that it was trained for
     if info.imported or info.started_from or info.seed is None or changes is None:
         return []
     values = {
@@ -225,8 +268,8 @@ def _training_command(run: Run, changes: list[SettingDifference] | None) -> list
         command(
             "train",
             info.dataset.path or "DATASET",
-            horizon=info.horizon if run.shortest is None else None,
-            steps=None if run.shortest is None else run.steps,
+            horizon=info.horizon if info.shortest is None else None,
+            steps=None if info.shortest is None else steps_text(info.horizon, info.shortest),
             method=info.method,
             preset=info.preset,
             seed=info.seed,

@@ -93,6 +93,7 @@ class RunInfo(Record):
 
     format_version: Literal[1] = 1
     method: str = "cefito"
+    package: str | None = None  # that has the method, if it is another one than cefito
     dataset: DatasetReference  # data set that it was trained on
     horizon: int  # the longest plan, if there are several lengths
     shortest: int | None = None  # the shortest plan of a run of several lengths
@@ -141,9 +142,11 @@ def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
     return made
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the software that a run is made with."""
+def versions(package: str | None = None) -> dict[str, str]:
+    """Return the versions of the software that a run is made with, and of its method's package."""
+    more = {} if package is None else {package: version(package)}
     return {
+        **more,
         "cefito": version("cefito"),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -18,6 +18,7 @@ from cefito.data.prepared import PreparedDataset, name_and_fingerprint
 from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
+from cefito.markup import counted
 from cefito.runs.folder import DatasetReference, observed_as, trained_videos
 from cefito.runs.run import Run
 from cefito.settings import Record
@@ -247,12 +248,12 @@ def _unknown(vocabulary: VocabularyMatch, start: str = ": ") -> str:
     if tasks:
         names = [f"'{task.name}'" for task in tasks]
         parts.append(
-            f"{len(tasks)} of its {len(vocabulary.other.tasks)} tasks are new to the run "
+            f"new to the run: {len(tasks)} of its {counted(len(vocabulary.other.tasks), 'task')} "
             f"({_few(names)})"
         )
     if actions:
         names = [f"'{action.name}' of '{task.name}'" for task, action in actions]
-        parts.append(f"{len(actions)} actions are new to their tasks ({_few(names)})")
+        parts.append(f"new to their tasks: {counted(len(actions), 'action')} ({_few(names)})")
     return start + "; ".join(parts) if parts else ""
 
 

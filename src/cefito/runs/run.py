@@ -26,7 +26,7 @@ from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
 from cefito.markup import Folded, card
 from cefito.planners.base import Planner
-from cefito.planners.methods import find_method, method_settings
+from cefito.planners.methods import METHODS, find_method, method_settings
 from cefito.runs.bundle import unpacked
 from cefito.runs.folder import (
     MANIFEST,
@@ -230,6 +230,12 @@ def open_run(
         remedy = "Continue it by the same cefito train command."
         raise RunError(f"{folder}: its training has not finished. {remedy}")
     place = folder / RUN_FILE
+    if info.package is not None and info.method not in METHODS:
+        package = f"{info.package} {info.versions.get(info.package, '')}".rstrip()
+        raise RunError(
+            f"{place}: its method '{info.method}' is of the package {package}, which is not "
+            "installed. Install it."
+        )
     try:
         method = find_method(info.method)
         settings = method_settings(info.method, info.config, place="config")

@@ -19,7 +19,7 @@ from cefito.data.windows import (
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.methods import RunConfig, find_method, methods_with
+from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import Advance, Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.folder import (
@@ -207,9 +207,12 @@ def new_info(
     shortest: int | None = None,
 ) -> RunInfo:
     """Return the record of a run before its training; arguments as in `train_run`."""
+    package = METHODS.package(config.method)
+    name = None if package is None else package[0]
     return RunInfo(
         format_version=1,
         method=config.method,
+        **({} if name is None else {"package": name}),
         dataset=DatasetReference.of(dataset),
         horizon=horizon,
         **({} if shortest is None else {"shortest": shortest}),
@@ -217,7 +220,7 @@ def new_info(
         selection=selection,
         preset=config.preset,
         config=config.sections,
-        versions=versions(),
+        versions=versions(name),
         finished=False,
     )
 

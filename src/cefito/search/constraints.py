@@ -1,7 +1,7 @@
 """Constraints of plans: known steps, required and forbidden actions, orders of actions.
 
 To add one: a field of `Constraints` with its `Declared`, whose automaton is its meaning; options,
-names, requests and the page follow. Describe it in docs/search.md. Its test: an example and a
+names, requests and the page follow. Describe it in docs/searches.md. Its test: an example and a
 meaning in `tests/search/test_constraints.py` and `tests/search/conftest.py`.
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.markup import Folded, card
+from cefito.markup import Folded, card, counted
 from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
 from cefito.search.step_costs import Cheapest, StepCosts
@@ -168,7 +168,7 @@ class Plans:
             for place, actions in enumerate(self.sequences)
         ]
         return card(
-            f"{len(self)} plans of {self.actions.shape[1]} actions",
+            f"{counted(len(self), 'plan')} of {counted(self.actions.shape[1], 'action')}",
             {
                 "exact": "yes" if self.exact else "no",
                 "token forwards": self.evaluated.token_forwards,

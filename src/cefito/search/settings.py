@@ -1,7 +1,8 @@
 """All searches by their names, and the settings of planning by search.
 
-A new search is its own file and one entry of `SEARCHES`. `tests/search/test_contract.py` holds
-every entry to the contract of searches.
+A new search is its own file and one entry of `SEARCHES`, or an entry point of another package in
+the group `cefito.searches`, which may read settings of `SearchConfig` alone.
+`tests/search/test_contract.py` holds every entry to the contract of searches.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from cefito.errors import ConfigError
+from cefito.plugins import Registry
 from cefito.search.base import ScreeningSettings, Search, values_of
 from cefito.search.beam import BeamSearch, BeamSettings
 from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
@@ -49,13 +51,26 @@ class SearchEntry:
         return self.search(**values_of(settings, self.settings))
 
 
-SEARCHES: dict[str, SearchEntry] = {
-    "auto": SearchEntry(AutoSearch, AutoSettings),
-    "exhaustive": SearchEntry(ExhaustiveSearch, ScreeningSettings, exact=True),
-    "guided": SearchEntry(GuidedSearch, GuidedSettings),
-    "beam": SearchEntry(BeamSearch, BeamSettings),
-    "naive": SearchEntry(NaiveSearch, exact=True),
-}
+def _fault(name: str, entry: Any) -> str:  # noqa: ARG001
+    """Return what is wrong with a search of another package."""
+    if not isinstance(entry, SearchEntry):
+        return "its entry point is not a SearchEntry"
+    unknown = [setting for setting in entry.reads if setting not in SearchConfig.model_fields]
+    return f"it reads {', '.join(unknown)}, which SearchConfig lacks" if unknown else ""
+
+
+SEARCHES: Registry[SearchEntry] = Registry(
+    "cefito.searches",
+    "search",
+    {
+        "auto": SearchEntry(AutoSearch, AutoSettings),
+        "exhaustive": SearchEntry(ExhaustiveSearch, ScreeningSettings, exact=True),
+        "guided": SearchEntry(GuidedSearch, GuidedSettings),
+        "beam": SearchEntry(BeamSearch, BeamSettings),
+        "naive": SearchEntry(NaiveSearch, exact=True),
+    },
+    _fault,
+)
 """All searches by the names that `SearchConfig.method` takes."""
 
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from enum import Enum
 from importlib.metadata import version
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
-from fastapi import FastAPI, Query
+from fastapi import FastAPI, Header, Query
+from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from cefito.errors import CefitoError
-from cefito.runtime import pick_device
 from cefito.serve.middleware import UPLOAD, Metrics, RequestMiddleware, clean_id, closing
-from cefito.serve.models import open_models
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import MEDIA_TYPE, ProblemError, possible_problems, to_problem
 from cefito.serve.schemas import (
@@ -33,8 +34,19 @@ from cefito.serve.schemas import (
     UploadForm,
     VideosAnswer,
 )
-from cefito.serve.service import Service
+from cefito.serve.service import Service, open_service
+from cefito.serve.session_schemas import (
+    EventRequest,
+    GoalForm,
+    SceneForm,
+    SessionAnswer,
+    SessionRequest,
+)
+from cefito.serve.sessions import LISTED, Sessions
 from cefito.serve.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from cefito.serve.mcp import ToolServer
 
 __all__ = ["create_app"]
 
@@ -44,17 +56,15 @@ _OTHER = {
 }
 
 
+Form = TypeVar("Form", bound=BaseModel)
+SessionId = Annotated[str, PathParameter(max_length=100, description="Of an open session.")]
+
+
 def create_app(settings: ServiceSettings) -> FastAPI:
     """Open the runs and data sets (CefitoError), and make the application that serves them."""
-    models = open_models(
-        settings.runs,
-        settings.datasets,
-        device=pick_device(settings.device),
-        encoder=settings.encoder,
-        weights=settings.weights,
-    )
-    metrics = Metrics()
-    service = Service(settings, models, metrics)
+    service = open_service(settings)
+    models, metrics = service.models, service.metrics
+    tools = _tools(service) if settings.mcp else None
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -62,7 +72,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
         service.start()
         try:
-            yield
+            async with nullcontext() if tools is None else tools.running():
+                yield
         finally:
             await anyio.to_thread.run_sync(service.close)
 
@@ -80,8 +91,9 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics)
     app.add_middleware(CorrelationIdMiddleware, validator=None, transformer=clean_id)  # outermost
 
-    async def refuse(_: Request, error: Exception) -> Response:
-        problem = to_problem(error, models.names)
+    async def refuse(request: Request, error: Exception) -> Response:
+        content_type = request.headers.get("content-type", "")
+        problem = to_problem(error, models.names, content_type)
         return Response(
             problem.encoded(),
             status_code=problem.status_code,
@@ -92,17 +104,53 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     for kind in (CefitoError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refuse)
     _add_plans(app, service)
+    _add_sessions(app, Sessions(service))
     _add_information(app, service, metrics)
     app.include_router(page_router(models))
+    if tools is not None:
+        app.routes.append(Route("/mcp", tools, methods=["POST"]))
     return app
 
 
+def _tools(service: Service) -> ToolServer:
+    from cefito.serve.mcp import ToolServer
+
+    return ToolServer(service)
+
+
+def _problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """Problems of a route that reads a body."""
+    problems = possible_problems(*kinds)
+    return problems | {
+        status: {**problems[422], "description": _OTHER[status]} for status in _OTHER
+    }
+
+
+def _parts(form: type[BaseModel]) -> dict[str, Any]:
+    """The body of an upload for the OpenAPI document."""
+    content = {"multipart/form-data": {"schema": form.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+@asynccontextmanager
+async def _form(service: Service, request: Request, kind: type[Form]) -> AsyncIterator[Form]:
+    """Read the form of an upload."""
+    service.check_upload()  # before the body is read
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
+    async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as given:
+        try:
+            form = kind.model_validate(dict(given))
+        except ValidationError as error:
+            raise to_problem(error, {}) from error
+        yield form
+
+
 def _add_plans(app: FastAPI, service: Service) -> None:
-    problems = possible_problems(
+    problems = _problems(
         *("invalid", "expensive", "upload", "no-encoder", "slow", "too-large"),
         *("busy", "not-ready", "deadline"),
     )
-    problems |= {status: {**problems[422], "description": _OTHER[status]} for status in _OTHER}
 
     @app.post("/v1/plan", responses=problems, tags=["plans"])
     async def plan(body: PlanRequest, request: Request) -> PlanAnswer:
@@ -119,25 +167,106 @@ def _add_plans(app: FastAPI, service: Service) -> None:
             milliseconds=round(1e3 * (time.monotonic() - request.state.began), 3),
         )
 
-    parts = {"multipart/form-data": {"schema": UploadForm.model_json_schema()}}
-
     @app.post(
-        UPLOAD,
+        f"/v1/plan{UPLOAD}",
         responses=problems,
-        openapi_extra={"requestBody": {"required": True, "content": parts}},
+        openapi_extra=_parts(UploadForm),
         tags=["plans"],
     )
     async def upload(request: Request) -> PlanAnswer:
         """Plan between two uploaded pictures, or between two seconds of an uploaded video."""
-        service.check_upload()  # before the body is read
-        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-            raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
-        async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as given:
-            try:
-                form = UploadForm.model_validate(dict(given))
-            except ValidationError as error:
-                raise to_problem(error, {}) from error
+        async with _form(service, request, UploadForm) as form:
             return await service.upload(request, form)
+
+
+def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
+    service = sessions.service
+    kinds = ("invalid", "slow", "too-large", "busy", "not-ready", "deadline")
+    opening = _problems(*kinds, "no-encoder", "upload")
+    of_one = possible_problems("not-found", "invalid", "busy", "not-ready", "deadline")
+    changing = _problems(*kinds, "no-encoder", "upload", "not-found")
+    tags: list[str | Enum] = ["sessions"]
+
+    @app.post("/v1/sessions", status_code=201, responses=opening, tags=tags)
+    async def open_session(body: SessionRequest, request: Request) -> SessionAnswer:
+        """Open a session, which follows a procedure from its begin."""
+        return await sessions.open(request, body)
+
+    @app.post(
+        f"/v1/sessions{UPLOAD}",
+        status_code=201,
+        responses=opening,
+        openapi_extra=_parts(GoalForm),
+        tags=tags,
+    )
+    async def open_session_by_upload(request: Request) -> SessionAnswer:
+        """Open a session with an uploaded goal."""
+        async with _form(service, request, GoalForm) as form:
+            return await sessions.open(request, form.request, form)
+
+    @app.get("/v1/sessions/{id}", responses=of_one, tags=tags)
+    async def session(
+        id: SessionId,
+        request: Request,
+        top_k: Annotated[
+            int, Query(ge=1, le=10_000, description="Number of tasks, next steps and plans.")
+        ] = LISTED,
+        steps: Annotated[
+            int | None, Query(ge=1, le=9999, description="Length of the plans; any without it.")
+        ] = None,
+    ) -> SessionAnswer:
+        """The present state of a session."""
+        return await sessions.state(request, id, top_k, steps)
+
+    ending = _problems("not-found", "invalid")
+
+    @app.delete("/v1/sessions/{id}", status_code=204, responses=ending, tags=tags)
+    async def close_session(id: SessionId) -> None:
+        """End a session."""
+        sessions.close(id)
+
+    @app.post("/v1/sessions/{id}/events", responses=changing, tags=tags)
+    async def change(id: SessionId, body: EventRequest, request: Request) -> SessionAnswer:
+        """Add an observation or a step done, or undo the last of them; the state afterwards."""
+        return await sessions.change(request, id, body)
+
+    @app.post(
+        f"/v1/sessions/{{id}}{UPLOAD}",
+        responses=changing,
+        openapi_extra=_parts(SceneForm),
+        tags=tags,
+    )
+    async def change_by_upload(id: SessionId, request: Request) -> SessionAnswer:
+        """Add an uploaded observation; the state afterwards."""
+        sessions.find(id)
+        async with _form(service, request, SceneForm) as form:
+            return await sessions.change(request, id, form)
+
+    @app.get(
+        "/v1/sessions/{id}/events",
+        response_class=StreamingResponse,
+        responses={
+            **possible_problems("not-found", "invalid"),
+            200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}},
+        },
+        tags=tags,
+    )
+    async def follow(
+        id: SessionId,
+        request: Request,
+        last_event_id: Annotated[
+            str | None, Header(description="Number of the last state that was received.")
+        ] = None,
+    ) -> StreamingResponse:
+        """Follow a session: an event `state` with its state now and after each event, then `end`.
+
+        A comment comes when there is nothing to say for long. Another connection may take the place
+        of a stream.
+        """
+        live, last = sessions.find(id), (last_event_id or "").strip()
+        request.state.stream = True
+        known = int(last) if last.isdecimal() and len(last) < 19 else None
+        return StreamingResponse(sessions.stream(live, known), media_type="text/event-stream")
 
 
 def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:

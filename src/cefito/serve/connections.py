@@ -1,7 +1,8 @@
 """HTTP connections with limits of number and time.
 
 A connection whose request has not arrived whole makes room for a new one, the oldest first; so
-neither silent nor slow clients shut others out. A connection that waits for its answer stays.
+neither silent nor slow clients shut others out. So does a stream of events, whose client connects
+again. A connection that waits for its answer stays.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ class Connection(H11Protocol):
         """Whether the body of its request has not arrived whole."""
         return not self.waiting and self.cycle.more_body
 
+    @property
+    def streaming(self) -> bool:
+        """Whether its answer goes on until somebody ends it."""
+        return not self.waiting and bool(self.cycle.scope["state"].get("stream"))
+
+    @property
+    def can_end(self) -> bool:
+        """Whether it makes room for a new connection."""
+        return self.waiting or self.sending or self.streaming
+
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._task = asyncio.current_task()
         await self.config.loaded_app(scope, receive, send)
@@ -87,9 +98,9 @@ class Connection(H11Protocol):
         group = [one for one in connections if address in (None, one.address)]
         if len(group) <= most:
             return True
-        found = [one for one in group if one is not self and (one.waiting or one.sending)]
+        found = [one for one in group if one is not self and one.can_end]
         if found:
-            min(found, key=lambda one: (one.sending, one.since)).drop()
+            min(found, key=lambda one: (one.sending, one.streaming, one.since)).drop()
         return bool(found)
 
     def data_received(self, data: bytes) -> None:
@@ -123,7 +134,7 @@ class Connection(H11Protocol):
     def shutdown(self) -> None:
         """Answer a request that has arrived whole, and end others."""
         super().shutdown()
-        if self.sending:
+        if self.sending or self.streaming:
             self.drop()
 
     def send_400_response(self, msg: str) -> None:

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,8 +34,8 @@ __all__ = [
     "closing",
 ]
 
-UPLOAD = "/v1/plan/upload"
-"""Path of uploads, whose bodies may be larger."""
+UPLOAD = "/upload"
+"""End of the paths of uploads, whose bodies may be larger."""
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -78,6 +79,19 @@ class Metrics:
         self._together = histogram("cefito_walked_together", batch, buckets=_BATCHES)
         self._waiting = gauge("cefito_waiting", "Searches in the queue.")
         self._running = gauge("cefito_running", "Searches that run.")
+        self._sessions = gauge("cefito_sessions", "Live sessions that are open.")
+        events = "Events of live sessions by run, horizon and kind."
+        self._events = counter("cefito_session_events", events, (*search, "kind"))
+        expired = "Live sessions that ended because they were idle."
+        self.expired = counter("cefito_sessions_expired", expired)
+
+    def watch_sessions(self, count: Callable[[], int]) -> None:
+        """Report the number of live sessions."""
+        self._sessions.set_function(count)
+
+    def session_event(self, run: str, horizon: int, kind: str) -> None:
+        """Count an event of a live session."""
+        self._events.labels(run, str(horizon), kind).inc()
 
     def watch(self, scheduler: Scheduler) -> None:
         """Report the queue of a scheduler."""
@@ -181,7 +195,7 @@ class _Exchange:
         self.middleware, self.scope = middleware, scope
         self.inner_receive, self.inner_send = receive, send
         limits = middleware.settings.limits
-        self.limit = limits.upload_bytes if scope["path"] == UPLOAD else limits.body_bytes
+        self.limit = limits.upload_bytes if scope["path"].endswith(UPLOAD) else limits.body_bytes
         self.began = time.monotonic()
         self.status = self.sent = self.received = 0
         self.complete = False

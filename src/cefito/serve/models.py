@@ -138,7 +138,7 @@ class Served:
                 )
                 for id_, step in zip(ids, video.steps, strict=True)
             ],
-            first_steps=list(range(len(ids) - (self.run.shortest or self.run.horizon) + 1)),
+            first_steps=list(range(1, len(ids) - (self.run.shortest or self.run.horizon) + 2)),
         )
 
 

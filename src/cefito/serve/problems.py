@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from asgi_correlation_id import correlation_id
@@ -33,7 +34,7 @@ _FIELDS = {
 # Commands that remedies name, and the requests that replace them.
 _CALLS = {"cefito data list shows": "GET /v1/model shows"}
 _KINDS = {
-    "busy": (429, "The queue is full; Retry-After says when to try again"),
+    "busy": (429, "The service is busy; Retry-After says when to try again"),
     "deadline": (504, "No plan was found before the deadline"),
     "expensive": (422, "The search would cost too much"),
     "gone": (499, "The client has disconnected"),
@@ -116,13 +117,23 @@ def possible_problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def to_problem(error: Exception, names: Mapping[str, str]) -> ProblemError:
+def to_problem(
+    error: Exception, names: Mapping[str, str], content_type: str = "application/json"
+) -> ProblemError:
     """Convert an error of the library, of pydantic or of Starlette into a problem.
 
     `names` replace folders of the server, which clients must not see.
     """
     if isinstance(error, ProblemError):
         return error
+    if isinstance(error, RequestValidationError) and "json" not in content_type:
+        first = error.errors()[0]
+        if first["loc"] == ("body",) and isinstance(first["input"], bytes | str):
+            sent = f"was sent as {content_type[:100]!r}" if content_type else "has no content type"
+            return ProblemError(
+                f"the body {sent}. Send the header 'Content-Type: application/json'.",
+                "header.content-type",
+            )
     if isinstance(error, RequestValidationError | ValidationError):
         return _of_validation(error.errors())
     if isinstance(error, CefitoError):
@@ -149,6 +160,18 @@ def _of_validation(errors: Sequence[Any]) -> ProblemError:
     others = len({location(error) for error in errors}) - 1
     place = f"{field[:200]}: " if field else ""
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        near = get_close_matches(str(first["loc"][-1]), _field_names(), n=1)
+        message += f"; did you mean '{near[0]}'?" if near else ""
     more = f" ({others} more)" if others else ""
     detail = f"{place}{message}{more}. GET /openapi.json describes the fields."
     return ProblemError(detail, field[:200] or None)
+
+
+def _field_names() -> list[str]:
+    """Names of the fields of all requests, the descendants of `RequestBody`."""
+    kinds: list[type[BaseModel]] = list(BaseModel.__subclasses__())
+    for kind in kinds:  # grows
+        kinds += kind.__subclasses__()
+    requests = (kind for kind in kinds if "RequestBody" in (one.__name__ for one in kind.__mro__))
+    return list(dict.fromkeys(name for kind in requests for name in kind.model_fields))

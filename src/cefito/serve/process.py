@@ -45,14 +45,14 @@ _LINES = 5  # of one kind in the log, in `_PERIOD` seconds
 _PERIOD = 60.0
 
 
-def check_extra() -> None:
-    """Check that the packages of the extra are installed (ConfigError)."""
+def check_extra(*, mcp: bool = False) -> None:
+    """Check that the packages of the extra are installed, those of tools too (ConfigError)."""
     packages = ("fastapi", "asgi_correlation_id", "prometheus_client", "python_multipart")
-    for package in (*packages, "uvicorn"):
+    for package in (*packages, "uvicorn", *["mcp"] * mcp):
         if find_spec(package) is None:
             raise ConfigError(
-                f"cefito serve needs the package {package}, which is not installed. Run: pip "
-                "install 'cefito[serve]'"
+                f"this needs the package {package}, which is not installed. Run: pip install "
+                f"'cefito[{'mcp' if mcp else 'serve'}]'"
             )
 
 

@@ -13,9 +13,11 @@ from asgi_correlation_id import correlation_id
 from numpy.typing import NDArray
 
 from cefito.data.annotations import nfc
+from cefito.data.vocabulary import similar_names
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import (
     Answer,
+    PlannedSequence,
     prepare_query,
     searched_plans,
     to_answer,
@@ -25,7 +27,7 @@ from cefito.inference.query import query_from_window
 from cefito.inference.sets import PlanSets, StepSet, check_coverage
 from cefito.inference.steps import planning
 from cefito.planners.base import Queries, check_min_probability, check_queries
-from cefito.runs.matching import DatasetName
+from cefito.runs.matching import DatasetMatch, DatasetName
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.serve.models import Models, Served
@@ -37,6 +39,7 @@ from cefito.serve.schemas import (
     LikelyStepsOut,
     Named,
     ObservationsRequest,
+    PlaceRequest,
     PlanAnswer,
     PlanOut,
     PlanRequest,
@@ -48,7 +51,16 @@ from cefito.serve.schemas import (
 )
 from cefito.serve.settings import Limits
 
-__all__ = ["PreparedRequest", "prepare", "solve", "to_response"]
+__all__ = [
+    "PreparedRequest",
+    "find_video",
+    "named",
+    "plan_out",
+    "prepare",
+    "read_numbers",
+    "solve",
+    "to_response",
+]
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,7 @@ def prepare(
         observed,
         task=request.task,
         done=request.done,
+        elapsed=request.elapsed,
         constraints=request.constraints.named(),
     )
     if request.min_probability is not None:
@@ -130,7 +143,7 @@ def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, objec
 def _observations(run: Run, given: ObservationsRequest | None) -> Queries:
     """The query of the given observations."""
     rows = {
-        name: _numbers(numbers, f"observations.{name}")
+        name: read_numbers(numbers, f"observations.{name}")
         for name in ("initial", "goal")
         if (numbers := getattr(given, name, None)) is not None
     }
@@ -141,7 +154,8 @@ def _observations(run: Run, given: ObservationsRequest | None) -> Queries:
         raise ProblemError(str(problem), "observations") from problem
 
 
-def _numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[Any]]:
+def read_numbers(given: Sequence[float] | str, field: str) -> NDArray[np.floating[Any]]:
+    """The observation in a field of a request."""
     if not isinstance(given, str):
         return np.array(given, dtype=np.float64)
     try:
@@ -159,9 +173,19 @@ def _window(
     served: Served, run: Run, wanted: VideoRequest
 ) -> tuple[Queries, NDArray[np.int64] | None, DatasetName | None]:
     """The query of a window of a video, its truth, and its data set if not the run's own."""
+    match = replace(find_video(served, wanted, "video"), run=run)
+    query, truth = query_from_window(
+        match, wanted.id, wanted.step, goal=wanted.goal, done=wanted.done
+    )
+    name = DatasetName(name=match.dataset.name, fingerprint=match.dataset.fingerprint)
+    return query, truth, None if match.own else name
+
+
+def find_video(served: Served, wanted: PlaceRequest, field: str) -> DatasetMatch:
+    """The data set of the video that a field of a request names."""
     if not served.matches:
         detail = f"no data set is open for the run {served.title}. Send observations themselves."
-        raise ProblemError(detail, "video")
+        raise ProblemError(detail, field)
     found = [
         match
         for match, index in served.videos.get(nfc(wanted.id), ())
@@ -169,17 +193,15 @@ def _window(
         and wanted.split in (None, match.dataset.videos[index].split)
     ]
     if not found:
-        detail = f"no video of id {wanted.id!r} there. GET /v1/videos lists the videos."
-        raise ProblemError(detail, "video.id")
+        known = nfc(wanted.id) in served.videos  # in another data set or split
+        near = [] if known else similar_names(wanted.id, served.videos)
+        listed = f" Similar ids: {', '.join(map(repr, near))}." if near else ""
+        detail = f"no video of id {wanted.id!r} there.{listed} GET /v1/videos lists all."
+        raise ProblemError(detail, f"{field}.id")
     if len(found) > 1:
         detail = f"video {wanted.id!r} is in several data sets. Name one in 'dataset'."
-        raise ProblemError(detail, "video.dataset")
-    match = replace(found[0], run=run)
-    query, truth = query_from_window(
-        match, wanted.id, wanted.step, goal=wanted.goal, done=wanted.done
-    )
-    name = DatasetName(name=match.dataset.name, fingerprint=match.dataset.fingerprint)
-    return query, truth, None if match.own else name
+        raise ProblemError(detail, f"{field}.dataset")
+    return found[0]
 
 
 def _too_expensive(run: Run, operations: float, limits: Limits) -> ProblemError:
@@ -234,10 +256,7 @@ def _sets(sets: PlanSets) -> SetsOut:
     def of(part: StepSet) -> StepSetOut:
         steps = [
             LikelyStepsOut(
-                actions=[
-                    Named(id=id_, name=name)
-                    for id_, name in zip(one.actions, one.names, strict=True)
-                ],
+                actions=named(one.actions, one.names),
                 probability=one.probability,
                 ends=one.ends,
             )
@@ -255,14 +274,26 @@ def _sets(sets: PlanSets) -> SetsOut:
     )
 
 
+def named(ids: Sequence[int], names: Sequence[str]) -> list[Named]:
+    """Actions in JSON."""
+    return [Named(id=id_, name=name) for id_, name in zip(ids, names, strict=True)]
+
+
+def plan_out(plan: PlannedSequence) -> PlanOut:
+    """A plan in JSON."""
+    return PlanOut(
+        actions=named(plan.actions, plan.names),
+        energy=plan.energy,
+        score=plan.score,
+        probability=plan.probability,
+        task=None if plan.task is None else Named(id=plan.task_id, name=plan.task),
+    )
+
+
 def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
     """The answer in JSON to a request that arrived at `began`, by `time.monotonic`."""
     prepared: PreparedRequest = job.work
     run, operations = prepared.run, prepared.operations
-
-    def named(actions: Sequence[int], names: Sequence[str]) -> list[Named]:
-        return [Named(id=id_, name=name) for id_, name in zip(actions, names, strict=True)]
-
     return PlanAnswer(
         request_id=correlation_id.get() or "",
         run=prepared.served.name,
@@ -279,20 +310,12 @@ def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
             initial=known.initial,
             goal=known.goal,
             done=None if known.done is None else named(known.done, known.names or ()),
+            elapsed=known.elapsed,
         ),
         lengths=None
         if answer.lengths is None
         else {str(length): share for length, share in answer.lengths.items()},
-        plans=[
-            PlanOut(
-                actions=named(plan.actions, plan.names),
-                energy=plan.energy,
-                score=plan.score,
-                probability=plan.probability,
-                task=None if plan.task is None else Named(id=plan.task_id, name=plan.task),
-            )
-            for plan in answer.plans
-        ],
+        plans=[plan_out(plan) for plan in answer.plans],
         exact=answer.exact,
         sure=answer.sure,
         searched_mass=answer.searched_mass,

@@ -52,6 +52,7 @@ class SearchJob:
     deadline: float  # of its answer, by `time.monotonic`
     client: str = ""  # whose share of the threads it takes
     single: bool = True  # the only query of its request
+    alone: Hashable | None = None  # no two jobs with the same one run at a time
     future: Future[Any] = field(default_factory=Future)
     abandoned: bool = False  # nobody waits for the result any more
     together: int = 1  # size of the batch that it ran in
@@ -242,7 +243,12 @@ class Scheduler:
         """Take the next batch out of the queue."""
         long = sum(self._is_long(jobs[0]) for jobs in self._running)
         room = long < max(1, self._workers - 1)
-        return self._queue.take(lambda job: room or not self._is_long(job), self._fitting)
+        held = {job.alone for jobs in self._running for job in jobs} - {None}
+
+        def may_run(job: SearchJob) -> bool:
+            return job.alone not in held and (room or not self._is_long(job))
+
+        return self._queue.take(may_run, self._fitting)
 
     def _is_long(self, job: SearchJob) -> bool:
         """Whether a job leaves a thread to others: an expensive one, or one of many beside few."""

@@ -22,6 +22,7 @@ from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, P
 from cefito.search.constraints import declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import ProblemDetails
+from cefito.times import Seconds
 
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
@@ -45,8 +46,8 @@ Steps = (
     | Annotated[StrictStr, Field(pattern=r"^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$")]
 )
 File = Annotated[UploadFile | None, WithJsonSchema({"type": "string", "format": "binary"})]
-Seconds = Annotated[
-    Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None,
+Moment = Annotated[
+    Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)] | None,
     WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1e6}),
 ]
 
@@ -70,13 +71,20 @@ class ObservationsRequest(RequestBody):
         return self
 
 
-class VideoRequest(RequestBody):
-    """A window of an annotated video of a data set that the service has opened."""
+class PlaceRequest(RequestBody):
+    """A step of an annotated video of a data set that the service has opened."""
 
     id: Text
-    step: Whole = Field(0, description="Index of the window's first step, from 0.")
+    step: Annotated[StrictInt, Field(ge=1, le=999_999_999)] = Field(
+        1, description="Number of the step, counted from 1; of a window, its first."
+    )
     split: Literal["train", "val", "test"] | None = Field(None, description="Split of the video.")
     dataset: Text | None = Field(None, description="Name of the data set, if several are open.")
+
+
+class VideoRequest(PlaceRequest):
+    """A window of such a video."""
+
     goal: StrictBool = Field(True, description="Whether its goal observation is known.")
     done: StrictBool = Field(False, description="Whether its steps before are known as done.")
 
@@ -146,6 +154,9 @@ class UploadRequest(RequestBody):
     done: Annotated[list[Name], Field(max_length=_MOST_DONE)] | None = Field(
         None, description="Actions done before, oldest first; null if unknown."
     )
+    elapsed: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Seconds between both observations, for `any_length`; null if unknown."
+    )
     goal_text: Text | None = Field(
         None, description="The scene after the last step in words, instead of another goal."
     )
@@ -176,8 +187,8 @@ class UploadForm(BaseModel):
     initial: File = Field(None, description="Picture before the first step.")
     goal: File = Field(None, description="Picture after the last step.")
     video: File = Field(None, description="A video, instead of the pictures.")
-    start: Seconds = Field(None, description="Second where the first step begins.")
-    end: Seconds = Field(None, description="Second where the last step ends.")
+    start: Moment = Field(None, description="Second where the first step begins.")
+    end: Moment = Field(None, description="Second where the last step ends.")
     request: Annotated[Json[UploadRequest], WithJsonSchema({"type": "string"})] = Field(
         default_factory=UploadRequest,
         description="JSON of the fields of PlanRequest except 'observations' and 'video'.",
@@ -281,6 +292,7 @@ class KnownOut(ResponseBody):
     initial: bool
     goal: bool
     done: list[Named] | None = Field(description="Actions done before; null if unknown.")
+    elapsed: float | None = Field(description="Seconds between both observations.")
 
 
 class EffortOut(ResponseBody):
@@ -405,6 +417,10 @@ class LimitsOut(ResponseBody):
     upload_bytes: int
     upload_pixels: int
     queue: int
+    sessions: int
+    client_sessions: int
+    session_events: int
+    session_seconds: float
 
 
 class ModelAnswer(ResponseBody):
@@ -433,7 +449,7 @@ class VideoOut(ResponseBody):
     split: str
     task: Named
     steps: list[StepOut]
-    first_steps: list[int] = Field(description="First steps of the run's windows.")
+    first_steps: list[int] = Field(description="First steps of the run's windows, counted from 1.")
 
 
 class VideosAnswer(ResponseBody):

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,20 +25,38 @@ from cefito.inference.answer import Answer
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.base import check_partial
 from cefito.planners.queries import Queries
+from cefito.runs.run import Run
+from cefito.runtime import pick_device
 from cefito.serve.connections import client_of
 from cefito.serve.middleware import Metrics, closing
-from cefito.serve.models import Models
+from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
 from cefito.serve.requests import PreparedRequest, prepare, solve, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
+from cefito.serve.session_schemas import GoalForm, SceneForm
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 
-__all__ = ["Service"]
+__all__ = ["Service", "open_service"]
 
 _PREPARED = 2  # requests prepared at a time
 _GRACE = 1.0  # seconds that a search has to notice that it should stop
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Other work than a search, for a run."""
+
+    served: Served
+    run: Run
+    function: Callable[[], Any]
+
+
+def _solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> Sequence[Any]:
+    """Do the work of jobs of one kind; a call is alone."""
+    work: PreparedRequest | _Call = jobs[0].work
+    return [work.function()] if isinstance(work, _Call) else solve(jobs, stop)
 
 
 class Service:
@@ -47,7 +66,7 @@ class Service:
         self.limits = limits = settings.limits
         self.models, self.metrics = models, metrics
         self.scheduler = Scheduler(
-            solve,
+            _solve,
             workers=limits.workers,
             queue=limits.queue,
             together=limits.together,
@@ -93,36 +112,44 @@ class Service:
         """Answer a query of two uploaded pictures, or of two seconds of an uploaded video."""
         body = form.request
         served = self.models.find(body.run, body.horizon, body.steps)
-        encoding = self.check_upload()
-        if not (served.video if form.video else served.pictures):
-            instead = "a video and its two times" if served.video else "observations"
-            detail = f"the run {served.title} takes no such upload. Send {instead}."
-            raise ProblemError(detail, kind="no-encoder")
         if not form.whole and body.goal_text is None:
             check_partial(served.run.planner, "")
-
-        def encode() -> Queries:
-            with kept(form) as paths:
-                upload = Upload(served.title, paths, start=form.start, end=form.end)
-                return encoding(upload, paths)
-
-        observed = await self._encoded(encode)
+        observed = await self.observed(served, form)
         goal = await self._goal(body)
         # Encoding has a time limit of its own; the deadline is for the search.
         return await self._search(request, body, observed, goal, time.monotonic())
+
+    async def observed(self, served: Served, form: UploadForm | GoalForm | SceneForm) -> Queries:
+        """The observations of an upload for a run."""
+        encoding = self.check_upload()
+        if not (served.video if form.video else served.pictures):
+            instead = "a video and its times" if served.video else "observations"
+            detail = f"the run {served.title} takes no such upload. Send {instead}."
+            raise ProblemError(detail, kind="no-encoder")
+
+        def encode() -> Queries:
+            with kept(form) as paths:
+                start, end = (getattr(form, name, None) for name in ("start", "end"))
+                return encoding(Upload(served.title, paths, start=start, end=end), paths)
+
+        return await self._encoded(encode)
 
     async def _goal(self, body: UploadRequest) -> NDArray[np.float32] | None:
         """The observation [E] of a goal in words; None if a request has none."""
         if body.goal_text is None:
             return None
         served = self.models.find(body.run, body.horizon, body.steps)
+        return await self.observed_text(served, body.goal_text)
+
+    async def observed_text(self, served: Served, text: str) -> NDArray[np.float32]:
+        """The observation [E] of a goal in words for a run."""
         if self.encoding is None or not served.text:
             detail = (
                 f"the run {served.title} takes no goal in words; it needs features of CLIP's "
                 "projected layer, and a service with their encoder. Send an observation."
             )
             raise ProblemError(detail, "goal_text", kind="no-encoder")
-        upload = Upload(served.title, {}, text=body.goal_text)
+        upload = Upload(served.title, {}, text=text)
         found = await self._encoded(partial(self.encoding, upload, {}))
         goal: NDArray[np.float32] = found.goal[0]
         return goal
@@ -210,6 +237,29 @@ class Service:
         self._submit([job])
         return await self._answer(request, job)
 
+    async def call(
+        self,
+        request: Request,
+        served: Served,
+        function: Callable[[], Any],
+        *,
+        alone: str | None = None,
+    ) -> Any:
+        """The value of a function, run as a search is; calls of the same `alone` never overlap."""
+        job = SearchJob(
+            work=_Call(served, served.run, function),
+            kind=None,
+            expensive=False,
+            deadline=time.monotonic() + self.limits.deadline_seconds,
+            client=client_of(request.client.host if request.client else ""),
+            alone=alone,
+        )
+        self._submit([job])
+        value = await self._finished(request, job)
+        self._count(job, "answered")
+        self._note(request, job)
+        return value
+
     def _submit(self, jobs: Sequence[SearchJob]) -> None:
         try:
             self.scheduler.submit(jobs)
@@ -228,6 +278,15 @@ class Service:
         return ProblemError(detail, headers=after, waiting=waiting, limit=limit, kind="busy")
 
     async def _answer(self, request: Request, job: SearchJob) -> PlanAnswer:
+        answer: Answer = await self._finished(request, job)
+        if answer.search.interrupted and not answer.plans:
+            self._count(job, "expired")
+            raise _expired()
+        self._count(job, "answered", answer.evaluated.token_forwards)
+        self._note(request, job)
+        return to_response(job, answer, request.state.began)
+
+    async def _finished(self, request: Request, job: SearchJob) -> Any:
         """Await a search, and stop it if the client disconnects or the deadline passes."""
         future = asyncio.wrap_future(job.future)
         gone = asyncio.ensure_future(_disconnected(request))
@@ -235,26 +294,22 @@ class Service:
         try:
             await asyncio.wait({future, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if future.done() and not future.cancelled():
-                answer = self._result(job, future)
-            elif gone.done():
+                return self._result(job, future)
+            if gone.done():
                 self._count(job, "cancelled")
                 raise ProblemError("the client has disconnected.", kind="gone")
-            else:
-                self._count(job, "expired")
-                raise _expired()
+            self._count(job, "expired")
+            raise _expired()
         finally:
             job.abandoned = True
             gone.cancel()
             future.cancel()
-        state, prepared = request.state, job.work
-        state.noted = {"run": prepared.served.name, "horizon": prepared.run.horizon}
-        return to_response(job, answer, state.began)
 
-    def _result(self, job: SearchJob, future: asyncio.Future[Any]) -> Answer:
-        """The answer of a finished search."""
+    def _result(self, job: SearchJob, future: asyncio.Future[Any]) -> Any:
+        """The value of a finished search."""
         try:
-            answer: Answer = future.result()
-        except CefitoError:
+            return future.result()
+        except (CefitoError, ProblemError):
             self._count(job, "refused")
             raise
         except ExpiredError as problem:
@@ -265,15 +320,27 @@ class Service:
         except Exception:
             self._count(job, "failed")
             raise
-        if answer.search.interrupted and not answer.plans:
-            self._count(job, "expired")
-            raise _expired()
-        self._count(job, "answered", answer.evaluated.token_forwards)
-        return answer
+
+    def _note(self, request: Request, job: SearchJob) -> None:
+        """Name the run in the log's line of a request."""
+        prepared: PreparedRequest | _Call = job.work
+        request.state.noted = {"run": prepared.served.name, "horizon": prepared.run.horizon}
 
     def _count(self, job: SearchJob, outcome: str, tokens: int = 0) -> None:
-        prepared: PreparedRequest = job.work
+        prepared: PreparedRequest | _Call = job.work
         self.metrics.searched(prepared.served.name, prepared.run.horizon, outcome, job, tokens)
+
+
+def open_service(settings: ServiceSettings) -> Service:
+    """Open the runs and data sets of a service (CefitoError)."""
+    models = open_models(
+        settings.runs,
+        settings.datasets,
+        device=pick_device(settings.device),
+        encoder=settings.encoder,
+        weights=settings.weights,
+    )
+    return Service(settings, models, Metrics())
 
 
 def _warn(started: Future[Any]) -> None:

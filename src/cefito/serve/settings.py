@@ -39,6 +39,11 @@ class Limits(Settings):
     upload_memory_mib: float = Field(4096, gt=0)  # of the process that encodes it
     upload_seconds: float = Field(60, gt=0, le=86_400)  # to decode and encode an upload
     uploads: int = Field(4, ge=1, le=1000)  # that wait to be encoded
+    sessions: int = Field(100, ge=1, le=100_000)  # live ones that are open
+    client_sessions: int = Field(20, ge=1, le=100_000)  # of one client address
+    session_events: int = Field(500, ge=1, le=100_000)  # that undo can take back
+    session_seconds: float = Field(3600, gt=0, le=604_800)  # until an idle session ends
+    heartbeat_seconds: float = Field(15, gt=0, le=3600)  # between signs of life in a stream
     # for a client to send the headers of a request, and again its body, and to read the answer
     receive_seconds: float = Field(30, gt=0, le=86_400)
     connections: int = Field(1000, ge=1, le=100_000)  # fewer if files are limited
@@ -86,6 +91,7 @@ class ServiceSettings(Settings):
     weights: Path | None = None  # file of the encoder s3d
     token: SecretStr | None = None  # that clients must send; None admits everybody
     hosts: tuple[str, ...] | None = None  # names, without ports, of the service; None for any
+    mcp: bool = False  # whether agents find its tools at /mcp
     limits: Limits = Limits()
 
 

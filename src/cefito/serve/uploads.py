@@ -28,6 +28,7 @@ from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import UploadForm
+from cefito.serve.session_schemas import GoalForm, SceneForm
 
 __all__ = ["Decoder", "EncodingProcess", "Upload", "kept"]
 
@@ -225,12 +226,12 @@ def _received(connection: Connection[Any, Any], seconds: float) -> bytes:
 
 
 @contextmanager
-def kept(form: UploadForm) -> Iterator[dict[str, Path]]:
+def kept(form: UploadForm | GoalForm | SceneForm) -> Iterator[dict[str, Path]]:
     """Keep the files of an upload in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="cefito-") as folder:
         paths = {}
         for name in ("initial", "goal", "video"):
-            upload = getattr(form, name)
+            upload = getattr(form, name, None)
             if upload is None:
                 continue
             head = upload.file.read(_HEAD)

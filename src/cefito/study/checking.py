@@ -70,7 +70,7 @@ def _run(path: Path) -> Checked:
     description = run.planner.describe()
     facts: dict[str, str | int] = {
         "method": run.method,
-        "horizon": run.horizon,
+        "horizon": run.horizon if run.shortest is None else run.steps,
         "data set": run.info.dataset.name,
         "tasks": len(run.taxonomy.tasks),
         "actions": len(run.taxonomy.actions),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields
+from importlib import resources
 from typing import Any
-
-import torch
 
 from cefito.planners.base import Abilities, Shape
 from cefito.planners.methods import METHODS, Method, load_config
 
-__all__ = ["PUBLISHED", "TOP_K", "ListedMethod", "abilities_of", "listed_methods"]
+__all__ = [
+    "PUBLISHED",
+    "TOP_K",
+    "ListedMethod",
+    "abilities_of",
+    "listed_methods",
+    "published_sizes",
+]
 
 PUBLISHED = Shape(observation_dim=1536, tasks=18, actions=133, horizon=3, text_dim=512)
 """CrossTask in the unified protocol at T = 3, with text vectors of CLIP ViT-B/32."""
@@ -25,6 +32,7 @@ class ListedMethod:
     method: Method
     can: tuple[str, ...]  # abilities of its planners, in words
     parameters: dict[str, int]  # of each network at the published size; empty if there is none
+    package: str | None = None  # other package that adds it, with its version
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON."""
@@ -33,6 +41,7 @@ class ListedMethod:
             "name": method.name,
             "title": method.title or method.name,
             "what": method.line,
+            "package": self.package,
             "paper": None if method.paper is None else method.paper.to_dict(),
             "needs": list(method.needs),
             "uses": list(method.uses),
@@ -46,10 +55,21 @@ class ListedMethod:
 
 
 def listed_methods() -> list[ListedMethod]:
-    """Return all registered methods, in the order of their registration."""
+    """Return all registered methods, in the order of their registration.
+
+    Abilities and sizes of this package's methods are kept in `methods.json`, so that a list needs
+    no network; those of other methods are computed.
+    """
+    text = (resources.files("cefito.study") / "methods.json").read_text(encoding="utf-8")
+    kept: dict[str, dict[str, Any]] = json.loads(text)
     return [
-        ListedMethod(method=method, can=abilities_of(method), parameters=_published_sizes(method))
-        for method in METHODS.values()
+        ListedMethod(
+            method=method,
+            can=tuple(kept[name]["can"]) if name in kept else abilities_of(method),
+            parameters=kept[name]["parameters"] if name in kept else published_sizes(method),
+            package=" ".join(METHODS.package(name) or ()) or None,
+        )
+        for name, method in METHODS.items()
     ]
 
 
@@ -60,8 +80,10 @@ def abilities_of(method: Method) -> tuple[str, ...]:
     return (TOP_K, *(name.replace("_", " ") for name in able))
 
 
-def _published_sizes(method: Method) -> dict[str, int]:
-    """Parameters of each network in the preset `paper`; networks are built without memory."""
+def published_sizes(method: Method) -> dict[str, int]:
+    """Return the parameters of each network in the preset `paper`, built without memory."""
+    import torch
+
     config = load_config(
         "paper", method=method.name, dataset="crosstask", horizon=PUBLISHED.horizon
     )

@@ -65,6 +65,8 @@ def markdown(table: Table) -> str:
         _piped(["---", *["---:"] * (len(table.heads) - 1)]),
         *map(_piped, rows),
     ]
+    if any(entry.rank for line in table.lines for entry in line):
+        lines += ["", "Bold: the best of a column; italic: the second best."]
     for note in table.notes:
         lines += ["", in_markdown(note)]
     return "\n".join(lines) + "\n"

@@ -56,6 +56,7 @@ _UNKNOWN_LENGTH = (
     "Windows have different numbers of steps, which planners are not told. Predicted length: each "
     "window is planned by a run of the number that the any-length chain of the seed predicts."
 )
+_SEEDS = 3  # fewer say little
 _OTHERS = ("SR bootstrap width", "s/query", "tokens/query", "parameters", "seeds")
 _LOW = ("expected_calibration_error",)  # lower is better
 _FORMULA = tuple("=+-@\t\r")
@@ -80,7 +81,7 @@ def result_tables(
 
 
 def score_table(results: Results, horizon: int, *, published: str = "main") -> Table:
-    """Scores of all rows at one horizon: mean over seeds and half the 90 % interval.
+    """Scores of all rows at one horizon, by success rate: mean over seeds, half the 90 % interval.
 
     The two best of each column are ranked, without oracles and rows scored on a sample.
     """
@@ -100,7 +101,8 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
     full = len(results.windows_of(horizon).video)
-    intervals, means, lines = [], [], []  # of each row with scores
+    scored: list[tuple[list[Interval | None], bool, str, list[str]]] = []  # of each row with scores
+    few = []
     for row in results.rows:
         notes += [
             f"{row.name}, seed {trial.seed}: {trial.error}"
@@ -109,10 +111,17 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         if trials := results.scored(horizon, row.name):
             sampled = trials[0].windows < full
             found = [metric_interval(trials, name) for name in metrics]
-            ranked = not (row.oracle or sampled)
-            means.append([one.mean if one is not None and ranked else None for one in found])
-            intervals.append(found)
-            lines.append((_row_title(row, trials, sampled=sampled), _costs(trials)))
+            title = _row_title(row, trials, sampled=sampled)
+            scored.append((found, not (row.oracle or sampled), title, _costs(trials)))
+            few += [row.title] * (len(trials) < _SEEDS)
+    scored.sort(key=lambda one: -one[0][0].mean if one[0] and one[0][0] is not None else 0)
+    means = [
+        [one.mean if one is not None and ranked else None for one in found]
+        for found, ranked, *_ in scored
+    ]
+    if few:
+        rows = "all rows" if len(few) == len(scored) else ", ".join(few)
+        notes.append(f"Warning: fewer than three seeds ({rows}); another seed may turn the order.")
     ranks = [
         _ranks([line[column] for line in means], lowest=name in _LOW)
         for column, name in enumerate(metrics)
@@ -122,11 +131,11 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
             Entry(text=title),
             *(
                 Entry(text=_shown(interval), rank=ranks[column][number])
-                for column, interval in enumerate(intervals[number])
+                for column, interval in enumerate(intervals)
             ),
             *(Entry(text=text) for text in rest),
         )
-        for number, (title, rest) in enumerate(lines)
+        for number, (intervals, _, title, rest) in enumerate(scored)
     ]
     simulated = "simulated" in results.dataset.name
     last, more = published_lines(below, metrics, columns=len(heads), simulated=simulated)
@@ -208,12 +217,12 @@ def _shown(interval: Interval | None) -> str:
 
 
 def difference_table(results: Results, horizon: int, *, against: str | None = None) -> Table:
-    """Success rate of every row less that of one row, over the seeds and windows of both."""
+    """Success rate of every row less that of one row, over common seeds and windows, best first."""
     base = against or results.rows[0].name
     base_title = next((row.title for row in results.rows if row.name == base), base)
     base_trials = results.scored(horizon, base)
     video = np.array(results.windows_of(horizon).video)
-    lines = []
+    means, lines = [], []
     for row in results.rows:
         trials = results.scored(horizon, row.name)
         if row.name == base or not trials or not base_trials:
@@ -229,11 +238,12 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
                 NONE if half_width is None else f"±{half_width:.2f}",
                 f"{windows:,}",
             )
+            means.append(difference.mean)
             lines.append(tuple(Entry(text=text) for text in texts))
     return Table(
         title=f"{_title(results, horizon)}: success rate less that of {base_title}",
         heads=("planner", "difference", "90 % interval, videos resampled", "over seeds", "windows"),
-        lines=tuple(lines),
+        lines=tuple(lines[place] for place in np.argsort([-mean for mean in means], kind="stable")),
     )
 
 

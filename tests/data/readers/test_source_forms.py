@@ -166,7 +166,7 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
     [
         (lambda v: v["aa"].pop("class"), "video 'aa': not a video of COIN"),
         (lambda v: v["aa"].__setitem__("subset", "tuning"), "video 'aa': not a video of COIN"),
-        (lambda v: v["aa"]["annotation"][1].update(segment=[5]), r"'aa', step 1 \(counted from 0"),
+        (lambda v: v["aa"]["annotation"][1].update(segment=[5]), r"'aa', step 2 \(counted from 1"),
         (lambda v: v["aa"]["annotation"][1].update(segment=[5, 4]), "the step runs from 5 to 4"),
         (lambda v: v["aa"]["annotation"][0].update(segment=[-1, 4]), "the step runs from -1"),
         (lambda v: v["aa"]["annotation"].append(v["aa"]["annotation"][0]), "are identical"),

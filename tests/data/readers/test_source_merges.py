@@ -7,7 +7,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from cefito.data.readers import prepare_custom, read_benchmark, read_common, read_table
+from cefito.data.readers import prepare_custom, read_benchmark, read_common, read_steps
 from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.merges import read_merges, suggest_merges, write_merges
 from cefito.data.simulation.simulate import simulate
@@ -32,18 +32,23 @@ def write_map(path, *rows):
 def test_suggested_and_applied(tmp_path):
     text = TABLE.replace("a,tea", "a,Tea").replace("b,tea", "b,Tea")
     (tmp_path / "steps.csv").write_text(text)
-    found = suggest_merges(read_table(tmp_path / "steps.csv").annotations)
+    found = suggest_merges(read_steps(tmp_path / "steps.csv").annotations)
     assert {(entry.kind, entry.old, entry.new, entry.why) for entry in found} == {
         ("step", "boil waters", "boil water", "a few letters"),
         ("step", "Boil water", "boil water", "case, spaces or punctuation"),
     }
     assert {(entry.old_count, entry.new_count) for entry in found} == {(1, 2)}
     write_merges(tmp_path / "map.csv", found)
-    merged = read_table(tmp_path / "steps.csv", merges=read_merges(tmp_path / "map.csv"))
+    written = (tmp_path / "map.csv").read_text().splitlines()
+    assert written[1].startswith("step,Boil water,boil water,")
+    assert written[2].startswith("#step,boil waters,boil water,")
+    assert read_merges(tmp_path / "map.csv").steps == {"Boil water": "boil water"}
+    (tmp_path / "map.csv").write_text("\n".join(written).replace("#", ""))
+    merged = read_steps(tmp_path / "steps.csv", merges=read_merges(tmp_path / "map.csv"))
     plain = text.replace("Boil water", "boil water").replace("boil waters", "boil water")
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "steps.csv").write_text(plain)
-    by_hand = read_table(tmp_path / "plain" / "steps.csv")
+    by_hand = read_steps(tmp_path / "plain" / "steps.csv")
     assert merged.annotations == by_hand.annotations
     assert merged.notes == ("map.csv: 0 names of tasks and 2 of steps were replaced.",)
     with pytest.raises(DataError, match=r"map.csv: exists already") as caught:
@@ -51,16 +56,27 @@ def test_suggested_and_applied(tmp_path):
     assert caught.value.setting == "suggest_merges"
 
 
+def test_names_that_are_equal_without_case_win(tmp_path):
+    names = ["take off the lid", "Take off the lid", *["take off the lids"] * 3]
+    lines = [f"a,tea,{name},{place},{place + 1}" for place, name in enumerate(names)]
+    (tmp_path / "steps.csv").write_text("\n".join(["video,task,step,start,end", *lines]))
+    found = suggest_merges(read_steps(tmp_path / "steps.csv").annotations)
+    assert [(entry.old, entry.new, entry.doubtful) for entry in found] == [
+        ("Take off the lid", "take off the lid", False),
+        ("take off the lid", "take off the lids", True),
+    ]
+
+
 def test_a_video_whose_task_is_written_in_two_ways(tmp_path):
     (tmp_path / "steps.csv").write_text(TABLE)
     match = r"line 3: video 'a' has task 'tea'.* by the line task,tea,Tea\."
     with pytest.raises(DataError, match=match) as caught:
-        read_table(tmp_path / "steps.csv")
+        read_steps(tmp_path / "steps.csv")
     assert caught.value.setting == "merge"
     merges = read_merges(
         write_map(tmp_path / "map.csv", ("task", "tea", "Tea"), ("STEP", "Boil  water", "boil"))
     )
-    found = read_table(tmp_path / "steps.csv", merges=merges).annotations
+    found = read_steps(tmp_path / "steps.csv", merges=merges).annotations
     assert [task.name for task in found.taxonomy.tasks] == ["Tea"]
     names = [action.name for action in found.taxonomy.actions]
     assert names == ["boil water", "boil", "boil waters", "pour", "wait"]
@@ -69,10 +85,10 @@ def test_a_video_whose_task_is_written_in_two_ways(tmp_path):
 def test_merged_rows_that_repeat(tmp_path):
     lines = ("video,task,step,start,end", "a,Tea,boil,0,1", "a,Tea,Boil,0,1")
     (tmp_path / "steps.csv").write_text("\n".join(lines))
-    read_table(tmp_path / "steps.csv")
+    read_steps(tmp_path / "steps.csv")
     merges = read_merges(write_map(tmp_path / "map.csv", ("step", "Boil", "boil")))
     with pytest.raises(DataError, match="line 3: repeats line 2"):
-        read_table(tmp_path / "steps.csv", merges=merges)
+        read_steps(tmp_path / "steps.csv", merges=merges)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +107,7 @@ def test_maps_that_are_wrong(tmp_path, rows, match):
     (tmp_path / "steps.csv").write_text(TABLE.replace("tea", "Tea"))
     path = write_map(tmp_path / "map.csv", *rows)
     with pytest.raises(DataError, match=match) as caught:
-        read_table(tmp_path / "steps.csv", merges=read_merges(path))
+        read_steps(tmp_path / "steps.csv", merges=read_merges(path))
     assert caught.value.setting == "merge"
 
 
@@ -153,10 +169,10 @@ def negative(videos):
 
 
 REPEATED = (
-    r"videos.jsonl: steps 0 and 2 \(counted from 0\) of video 'b' are identical, 'cut' from 0 s to "
+    r"videos.jsonl: steps 1 and 3 \(counted from 1\) of video 'b' are identical, 'cut' from 0 s to "
     r"1.5 s. Remove one of them."
 )
-NEGATIVE = r"videos.jsonl, 'b', step 0: the step runs from -1.0 to 1.5 "
+NEGATIVE = r"videos.jsonl, 'b', step 1: the step runs from -1.0 to 1.5 "
 READERS = {
     "custom": lambda source, out: prepare_custom(source, out),
     "common": lambda source, _: read_common(source),
@@ -181,12 +197,12 @@ def test_published_repeats_are_kept_and_told(make_source, tiny_videos, tiny_taxo
     found = read_common(make_source(taxonomy=tiny_taxonomy, videos=tiny_videos, features=None))
     assert found.annotations.step_count == 35
     (note,) = found.notes
-    assert note.startswith("1 steps of 1 videos are repeated in the published annotations")
+    assert note.startswith("The published annotations repeat 1 step of 1 video")
 
 
 def test_published_windows_of_crosstask(shared_data):
     found = read_benchmark("crosstask", shared_data / "crosstask")
-    assert found.notes[0].startswith("129 steps of 44 videos are repeated")
+    assert found.notes[0].startswith("The published annotations repeat 129 steps of 44 videos")
 
 
 def test_window_files_of_repeated_steps(make_source, tiny_videos, write_windows, tmp_path):
@@ -194,7 +210,7 @@ def test_window_files_of_repeated_steps(make_source, tiny_videos, write_windows,
     source = make_source(videos=tiny_videos, features=None)
     write_windows(source, tmp_path / "windows", horizons=(3,))
     found = read_benchmark("crosstask", tmp_path / "windows")
-    assert any("3 steps of 1 videos are repeated" in note for note in found.notes)
+    assert any("repeat 3 steps of 1 video" in note for note in found.notes)
     with pytest.raises(DataError, match=r"of video 'b' are identical, 'action 3' from 0 s"):
         read_benchmark("niv", tmp_path / "windows")
 
@@ -231,3 +247,11 @@ def test_features_of_a_name_with_its_accents_apart(tmp_path):
     folder = FileFolder(tmp_path)
     for wanted in ("Brühe_é", name, "é", "Brühe"):
         assert folder.find([wanted])[0].name == f"{name}.npy"
+
+
+def test_a_map_in_another_encoding(tmp_path):
+    text = "kind,from,to\nstep,Brühe kochen,kochen\n"
+    (tmp_path / "map.csv").write_bytes(text.encode("latin-1"))
+    found = read_merges(tmp_path / "map.csv")
+    assert found.steps == {"Brühe kochen": "kochen"}
+    assert found.note().endswith("map.csv is not UTF-8 and was read as Windows-1252.")

@@ -111,12 +111,14 @@ def test_observations_against_the_slow_reference(store, source, tmp_path, beyond
         ("all steps beyond", ["d"], 1),
         ("no steps", ["g"], 0),
     ]
+    odd = "fewer than 3 steps: no window of T = 3" if beyond == "drop" else "overlapping steps"
     example = "d.npy: the features end at 1 s, and all steps end later."
     assert summary_rows(dataset) == [
         ["prepared", 8, 34 - (2 if beyond == "drop" else 0), None],
         [f"steps beyond the features, {'dropped' if beyond == 'drop' else 'rewritten'}", 1, 2, "i"],
         ["left out: all steps beyond", 1, 1, example],
         ["left out: no steps", 1, 0, "video 'g' has no annotated steps."],
+        [odd, 1, 2, "i"],
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "out", "source"]
 
@@ -124,7 +126,7 @@ def test_observations_against_the_slow_reference(store, source, tmp_path, beyond
 def test_a_step_beyond_can_be_an_error(store, source, tmp_path):
     _, features, _ = store
     with pytest.raises(
-        DataError, match=r"the features end at 1 s, and step 0 .* of video 'd' ends"
+        DataError, match=r"the features end at 1 s, and step 1 .* of video 'd' ends"
     ):
         prepare(source, features, tmp_path / "out", beyond="error")
     assert not (tmp_path / "out").exists()
@@ -143,7 +145,7 @@ def test_steps_that_end_by_rounding_behind_the_features(
     rows = features_of("a", 4)
     np.save(tmp_path / "features" / "a.npy", rows)
     if beyond == "error" and not near:
-        with pytest.raises(DataError, match=r"end at 4 s, and step 1 .* ends later"):
+        with pytest.raises(DataError, match=r"end at 4 s, and step 2 .* ends later"):
             prepare(source, tmp_path / "features", tmp_path / "out", beyond=beyond)
         return
     options = {"beyond": beyond, "precision": "float32"}
@@ -159,7 +161,7 @@ def test_steps_that_end_by_rounding_behind_the_features(
         assert dataset.videos == source.annotations.videos
         assert told["clamped"] == {"steps": 2, "videos": ["a"]}
         assert told["beyond"]["steps"] == 0
-        assert told["notes"][0].startswith("2 steps of 1 videos end up to half a second after")
+        assert told["notes"][0].startswith("The last row stands for what ends up to half a second")
         assert dataset.end[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
         assert dataset.start[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cefito.data import cut_windows
 from cefito.data.annotations import Step, Video, folded
-from cefito.data.readers import prepare, read_table
+from cefito.data.readers import Choices, prepare, read_steps
 from cefito.data.readers.name_similarity import near_duplicates
-from cefito.data.readers.table import MERGING, seconds
+from cefito.data.readers.step_source import MERGING
 from cefito.errors import DataError
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "table"
@@ -51,7 +51,7 @@ def write(tmp_path):
     ],
 )
 def test_csv(write, change, encoding):
-    found = read_table(write(change(TABLE), encoding=encoding))
+    found = read_steps(write(change(TABLE), encoding=encoding))
     taxonomy = found.annotations.taxonomy
     assert taxonomy.dataset == "mine"
     assert taxonomy.names([0, 1, 2]) == ["pour", "boil water", "cut, thin"]
@@ -79,31 +79,31 @@ COLUMNS = {
 
 
 def test_parquet(tmp_path):
-    found = read_table(write_parquet(tmp_path / "mine.parquet", COLUMNS))
+    found = read_steps(write_parquet(tmp_path / "mine.parquet", COLUMNS))
     assert found.annotations.videos == EXPECTED
     holes = write_parquet(tmp_path / "holes.parquet", COLUMNS | {"step": ["pour", None, "x", "y"]})
     with pytest.raises(DataError, match=r"row 1 \(counted from 0\): 'step' is empty"):
-        read_table(holes)
+        read_steps(holes)
     (tmp_path / "broken.parquet").write_text("no parquet")
     with pytest.raises(DataError, match=r"broken.parquet: cannot be read as Parquet"):
-        read_table(tmp_path / "broken.parquet")
+        read_steps(tmp_path / "broken.parquet")
 
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr("cefito.data.readers.table.import_module", absent)
+    monkeypatch.setattr("cefito.data.readers.formats.table.import_module", absent)
     with pytest.raises(
         DataError, match=r"needs pyarrow \(pyarrow\). Run pip install cefito\[table\]"
     ):
-        read_table(tmp_path / "mine.parquet")
+        read_steps(tmp_path / "mine.parquet")
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "mine.csv: holds no steps"),
+        ("", r"mine.csv \(table of steps\): holds no steps"),
         ("video,task,step,begin,end\na,b,c,1,2\n", "has no column 'start', only video, task"),
         ("video,task,step,start,end,Step\na,b,c,1,2,d\n", "mine.csv: has two columns 'step'"),
         (TABLE + "two,toast,pour,2.0,3,test\n", "mine.csv, line 6: repeats line 5"),
@@ -123,33 +123,13 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
 def test_tables_that_are_malformed(write, text, match):
     path = write(text)
     with pytest.raises(DataError, match=match) as caught:
-        read_table(path)
+        read_steps(path)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(str(path))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        *(("43,27", 43.27), ("00:43.27", 43.27), ("1:02:03,5", 3723.5), ("75:12", 4512.0)),
-        *(("1e2", 100.0), (".5", 0.5), ("-3", -3.0)),
-    ],
-)
-def test_times(text, expected):
-    assert seconds(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["1:60", "1:75:00", "1:2:3:4", "1.234,5", "1,234,567", "-1:00", "1_000", "٣", "inf", "nan"],
-)
-def test_texts_that_are_not_times(text):
-    with pytest.raises(ValueError, match=r"is not a time|after a colon"):
-        seconds(text)
-
-
 def test_a_table_as_a_spreadsheet_writes_it(write):
-    found = read_table(
+    found = read_steps(
         write(
             "sep=;\r\n"
             "Video;Aufgabe;Aktion;von;bis;split\r\n"
@@ -161,7 +141,9 @@ def test_a_table_as_a_spreadsheet_writes_it(write):
             "\r\n",
             encoding="utf-8-sig",
         ),
-        columns={"task": "aufgabe", "step": "Aktion", "start": "von", "end": "bis"},
+        choices=Choices(
+            columns={"task": "aufgabe", "step": "Aktion", "start": "von", "end": "bis"}
+        ),
     )
     assert found.annotations.videos == EXPECTED
 
@@ -176,7 +158,7 @@ def test_a_table_as_a_spreadsheet_writes_it(write):
 )
 def test_columns_that_there_are_not(write, columns, match):
     with pytest.raises(DataError, match=match) as caught:
-        read_table(write(TABLE), columns=columns)
+        read_steps(write(TABLE), choices=Choices(columns=columns))
     assert caught.value.setting == "column"
 
 
@@ -189,28 +171,43 @@ def test_two_spellings_of_a_letter_are_one(write):
     )
     lines = text.splitlines(keepends=True)
     lines[2:] = [unicodedata.normalize("NFD", line) for line in lines[2:]]
-    found = read_table(write("".join(lines)))
-    assert found == read_table(write(text))
+    found = read_steps(write("".join(lines)))
+    assert found == read_steps(write(text))
     assert len(found.annotations.taxonomy.actions) == 2
     assert found.annotations.videos[0].video_id == "é"
     assert found.notes == ()
 
 
+def test_windows_1252_is_decoded_and_said(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes("video,task,step,start,end\r\na,b,Brühe – kochen,0,1\r\n".encode("cp1252"))
+    found = read_steps(path)
+    assert found.annotations.taxonomy.actions[0].name == "Brühe – kochen"
+    assert found.notes[0].startswith("x.csv is not UTF-8 and was read as Windows-1252.")
+    chosen = read_steps(path, choices=Choices(encoding="cp1250"))
+    assert chosen.annotations == found.annotations
+    assert "Windows-1252" not in " ".join(chosen.notes)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_marks_of_unicode(write, encoding):
+    assert read_steps(write(TABLE, encoding=encoding)).annotations.videos == EXPECTED
+
+
 @pytest.mark.parametrize(
-    ("data", "match"),
+    ("data", "encoding", "match"),
     [
-        (
-            "video,task,step,start,end\r\na,b,Brühe – kochen,0,1\r\n".encode("cp1252"),
-            r"x.csv, line 2: is not UTF-8",
-        ),
-        (TABLE.encode("utf-16"), "is not UTF-8. Save"),
-        (b"video\x81,\x1b[31m", r"x.csv, line 1: .*Save the table as UTF-8"),
+        (b"video\x81,\x1b[31m", None, r"x.csv: is not text in UTF-8 or Windows-1252. Give its en"),
+        (b"PK\x03\x04abc\x00", None, "x.csv: is a ZIP archive or a workbook. Unpack it, or save"),
+        ("Brühe".encode("cp1252"), "utf-8", "is not text in UTF-8"),
+        (TABLE.encode(), "latin-0", "'latin-0' is not an encoding of text"),
+        (TABLE.encode(), "rot13", "'rot13' is not an encoding of text"),
     ],
 )
-def test_other_encodings(tmp_path, data, match):
+def test_other_encodings(tmp_path, data, encoding, match):
     (tmp_path / "x.csv").write_bytes(data)
     with pytest.raises(DataError, match=match) as caught:
-        read_table(tmp_path / "x.csv")
+        read_steps(tmp_path / "x.csv", choices=Choices(encoding=encoding))
     assert "\x1b" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -255,14 +252,14 @@ def test_many_pairs_are_not_all_listed(write):
         for place, letter in enumerate("abcdefghijkl")
         for end in ("", "x")
     ]
-    notes = read_table(write("video,task,step,start,end\n" + "".join(lines))).notes
-    assert len(notes) == 13
+    notes = read_steps(write("video,task,step,start,end\n" + "".join(lines))).notes
+    assert len(notes) == 14
     assert notes[10] == "There are 2 more pairs of names that differ by little."
     assert notes[11] == MERGING
 
 
 def test_notes_of_names(write):
-    found = read_table(
+    found = read_steps(
         write(
             "video,task,step,start,end\n"
             "a,Tea,boil,0,1\n"
@@ -285,7 +282,7 @@ def test_notes_of_names(write):
 
 def test_the_example(tmp_path):
     runpy.run_path(str(EXAMPLE / "features.py"))["main"](tmp_path / "features")
-    found = read_table(EXAMPLE / "steps.csv")
+    found = read_steps(EXAMPLE / "steps.csv")
     dataset = prepare(found, tmp_path / "features", tmp_path / "out", seconds=1)
     told = dataset.provenance["preparation"]
     assert told["videos"] == {"annotated": 20, "prepared": 20}

@@ -104,7 +104,7 @@ def windows(make_source, write_windows, tmp_path):
             r"window 1 \(counted from 0\): the windows of video 'b' do not overlap",
         ),
         (lambda w: w[0]["id"]["legal_range"][1].pop(), r"window 0 \(counted from 0\): not a"),
-        (lambda w: w[0]["id"]["legal_range"][1].__setitem__(0, -1), "step 1: the step runs from"),
+        (lambda w: w[0]["id"]["legal_range"][1].__setitem__(0, -1), "step 2: the step runs from"),
         (lambda w: w.insert(2, w[1]), r"window 1 .* do not overlap into one sequence"),
         (lambda w: w[0]["id"]["legal_range"][1].__setitem__(2, 1.5), "id 1.5 is not a whole"),
         (lambda w: w[0]["id"].pop("task_id"), "not a window"),

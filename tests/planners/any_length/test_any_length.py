@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from cefito.data import cut_windows
 from cefito.data.windows import fitting_windows
@@ -57,6 +58,9 @@ def test_windows_of_all_lengths(dataset, windows):
         before = train.before[row]
         assert before[before >= 0].tolist() == steps[:start]
         assert train.remaining[row] == len(steps) - start
+        times = dataset.videos[train.video[row]].steps
+        last = times[start + train.lengths[row] - 1]
+        assert train.elapsed[row] == pytest.approx(last.end - times[start].start)
 
 
 def test_history_of_actions():
@@ -67,6 +71,10 @@ def test_history_of_actions():
     assert history.recent.tolist() == [[0.5, 0, 1], [0, 0, 0], [1, 0.5, 0]]
     assert history.last.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     np.testing.assert_allclose(history.facts.numpy(), [[1, np.log(4)], [0, 0], [1, np.log(3)]])
+    weights = F.one_hot(done + 1, 4)[:, :, 1:].float()
+    same = History.of(weights, torch.tensor([True, False, True]), 0.5)
+    for name, values in vars(same).items():
+        torch.testing.assert_close(getattr(history, name), values)
 
 
 def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
@@ -160,11 +168,41 @@ def test_hidden_observations_do_not_count(planner, windows):
         )
 
 
+def test_the_time_between_observations_changes_lengths_alone(planner, windows):
+    _, val = windows
+    part = val.subset(range(6))
+    part = replace(part, elapsed=np.array([20, 1, 600, np.nan, 30, np.nan], np.float32))
+    plain, timed = (Queries.from_windows(part, elapsed=elapsed) for elapsed in (False, True))
+    before, after = planner.log_lengths(plain), planner.log_lengths(timed)
+    known = np.isfinite(part.elapsed)
+    np.testing.assert_array_equal(before[~known], after[~known])
+    assert (np.abs(before - after)[known].max(axis=1) > 1e-4).all()
+    np.testing.assert_allclose(np.exp(after).sum(axis=1), 1, rtol=1e-5)
+    both = [planner.with_lengths(2, 2).plan(queries, 3) for queries in (plain, timed)]
+    for one, two in zip(*both, strict=True):  # p(plan | length)
+        np.testing.assert_array_equal(one.actions, two.actions)
+        np.testing.assert_allclose(one.probabilities, two.probabilities, rtol=1e-5)
+
+
+def test_everything_else_is_learned_as_without_times(planner, windows):
+    train, val = (replace(part, elapsed=np.full_like(part.elapsed, np.nan)) for part in windows)
+    without = AnyLengthPlanner.fit(train, val, settings=settings_for(), seed=0).planner
+    assert planner.reads_elapsed
+    assert not without.reads_elapsed
+    for one, two in zip(planner.model.networks, without.model.networks, strict=True):
+        weights, timed = two.state_dict(), one.state_dict()
+        assert timed.keys() - weights.keys() == {"elapsed.time.weight", "elapsed.length.weight"}
+        assert all(torch.equal(timed[name], weights[name]) for name in weights)
+    queries = Queries.from_windows(windows[1].subset(range(3)), elapsed=True)
+    with pytest.raises(ConfigError, match=r"any-length did not learn from the time between"):
+        without.plan(queries, 1)
+
+
 def test_saved_and_loaded(planner, windows, tmp_path):
     _, val = windows
     planner.save(tmp_path)
     loaded = AnyLengthPlanner.load(tmp_path, settings=settings_for(), context=TrainingContext())
-    queries = Queries.from_windows(val.subset(range(5)), done=True)
+    queries = Queries.from_windows(val.subset(range(5)), done=True, elapsed=True)
     for one, two in zip(planner.plan(queries, 4), loaded.plan(queries, 4), strict=True):
         np.testing.assert_array_equal(one.actions, two.actions)
         np.testing.assert_array_equal(one.scores, two.scores)
@@ -194,6 +232,9 @@ def test_training_learns(windows):
     scores = dict(zip(result.metrics, result.scores, strict=True))
     assert scores["success_rate"] > 5
     assert scores["length_accuracy"] > 36  # a third by chance
+    _, val = windows
+    guessed = fitted.planner.log_lengths(Queries.from_windows(val, elapsed=True)).argmax(axis=1) + 1
+    assert 100 * (guessed == val.lengths).mean() > scores["length_accuracy"] + 10
 
 
 @pytest.mark.parametrize("oracle_task", [False, True])

@@ -78,22 +78,22 @@ def test_an_outlook_is_the_planners_distribution(planner, guide, windows):
             assert found[tuple(sequence.tolist())] == pytest.approx(share, rel=1e-3)
 
 
-def test_tasks_are_weighed(guide, windows):
+def test_first_states_are_weighed(guide, windows):
     first = guide.encode(torch.from_numpy(windows[1].initial[0]))
     count = guide.model.states.lookup.shape[1]
     outlook = guide.outlook(first, None, one_hot([], count))
-    factors = torch.linspace(-1, 1, len(outlook.log_tasks))
+    factors = torch.linspace(-1, 1, len(guide.model.states))
     weighed = outlook.weighed(factors)
     expected = {}
-    for length, task, states, share in every_sequence(outlook):
-        expected[length, states] = share * float(factors[task].exp())
+    for length, _, states, share in every_sequence(outlook):
+        expected[length, states] = share * float(factors[states[0]].exp())
     total = sum(expected.values())
     marginals = torch.zeros(count)
     for length, _, states, share in every_sequence(weighed):
         assert share == pytest.approx(expected[length, states] / total, rel=1e-3, abs=1e-9)
         marginals[guide.model.states.actions[states[0]]] += share
     np.testing.assert_allclose(weighed.next_actions(), marginals, atol=1e-5)
-    sums = torch.zeros(len(factors))
+    sums = torch.zeros(guide.model.states.task_count)
     for _, task, _, share in every_sequence(weighed):
         sums[task] += share
     np.testing.assert_allclose(weighed.log_tasks.exp(), sums, atol=1e-5)
@@ -103,8 +103,7 @@ def test_a_forbidden_task_has_no_step(guide, windows):
     first = guide.encode(torch.from_numpy(windows[1].initial[0]))
     states = guide.model.states
     outlook = guide.outlook(first, None, one_hot([], states.lookup.shape[1]))
-    factors = torch.full_like(outlook.log_tasks, -torch.inf)
-    factors[1] = 0
+    factors = torch.where(states.tasks == 1, 0, -torch.inf)
     weighed = outlook.weighed(factors)
     shares = weighed.next_actions()
     assert float(shares.sum()) == pytest.approx(1, abs=1e-4)
@@ -120,28 +119,48 @@ def test_steps_between_observations_against_enumeration(guide, windows):
         first, second = (
             guide.encode(torch.from_numpy(part[row])) for part in (val.initial, val.goal)
         )
-        outlook, sighting = guide.outlook(first, None, one_hot([], count)), guide.sighting(second)
-        expected, total = np.zeros((guide.lengths[-1], count)), 0.0
+        outlook, ratios = guide.outlook(first, None, one_hot([], count)), guide.log_ratios(second)
+        expected, after, total = (
+            np.zeros((guide.lengths[-1] - 1, count)),
+            np.zeros(len(states)),
+            0.0,
+        )
         for length, _, sequence, share in every_sequence(outlook):
             for done in range(length):
                 going = (1 - guidance.GOING) * guidance.GOING ** (done - 1)
-                prior = guidance.STAY if done == 0 else (1 - guidance.STAY) * going
-                weight = share * prior * float(sighting.states[sequence[done]].exp())
+                prior = 0.4 if done == 0 else 0.6 * going
+                shown = float(ratios[sequence[done]]) * (1 if done else 0.75)
+                weight = share * prior * np.exp(shown)
                 total += weight
+                after[sequence[done]] += weight
                 for place in range(done):
                     expected[place, states.actions[sequence[place]]] += weight
-        found = guide.steps_between(outlook, sighting)
-        np.testing.assert_allclose(found, expected / total, atol=1e-4)
+        found = outlook.seen_later(ratios, 0.4, 0.25)
+        np.testing.assert_allclose(found.steps, expected / total, atol=1e-4)
+        np.testing.assert_allclose(found.log_next.exp(), after / total, atol=1e-4)
+
+
+def test_next_steps_after_a_step_against_enumeration(guide, windows):
+    states = guide.model.states
+    first = guide.encode(torch.from_numpy(windows[1].initial[3]))
+    outlook = guide.outlook(first, None, one_hot([], states.lookup.shape[1]))
+    expected = np.zeros((states.lookup.shape[1], len(states)))
+    for length, _, sequence, share in every_sequence(outlook):
+        if length > 1:
+            expected[states.actions[sequence[0]], sequence[1]] += share
+    impossible = 0
+    for action, shares in enumerate(expected):
+        if not shares.sum():
+            impossible, shares = impossible + 1, expected.sum(axis=0)
+        np.testing.assert_allclose(outlook.after(action).exp(), shares / shares.sum(), atol=1e-4)
+    assert 0 < impossible < len(expected)
 
 
 def test_what_an_observation_shows(guide, windows):
     """Likelihood ratios: with the prior they give probabilities again."""
-    sighting = guide.sighting(guide.encode(torch.from_numpy(windows[1].initial[3])))
-    states, tasks = guide._prior
-    assert float((states + sighting.states).exp().sum()) == pytest.approx(1, abs=1e-4)
-    assert float((tasks + sighting.tasks).exp().sum()) == pytest.approx(1, abs=1e-4)
-    nothing = guide.sighting(guide.nothing)
-    np.testing.assert_allclose(nothing.states, 0, atol=1e-6)
+    ratios = guide.log_ratios(guide.encode(torch.from_numpy(windows[1].initial[3])))
+    assert float((guide._prior + ratios).exp().sum()) == pytest.approx(1, abs=1e-4)
+    np.testing.assert_allclose(guide.log_ratios(guide.nothing), 0, atol=1e-6)
 
 
 def test_uncertain_steps_count_as_done(guide):

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from cefito.errors import RunError
-from cefito.field import CompositeField, EnergyField
-from cefito.field.fields import ComponentName
+from cefito.field.energy import EnergyField
+from cefito.field.fields import ComponentName, CompositeField
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.cefito.fit import FIELD, component_seed
 from cefito.planners.queries import Queries
+from cefito.testing import assert_same_plans
 from cefito.training.trainer import TrainingContext
-from same import assert_same_plans, same_weights
+from same import same_weights
 from tiny_cefito import fit, load
 
 KNOBS = {"train": 36, "val": 12, "test": 24, "dim": 8}

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from cefito.data.windows import ActionSpace
-from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field.energy import EnergyField
+from cefito.field.fields import IncrementalField
+from cefito.field.settings import FieldConfig
 from cefito.planners.cefito.fit import (
     plan_scores,
     validation_problems,

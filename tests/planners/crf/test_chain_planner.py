@@ -23,7 +23,7 @@ from cefito.planners.queries import Queries
 from cefito.search import Constraints
 from cefito.search.problem import Space
 from cefito.search.step_costs import Cheapest
-from same import assert_same_plans
+from cefito.testing import assert_same_plans
 from search.conftest import satisfies
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 5), (0, 2), (4,))

@@ -17,8 +17,9 @@ from cefito.planners.kepp.walks import WalkGraph
 from cefito.planners.methods import load_config
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
+from cefito.testing import assert_same_plans
 from cefito.training.trainer import TrainingContext
-from same import assert_same_plans, same_weights
+from same import same_weights
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 8}
 SIZES = {

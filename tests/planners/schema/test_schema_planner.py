@@ -15,10 +15,10 @@ from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.shared.descriptions import EndMeans, template_vectors
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import Processes, generator_for
+from cefito.testing import assert_same_plans
 from cefito.training.trainer import TrainingContext
 from drawn import drawn
 from learned import check_best_epoch, metrics
-from same import assert_same_plans
 
 KNOBS = {"train": 48, "val": 12, "test": 12, "dim": 12}
 ROWS = torch.arange(6)

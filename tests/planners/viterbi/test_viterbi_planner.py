@@ -17,11 +17,12 @@ from cefito.planners.viterbi.network import ViterbiNetwork
 from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import Processes, generator_for
+from cefito.testing import assert_same_plans
 from cefito.training.trainer import TrainingContext
 from drawn import drawn
 from learned import check_best_epoch, metrics
 from made_windows import taxonomy_of, windows_of
-from same import assert_same_plans, same_weights
+from same import same_weights
 
 KNOBS = {"train": 72, "val": 24, "test": 12}
 SIZES = {"hidden": 24, "width": 16, "heads": 2, "feedforward": 20}

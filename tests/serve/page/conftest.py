@@ -12,7 +12,7 @@ pytest.importorskip("av")
 pytest.importorskip("transformers")
 
 from cefito.data import PreparedDataset
-from cefito.data.readers import prepare, read_table
+from cefito.data.readers import prepare, read_steps
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
 from cefito.planners.methods import load_config
@@ -64,7 +64,7 @@ def drawn(tmp_path_factory) -> Drawn:
             lines.append(f"film-{number},{task},{actions[action]},{start},{start + STEP},{split}")
     (folder / "steps.csv").write_text("\n".join(lines) + "\n")
     extract_videos(folder / "films", folder / "features", open_encoder(str(encoder)))
-    table, films = read_table(folder / "steps.csv"), folder / "films"
+    table, films = read_steps(folder / "steps.csv"), folder / "films"
     dataset = prepare(table, folder / "features", folder / "data", seconds=1, videos=films)
     settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
     config = load_config("small", overrides=settings)

@@ -50,7 +50,7 @@ def plan_now(page):
     return strips(page)
 
 
-def choose(page, video="film-13", step=1):
+def choose(page, video="film-13", step=2):
     page.get_by_label("video", exact=True).select_option(label=video)
     page.get_by_label("steps", exact=True).select_option(str(step))
 
@@ -73,7 +73,7 @@ def test_any_number_of_steps(page, drawn):
     choose(page)
     assert page.locator("#window option").last.inner_text().startswith("from step 5")
     assert page.locator("#end-said").inner_text() == "after: second 11.0"
-    query, truth = query_from_video(drawn.lengths, "film-13", 1)
+    query, truth = query_from_video(drawn.lengths, "film-13", 2)
     found = answer(drawn.lengths, query)
     assert plan_now(page) == [plan.names for plan in found.plans]
     assert shares(page) == shown(found)
@@ -83,20 +83,20 @@ def test_any_number_of_steps(page, drawn):
 
     page.get_by_label("number of steps").select_option("2")
     assert page.locator("#end-said").inner_text() == "after: second 7.0"
-    assert page.get_by_label("steps", exact=True).input_value() == "1"
+    assert page.get_by_label("steps", exact=True).input_value() == "2"
     run = planning(drawn.lengths, 2)
-    found = answer(run, query_from_video(run, "film-13", 1)[0])
+    found = answer(run, query_from_video(run, "film-13", 2)[0])
     assert plan_now(page) == [plan.names for plan in found.plans]
     assert page.locator("#shares").is_hidden()
 
 
 def test_no_goal_and_steps_done(page, drawn):
-    choose(page, step=2)
+    choose(page, step=3)
     page.locator("#end[src^='blob:']").wait_for()
     page.get_by_label("no goal picture: plan to the end").check()
     assert page.locator("#end").is_hidden()
     page.get_by_label("steps done before", exact=True).select_option("those of the video")
-    query, _ = query_from_video(drawn.lengths, "film-13", 2, goal=False, done=True)
+    query, _ = query_from_video(drawn.lengths, "film-13", 3, goal=False, done=True)
     found = answer(drawn.lengths, query)
     assert plan_now(page) == [plan.names for plan in found.plans]
     assert page.locator("#shares-said").inner_text() == "steps to the end, at most 4"
@@ -109,7 +109,7 @@ def test_no_goal_and_steps_done(page, drawn):
         page.get_by_label("next one done").select_option(label=name)
         page.get_by_role("button", name="Add", exact=True).click()
     assert page.locator("#done li > span").all_inner_texts() == ["slice bread", "cut"]
-    query, _ = query_from_video(drawn.lengths, "film-13", 2, goal=False)
+    query, _ = query_from_video(drawn.lengths, "film-13", 3, goal=False)
     found = answer(drawn.lengths, query, done=["slice bread", "cut"])
     assert plan_now(page) == [plan.names for plan in found.plans]
     assert faults(page) == []

@@ -72,7 +72,7 @@ def test_the_docs_list_every_route_and_every_field(client):
     assert set(form["multipart/form-data"]["schema"]["properties"]) <= texts
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/page.css", "/page.js"])
+@pytest.mark.parametrize("path", ["/", "/docs", "/page.css", "/page.js", "/live.js"])
 def test_no_address_of_another_place(client, path):
     answer = client.get(path)
     assert answer.status_code == 200
@@ -97,8 +97,8 @@ def test_colours_are_those_of_reports(client):
 
 def test_frames_are_of_the_start_and_the_end_of_a_window(client, drawn):
     query = {"run": "tea-and-toast", "horizon": 3, "dataset": drawn.dataset.name}
-    for number, step in ((10, 0), (13, 2)):
-        for side, second in (("start", 1 + 2 * step), ("end", 1 + 2 * (step + 3))):
+    for number, step in ((10, 1), (13, 3)):
+        for side, second in (("start", 2 * step - 1), ("end", 2 * step + 5)):
             answer = client.get(
                 "/frame", params=query | {"video": f"film-{number}", "step": step, "side": side}
             )
@@ -113,13 +113,13 @@ def test_frames_are_of_the_start_and_the_end_of_a_window(client, drawn):
     "change",
     [
         *({"video": video} for video in ("../films/film-10", "/etc/passwd", "film-99")),
-        *({"step": step} for step in (3, 999_999_999)),
+        *({"step": step} for step in (0, 4, 999_999_999)),
         *({"run": "another"}, {"horizon": 4}, {"dataset": "another"}),
     ],
 )
 def test_no_frame_where_there_is_none(client, drawn, change):
     query = {"run": "tea-and-toast", "horizon": 3, "dataset": drawn.dataset.name}
-    query |= {"video": "film-10", "step": 0, "side": "start"}
+    query |= {"video": "film-10", "step": 1, "side": "start"}
     assert client.get("/frame", params=query).status_code == 200
     answer = client.get("/frame", params=query | change)
     assert answer.status_code == 204
@@ -137,7 +137,7 @@ def test_videos_that_cannot_be_read_or_are_gone_have_no_frames(drawn, tmp_path):
         shutil.copytree(drawn.folder / name, tmp_path / name)
     (tmp_path / "films" / "film-10.mp4").write_bytes(b"no video")
     (tmp_path / "films" / "film-11.mp4").unlink()
-    query = {"run": "tea-and-toast", "horizon": 3, "dataset": drawn.dataset.name, "step": 0}
+    query = {"run": "tea-and-toast", "horizon": 3, "dataset": drawn.dataset.name, "step": 1}
     with TestClient(create_app(drawn.settings(datasets=(tmp_path / "data",)))) as client:
         codes = [
             client.get("/frame", params=query | {"video": video, "side": "end"}).status_code

@@ -12,18 +12,22 @@ from cefito.data.readers.captaincook4d import (
     read_captaincook4d,
 )
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.readers.source import Source, read_common
-from cefito.data.readers.table import read_table
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.source import Source, irregularities, read_common
+from cefito.data.readers.step_source import convert_steps, read_steps
 
 __all__ = [
+    "Choices",
     "Source",
+    "convert_steps",
     "downloaded_files",
+    "irregularities",
     "prepare",
     "prepare_captaincook4d",
     "prepare_custom",
     "read_benchmark",
     "read_captaincook4d",
     "read_common",
-    "read_table",
+    "read_steps",
     "summary_rows",
 ]

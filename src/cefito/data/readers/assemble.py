@@ -30,9 +30,10 @@ from cefito.data.readers.archives import FeatureError
 from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.observing import Beyond
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
-from cefito.data.readers.source import Source
+from cefito.data.readers.source import Source, irregularities
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_new, new_folder, read_json, write_atomic, write_json
+from cefito.markup import counted
 from cefito.progress import Progress, silent
 
 __all__ = ["PRECISIONS", "prepare", "summary_rows"]
@@ -119,7 +120,7 @@ def _removed_if_empty(folder: Path) -> Iterator[None]:
 
 
 def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
-    """Table of the parts that a preparation left out or changed: (what, videos, steps, example)."""
+    """Table of what a preparation left out, changed or noticed: (what, videos, steps, example)."""
     preparation = dataset.provenance["preparation"]
     rows: list[list[object]] = [
         ["prepared", preparation["videos"]["prepared"], preparation["steps"]["prepared"], None]
@@ -130,8 +131,9 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
         what = f"steps beyond the features, {changed}"
         rows.append([what, len(beyond["videos"]), beyond["steps"], beyond["videos"][0]])
     return rows + [
-        [f"left out: {entry['reason']}", len(entry["videos"]), entry["steps"], entry["example"]]
-        for entry in preparation["left_out"]
+        [before + entry["reason"], len(entry["videos"]), entry["steps"], entry["example"]]
+        for before, part in (("left out: ", "left_out"), ("", "noticed"))
+        for entry in preparation[part]
     ]
 
 
@@ -204,8 +206,9 @@ def _account(
     notes = list(source.notes)
     if clamped:
         notes.append(
-            f"{clamped_steps} steps of {len(clamped)} videos end up to half a second after the "
-            f"features and were observed at the last row; the first video is '{clamped[0]}'."
+            "The last row stands for what ends up to half a second after the features: "
+            f"{counted(clamped_steps, 'step')} of {counted(len(clamped), 'video')}; the first "
+            f"video is '{clamped[0]}'."
         )
     left_out = []
     for reason in dict.fromkeys(reason for _, reason, _ in refused):
@@ -227,6 +230,7 @@ def _account(
         },
         "clamped": {"steps": clamped_steps, "videos": clamped},
         "left_out": left_out,
+        "noticed": irregularities(_kept(used)),
         "notes": notes,
     }
 
@@ -242,6 +246,14 @@ def _made_with(features: Path) -> dict[str, Any] | None:
         return dict(value.items())
 
 
+def _kept(used: Sequence[tuple[Job, Outcome]]) -> tuple[Video, ...]:
+    """Videos with the steps that are observed."""
+    return tuple(
+        replace(job.video, steps=tuple(job.video.steps[place] for place in outcome.kept))
+        for job, outcome in used
+    )
+
+
 def _write(
     target: Path,
     source: Source,
@@ -251,10 +263,7 @@ def _write(
     name: str | None,
     provenance: dict[str, Any],
 ) -> PreparedDataset:
-    videos = tuple(
-        replace(job.video, steps=tuple(job.video.steps[place] for place in outcome.kept))
-        for job, outcome in used
-    )
+    videos = _kept(used)
     annotations = Annotations(taxonomy=source.annotations.taxonomy, videos=videos)
     with new_folder(target) as folder:
         write_json(folder / "taxonomy.json", annotations.taxonomy.to_dict())

@@ -46,12 +46,12 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
         place = f"{path}, video '{video}'"
         _name(task_names, task, task_name, "recipe_type", place)
         steps = []
-        for number, (action, name, segment) in enumerate(raw):
+        for number, (action, name, segment) in enumerate(raw, 1):
             _name(action_names, action - base, name, "step id (less 1)", place)
             owned[task].add(action - base)
             pair = isinstance(segment, list) and len(segment) == 2
             start, end = segment if pair else (segment, None)
-            step_place = f"{place}, step {number} (counted from 0)"
+            step_place = f"{place}, step {number} (counted from 1)"
             steps.append(make_step(start, end, action - base, place=step_place))
         videos.append(Video(video_id=video, split=split, task=task, steps=tuple(steps)))
     if taxonomy is None:

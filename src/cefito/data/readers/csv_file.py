@@ -1,7 +1,8 @@
-"""CSV files with commas, semicolons or tabs, in UTF-8."""
+"""Text in common encodings, and CSV files with commas, semicolons or tabs."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -13,15 +14,58 @@ from cefito.data.annotations import nfc
 from cefito.errors import DataError, explained
 from cefito.files import read_bytes
 
-__all__ = ["read_csv"]
+__all__ = ["check_columns", "csv_rows", "decoded", "encoding_note", "read_csv"]
+
+_FALLBACK = "Windows-1252"
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_BINARY = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
+_LETTERS = 40  # of a name in messages
 
 
-def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the place (file and line) and the cells by column of each line of a CSV file.
+def decoded(data: bytes, path: Path, encoding: str | None = None) -> tuple[str, str]:
+    """Decode text in the given encoding, or else in Unicode or Windows-1252.
+
+    Returns:
+        The text, and "Windows-1252", with all letters of Latin-1, if that was guessed, else "".
+    """
+    marked = [name for mark, name in _MARKS.items() if data.startswith(mark)]
+    tried = [encoding] if encoding is not None else marked or ["utf-8", _FALLBACK]
+    for name in tried:
+        try:
+            text = data.decode(name)
+        except LookupError as problem:
+            expected = "is not an encoding of text. Expected one such as cp1252"
+            raise DataError(f"{name[:_LETTERS]!r} {expected}.", setting="encoding") from problem
+        except ValueError:
+            continue
+        if not _BINARY.search(text):
+            return text.removeprefix("\ufeff"), _FALLBACK if name == _FALLBACK else ""
+    if data.startswith(b"PK\x03\x04"):
+        raise DataError(f"{path}: is a ZIP archive or a workbook. Unpack it, or save it as CSV.")
+    names = " or ".join(name.upper() if name == "utf-8" else name for name in tried)
+    raise DataError(f"{path}: is not text in {names}. Give its encoding.", setting="encoding")
+
+
+def read_csv(path: Path, remedy: str) -> tuple[Iterator[tuple[str, dict[str, Any]]], str]:
+    """Read a CSV file as `csv_rows` does; also return a note, "" if the text is Unicode."""
+    text, read_as = decoded(read_bytes(path, remedy), path)
+    return csv_rows(nfc(text), path, remedy), encoding_note(path, read_as)
+
+
+def encoding_note(path: Path, read_as: str) -> str:
+    """Say that the encoding of a file was guessed, in a sentence."""
+    return f"{path.name} is not UTF-8 and was read as {read_as}." if read_as else ""
+
+
+def csv_rows(text: str, path: object, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place and the cells by column of each line of CSV; `path` is named in errors.
 
     Column names are stripped and in lower case. Empty lines and Excel's "sep=;" are skipped.
     """
-    text = nfc(_text(path, remedy))
     separator = re.match(r"sep=([,;\t|])\r?\n", text)
     body = text[separator.end() :] if separator else text
     delimiter = separator[1] if separator else max(",;\t", key=body.partition("\n")[0].count)
@@ -40,18 +84,8 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield place, row
 
 
-def check_columns(path: Path, columns: list[str]) -> None:
+def check_columns(path: object, columns: list[str]) -> None:
     """Refuse a table with two columns of one name."""
     repeated = [column for column in columns if column and columns.count(column) > 1]
     if repeated:
         raise DataError(f"{path}: has two columns '{repeated[0]}'. Rename or remove one of them.")
-
-
-def _text(path: Path, remedy: str) -> str:
-    data = read_bytes(path, remedy)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        line = data.count(b"\n", 0, problem.start) + 1
-        fault = f"line {line}: is not UTF-8. Save the table as UTF-8"
-        raise DataError(f"{path}, {fault}.") from problem

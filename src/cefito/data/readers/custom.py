@@ -6,6 +6,7 @@ one row a step, and optionally `action_text_features.npy` [K, W], one row an act
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from cefito.data.prepared import (
     write_dataset,
 )
 from cefito.data.readers.assemble import prepare as prepare_source
+from cefito.data.readers.formats import Choices
 from cefito.data.readers.merges import Merges
 from cefito.data.readers.observing import Beyond
 from cefito.data.readers.source import read_common, read_folder
-from cefito.data.readers.table import read_table
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_new, load_npy, load_npz
 from cefito.progress import Progress, silent
@@ -40,10 +42,16 @@ _TEXT_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file
 
 
 def prepare(
-    source: Path | str,
+    source: Path | str | Sequence[Path | str],
     target: Path | str,
     *,
     features: Path | str | None = None,
+    columns: Mapping[str, str] | None = None,
+    task: str | None = None,
+    tier: str | None = None,
+    frame_rate: float | None = None,
+    video_table: Path | str | None = None,
+    encoding: str | None = None,
     name: str | None = None,
     beyond: Beyond = "drop",
     seconds: int = 3,
@@ -54,12 +62,20 @@ def prepare(
     """Make a prepared data set of your own annotations and features.
 
     Args:
-        source: CSV or Parquet with the columns video, task, step, start, end (seconds), and
-            optionally split; or a folder with taxonomy.json and videos.jsonl. Without `features`,
-            the folder also holds finished observations, and only `name` applies.
+        source: One or several files of annotated steps: exports of annotation tools, or CSV or
+            Parquet with the columns video, task, step, start, end (seconds), and optionally split;
+            or a folder with taxonomy.json and videos.jsonl. Without `features`, the folder also
+            holds finished observations, and only `name` applies.
         target: New folder. A preparation that was stopped continues when it is repeated.
         features: Folder with one file a video, .npy or .npz, [seconds, D], as `cefito extract`
             writes them.
+        columns: A table's own names of columns, by the expected ones.
+        task: Task of all videos, of files that hold no tasks.
+        tier: Tier, track or control tag with the steps, of files with several.
+        frame_rate: Frames per second, of files that count frames.
+        video_table: CSV with the column video and any of task, split, seconds (length of the
+            video) and frame_rate, which the files do not hold.
+        encoding: Encoding of text; by default Unicode, or else Windows-1252.
         name: Name shown in tables; by default the one of the annotations.
         beyond: Policy for steps that end beyond the features: "drop", "rewrite" or "error".
         seconds: Rows of features around a step's start and end that form one observation, odd.
@@ -74,14 +90,23 @@ def prepare(
         ConfigError: A setting out of range, or a table without features.
         DataError: A malformed source, no usable video, or a target that cannot be written.
     """
-    source = Path(source)
-    if features is None and source.is_file():
+    paths = [Path(path) for path in ([source] if isinstance(source, Path | str) else source)]
+    if features is None and (len(paths) != 1 or paths[0].is_file()):
         problem = "a table holds no observations. Give the folder with one file a video"
-        raise ConfigError(f"{source}: {problem}.", setting="features")
+        raise ConfigError(f"{', '.join(map(str, paths))}: {problem}.", setting="features")
     if features is None:
-        return prepare_custom(source, target, name=name)
+        return prepare_custom(paths[0], target, name=name)
+    choices = Choices(
+        columns=dict(columns or {}),
+        task=task,
+        tier=tier,
+        frame_rate=frame_rate,
+        video_table=None if video_table is None else Path(video_table),
+        encoding=encoding,
+    )
+    folder = len(paths) == 1 and paths[0].is_dir()
     return prepare_source(
-        read_common(source) if source.is_dir() else read_table(source),
+        read_common(paths[0]) if folder else read_steps(paths, choices=choices),
         features,
         target,
         name=name,

@@ -1,7 +1,7 @@
 """Merging of names that mean the same: suggestions as a table to review, and their application.
 
-A map of names is a CSV file with the columns kind (task or step), from and to; other columns are
-ignored.
+A map of names is a CSV file with the columns kind (task or step), from and to; other columns, and
+lines that begin with #, are ignored.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Merges:
     path: Path
     tasks: Mapping[str, str]
     steps: Mapping[str, str]
+    said: str = ""  # note on the encoding
 
     def check_known(self, tasks: Iterable[str], steps: Iterable[str]) -> None:
         """Refuse names to replace that the annotations do not have."""
@@ -57,10 +58,8 @@ class Merges:
 
     def note(self) -> str:
         """A summary in one sentence."""
-        return (
-            f"{self.path.name}: {len(self.tasks)} names of tasks and {len(self.steps)} of steps "
-            "were replaced."
-        )
+        counts = f"{len(self.tasks)} names of tasks and {len(self.steps)} of steps"
+        return f"{self.path.name}: {counts} were replaced. {self.said}".rstrip()
 
 
 def _refused(message: str) -> DataError:
@@ -77,11 +76,18 @@ class Suggestion(NamedTuple):
     new_count: int
     why: str
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether the names differ by letters, which may be another action ("put on", "put in")."""
+        return not _equal(self.old, self.new)
+
 
 def suggest_merges(annotations: Annotations) -> list[Suggestion]:
     """Names that differ by little, each with the most frequent name near it, or else the first one.
 
-    A name that several actions of a task have is suggested to become itself, which merges them.
+    Names that are equal except for case, spaces and punctuation go before names that differ by
+    letters, which are `doubtful`. A name that several actions of a task have is suggested to become
+    itself, which merges them.
     """
     taxonomy = annotations.taxonomy
     counts = {
@@ -104,7 +110,7 @@ def suggest_merges(annotations: Annotations) -> list[Suggestion]:
 
         old, new = sorted(pair, key=rank)
         known = found.get((kind, old))
-        if known is None or rank(new) > rank(known):
+        if known is None or (_equal(old, new), rank(new)) > (_equal(old, known), rank(known)):
             found[kind, old] = new
     for name in equal_names(taxonomy):
         found.setdefault(("step", name), name)
@@ -114,10 +120,14 @@ def suggest_merges(annotations: Annotations) -> list[Suggestion]:
     ]
 
 
+def _equal(old: str, new: str) -> bool:
+    return folded(old) == folded(new)
+
+
 def _why(old: str, new: str) -> str:
     if old == new:
         return "one name, several actions of a task"
-    return "case, spaces or punctuation" if folded(old) == folded(new) else "a few letters"
+    return "case, spaces or punctuation" if _equal(old, new) else "a few letters"
 
 
 def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
@@ -134,13 +144,14 @@ def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
 
 
 def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
-    """Write suggestions as a map of names."""
+    """Write suggestions as a map of names; doubtful ones are commented out by a #."""
     if path.exists():
         raise DataError(f"{path}: exists already. Remove it first.", setting="suggest_merges")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_COLUMNS, "from_count", "to_count", "why"])
-    writer.writerows(suggestions)
+    for each in sorted(suggestions, key=lambda each: each.doubtful):
+        writer.writerow(["#" * each.doubtful + each.kind, *each[1:]])
     write_text(path, text.getvalue())
 
 
@@ -148,9 +159,12 @@ def read_merges(path: Path) -> Merges:
     """Read a map of names; chains of replacements are followed to the last name."""
     maps: dict[str, dict[str, str]] = {"task": {}, "step": {}}
     places: dict[tuple[str, str], str] = {}
-    for place, row in read_csv(path, _SHAPE):
+    rows, said = read_csv(path, _SHAPE)
+    for place, row in rows:
         with explained(path, "lacks a column", _SHAPE, KeyError, setting="merge"):
             cells = {column: " ".join(nfc(row[column] or "").split()) for column in _COLUMNS}
+        if cells["kind"].startswith("#"):
+            continue
         kind = cells["kind"].casefold()
         if kind not in maps or not cells["from"] or not cells["to"]:
             raise _refused(f"{place}: expected task or step, and two names. Correct the line.")
@@ -162,7 +176,7 @@ def read_merges(path: Path) -> Merges:
         {name: _last(name, entries, kind, path) for name in entries}
         for kind, entries in maps.items()
     )
-    return Merges(path=path, tasks=tasks, steps=steps)
+    return Merges(path=path, tasks=tasks, steps=steps, said=said)
 
 
 def _last(name: str, entries: Mapping[str, str], kind: str, path: Path) -> str:

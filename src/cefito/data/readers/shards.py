@@ -135,7 +135,7 @@ def _observe(job: Job, shard: Path, key: str, recipe: Recipe) -> tuple[Outcome, 
     if outside and recipe.beyond != "rewrite" and is_rounding(steps, features.rows):
         clamped, outside = len(outside), []
     if outside and recipe.beyond == "error":
-        late = f"step {outside[0]} (counted from 0) of video '{job.video.video_id}' ends later"
+        late = f"step {outside[0] + 1} (counted from 1) of video '{job.video.video_id}' ends later"
         problem = f"{job.path}: the features end at {features.rows} s, and {late}"
         raise DataError(f"{problem}. Leave such steps out, or rewrite them.", setting="beyond")
     kept = list(range(len(steps))) if clamped else kept_steps(steps, features.rows, recipe.beyond)

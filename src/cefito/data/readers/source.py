@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import numpy as np
 from cefito.data.annotations import Annotations, Step, Taxonomy, Video, read_annotations
 from cefito.data.readers.merges import Merges, apply_merges, equal_names
 from cefito.errors import DataError, explained
+from cefito.markup import counted
 
 __all__ = [
     "UNPUBLISHED",
     "Source",
     "check_repeats",
     "draw_split",
+    "irregularities",
     "make_step",
     "padded",
     "read_common",
@@ -33,6 +36,8 @@ UNPUBLISHED = (
     "use its window files."
 )
 """Note on annotations whose split differs from the one of published tables."""
+_OVERLAP = 0.1  # seconds that are no overlap: times are rounded, or count whole frames
+_WINDOW = 3  # actions of the shortest published windows
 _REPEATS_PUBLISHED = ("crosstask",)
 """Data sets whose published annotations, and so the published windows, contain repeated steps."""
 
@@ -64,7 +69,7 @@ def read_folder(
     annotations = read_annotations(folder)
     written = annotations.taxonomy
     for video in annotations.videos:
-        for number, step in enumerate(video.steps):
+        for number, step in enumerate(video.steps, 1):
             make_step(step.start, step.end, 0, place=f"{place}, '{video.video_id}', step {number}")
     notes: list[str] = []
     kept = tuple(range(len(written.actions)))
@@ -91,12 +96,12 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
     count, first, videos = 0, "", set()
     for video in annotations.videos:
         seen: dict[Step, int] = {}
-        for number, step in enumerate(video.steps):
+        for number, step in enumerate(video.steps, 1):
             earlier = seen.setdefault(step, number)
             if earlier == number:
                 continue
             what = (
-                f"steps {earlier} and {number} (counted from 0) of video '{video.video_id}' are "
+                f"steps {earlier} and {number} (counted from 1) of video '{video.video_id}' are "
                 f"identical, '{taxonomy.actions[step.action].name}' from {step.start:g} s to "
                 f"{step.end:g} s"
             )
@@ -108,8 +113,9 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"{count} steps of {len(videos)} videos are repeated in the published annotations; they "
-        f"are kept, so that the windows are the published ones. For example, {first}.",
+        f"The published annotations repeat {counted(count, 'step')} of "
+        f"{counted(len(videos), 'video')}; they are kept, so that the windows are the published "
+        f"ones. For example, {first}.",
     )
 
 
@@ -139,6 +145,33 @@ def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
         replace(video, split="test" if index in test else "train")
         for index, video in enumerate(videos)
     )
+
+
+def irregularities(videos: Iterable[Video]) -> list[dict[str, Any]]:
+    """Videos with steps that overlap by more than 0.1 s, and those too short for windows of three.
+
+    Returns:
+        For each kind that occurs: reason, ids of the videos, number of steps, first id.
+    """
+    overlapping: dict[str, int] = {}
+    short: dict[str, int] = {}
+    for video in videos:
+        steps = sorted(video.steps, key=lambda step: (step.start, step.end))
+        ends = accumulate((step.end for step in steps), max)
+        count = sum(step.start < end - _OVERLAP for step, end in zip(steps[1:], ends, strict=False))
+        if count:
+            overlapping[video.video_id] = count
+        if len(steps) < _WINDOW:
+            short[video.video_id] = len(steps)
+    kinds = {
+        "overlapping steps": overlapping,
+        f"fewer than {_WINDOW} steps: no window of T = {_WINDOW}": short,
+    }
+    return [
+        {"reason": reason, "videos": list(found), "steps": sum(found.values()), "example": first}
+        for reason, found in kinds.items()
+        for first in list(found)[:1]
+    ]
 
 
 def padded(names: dict[int, str], *, kind: str, place: Path) -> list[str]:

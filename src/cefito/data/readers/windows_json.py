@@ -155,7 +155,7 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
         value = entry["id"]
         steps = tuple(
             make_step(start, end, _id(action), place=f"{place}, step {number}")
-            for number, (start, end, action) in enumerate(value["legal_range"])
+            for number, (start, end, action) in enumerate(value["legal_range"], 1)
         )
         feature = value.get("feature")
         name = value.get("vid") or (feature_name(feature) if isinstance(feature, str) else None)

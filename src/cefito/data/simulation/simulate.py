@@ -22,6 +22,7 @@ from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.simulation.probe import run_probe
 from cefito.errors import ConfigError
 from cefito.files import check_new, load_npy, read_text, sha256
+from cefito.markup import counted
 from cefito.runtime import check_seed
 
 __all__ = [
@@ -111,8 +112,8 @@ def simulate(
     written = annotations.in_shared_space() if shared_actions else annotations
     text = _action_text(source, written, shared=shared_actions)
     reference = _reference(source / REFERENCE_FILE, annotations)
-    count = f"{annotations.step_count} steps in {len(annotations.videos)} videos"
-    talk(f"simulating observations of {count}")
+    videos = counted(len(annotations.videos), "video")
+    talk(f"simulating observations of {counted(annotations.step_count, 'step')} in {videos}")
     start, end = observe(annotations, LIKE[like], dim=OBSERVATION_DIM, seed=seed)
     vocabulary = f"-{len(written.taxonomy.actions)}" if shared_actions else ""
     name = f"{annotations.taxonomy.dataset}{vocabulary}-simulated"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,55 +16,185 @@ from torch.nn import functional as F
 
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.network import History, Known
-from cefito.planners.crf.inference import SequenceScores
+from cefito.planners.crf.inference import SequenceScores, TaskStates, TransitionSums
 
-__all__ = ["Encoded", "Guide", "Outlook", "Sighting"]
+__all__ = ["Chains", "Encoded", "Guide", "Outlook", "Update"]
 
-STAY = 0.4
-"""Prior probability that no step was done between two observations."""
-GOING = 0.5
+GOING = 0.3
 """Factor of the prior probability of each further step done between two observations."""
 Encoded = tuple[Tensor, ...]
 """An observation as each member encodes it, as initial observation and as goal, [2, W] each."""
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """Likelihood ratios of an observation: of what it shows against any observation."""
-
-    states: Tensor  # log p(next state | observation) − log p(next state) [S]
-    tasks: Tensor  # log p(task | observation) − log p(task) [C]
-
-
-@dataclass(frozen=True)
 class Outlook:
-    """Distribution of the sequences that follow, given all that is known."""
+    """Distribution of the sequences of L lengths that follow, given all that is known."""
 
-    scores: tuple[SequenceScores, ...]  # of each length, of one query
+    emissions: Tensor  # e [T, L, C, A], −∞ at places without a state, 0 after the last step
+    messages: Tensor  # β, log of the sum over all that follows each state [T, L, C, A]
     log_lengths: Tensor  # log p(length) [L]
-    log_tasks: Tensor  # log p(task), summed over lengths and sequences [C]
+    chains: Chains
+
+    @cached_property
+    def log_joint(self) -> Tensor:
+        """Joint log p(length, first state) [L, C, A]."""
+        sums = self.emissions[0] + self.messages[0]
+        return sums + (self.log_lengths - self._log_partition)[:, None, None]
+
+    @property
+    def log_first(self) -> Tensor:
+        """Marginal log p(first state) [S]."""
+        return self.chains.states.flat(self.log_joint.logsumexp(dim=0))
+
+    @property
+    def log_tasks(self) -> Tensor:
+        """Marginal log p(task) [C]."""
+        return self.log_joint.logsumexp(dim=(0, 2))
+
+    @property
+    def scores(self) -> tuple[SequenceScores, ...]:
+        """Scores of the sequences of each length, of one query."""
+        states = self.chains.states
+        return tuple(
+            SequenceScores(states, states.flat(self.emissions[:length, place])[None], transitions)
+            for place, (length, transitions) in enumerate(
+                zip(self.chains.lengths, self.chains.transitions, strict=True)
+            )
+        )
 
     def weighed(self, factors: Tensor) -> Outlook:
-        """Return the distribution with the probability of each task multiplied by exp(factor) [C].
+        """Return the distribution with the probability of each first state times exp(factor) [S].
 
-        A factor of −∞ forbids a task.
+        A factor of −∞ forbids a state.
         """
-        # Σ_c p(c | T) exp(f_c) of each length
-        sums = torch.stack([scores.log_tasks()[0] + factors for scores in self.scores])
-        weighed = []
-        for scores in self.scores:
-            emissions = scores.emissions.clone()
-            emissions[:, 0] += factors[scores.states.tasks]
-            weighed.append(replace(scores, emissions=emissions))
-        log_lengths = (self.log_lengths + sums.logsumexp(dim=1)).log_softmax(dim=0)
-        return Outlook(tuple(weighed), log_lengths, (self.log_tasks + factors).log_softmax(dim=0))
+        padded = self.chains.states.padded(factors)
+        log_lengths = (self.log_joint + padded).logsumexp(dim=(1, 2)).log_softmax(dim=0)
+        emissions = torch.cat([self.emissions[:1] + padded, self.emissions[1:]])
+        return replace(self, emissions=emissions, log_lengths=log_lengths)
 
     def next_actions(self) -> Tensor:
         """Return the probability of each action to be the next step [K], summed over the rest."""
-        states = self.scores[0].states
-        marginals = torch.stack([scores.log_marginals()[0, 0] for scores in self.scores])
-        shares = (self.log_lengths[:, None] + marginals).exp().sum(dim=0)  # [S]
+        states, shares = self.chains.states, self.log_first.exp()
         return shares.new_zeros(states.lookup.shape[1]).index_add(0, states.actions, shares)
+
+    def after(self, action: int) -> Tensor | None:
+        """Return log p(second state | first action) [S]; None if no sequence has two steps.
+
+        An action that is impossible says that some step was done.
+        """
+        states = self.chains.states
+        if len(self.emissions) < 2:
+            return None
+        # α_0(a) = e_0(a) of the action's states, α_1(b) = log Σ_a exp(α_0(a) + w(a, b)) + e_1(b)
+        own = states.padded((states.actions == action).log())  # [C, A]
+        first = self.emissions[0] + own
+        if not bool(first.isfinite().any()):
+            first = self.emissions[0]
+        joint = self.chains.forward(first) + self.emissions[1] + self.messages[1]
+        joint = joint + (self.log_lengths - self._log_partition)[:, None, None]
+        joint = joint.masked_fill(self.chains.ended(1), -torch.inf)
+        return states.flat(joint.logsumexp(dim=0)).log_softmax(dim=0)
+
+    def seen_later(self, log_ratios: Tensor, stay: float, same: float) -> Update:
+        """Return what an observation says that was made after none, one or several of the steps.
+
+        If j steps were done, the observation shows the step at place j of the sequence that
+        follows: its likelihood is a factor of the state there, p(state | observation) / p(state),
+        and the sums over all sequences are exact.
+
+        Args:
+            log_ratios: Logarithms of these factors [S].
+            stay: Prior probability that no step was done.
+            same: Probability that the observation then says nothing new.
+        """
+        states, chains = self.chains.states, self.chains
+        shown = states.padded(log_ratios)  # [C, A]
+        first = states.padded((1 - same) * log_ratios)
+        prior = _log_prior(len(self.emissions), stay)
+        scale = (self.log_lengths - self._log_partition)[:, None, None]
+        # log p(j) p(observation | state at j), times the sum over what follows the state
+        seen = [
+            (prior[place] + (shown if place else first) + self.messages[place]).masked_fill(
+                chains.ended(place), -torch.inf
+            )
+            for place in range(len(self.emissions))
+        ]
+        alphas = [self.emissions[0] + scale]
+        for emissions in self.emissions[1:]:
+            alphas.append(chains.forward(alphas[-1]) + emissions)
+        joint = torch.stack([alpha + own for alpha, own in zip(alphas, seen, strict=True)])
+        total = joint.logsumexp(dim=(0, 1, 2, 3))
+        # the observation was made at a later place: sum over j > k and over what lies between
+        later, rows = torch.full_like(shown, -torch.inf).expand_as(alphas[0]), []
+        for place in range(len(alphas) - 1, 0, -1):
+            ahead = torch.logaddexp(later, seen[place]) + self.emissions[place]
+            later = chains.backward(ahead)
+            done = (alphas[place - 1] + later - total).logsumexp(dim=0)
+            rows.append(states.flat(done).exp())
+        steps = torch.zeros(len(rows), states.lookup.shape[1], device=shown.device)
+        if rows:
+            steps.index_add_(1, states.actions, torch.stack(rows[::-1]))
+        return Update(
+            steps=steps,
+            log_next=states.flat((joint - total).logsumexp(dim=(0, 1))),
+        )
+
+    @cached_property
+    def _log_partition(self) -> Tensor:
+        """Logarithm of the sum over all sequences of each length [L]."""
+        return (self.emissions[0] + self.messages[0]).logsumexp(dim=(1, 2))
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an observation says of the steps done before it and of the next one."""
+
+    # probabilities of the actions done, in order [J, K]; a row's sum is the probability that so
+    # many were done or more
+    steps: Tensor
+    log_next: Tensor  # log p(next state) [S]
+
+
+class Chains:
+    """Transitions of all lengths together, for recursions over [L, C, A]."""
+
+    def __init__(
+        self, states: TaskStates, lengths: Sequence[int], transitions: Sequence[Tensor]
+    ) -> None:
+        self.states, self.lengths, self.transitions = states, tuple(lengths), tuple(transitions)
+        self._sums = TransitionSums(
+            torch.cat(self.transitions), states.real.repeat(len(lengths), 1)
+        )
+
+    def outlook(self, scores: Sequence[SequenceScores], log_lengths: Tensor) -> Outlook:
+        """Return the distribution by the scores of each length, of one query."""
+        states, longest = self.states, self.lengths[-1]
+        emissions = torch.stack(
+            [
+                F.pad(states.padded(one.emissions[0]), (0, 0, 0, 0, 0, longest - one.horizon))
+                for one in scores
+            ],
+            dim=1,
+        )  # [T, L, C, A]
+        messages = [torch.zeros_like(emissions[0])]
+        for place in range(longest - 1, 0, -1):
+            # β_t−1(a) = log Σ_b exp(w(a, b) + e_t(b) + β_t(b)), 0 at the last step
+            before = self.backward(emissions[place] + messages[0])
+            messages.insert(0, before.masked_fill(self.ended(place), 0.0))
+        return Outlook(emissions, torch.stack(messages), log_lengths, self)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return log Σ_a exp(values[a] + w(a, b)) for each b: [L, C, A] → [L, C, A]."""
+        return self._sums.forward(values.flatten(0, 1)[None])[0].view_as(values)
+
+    def backward(self, values: Tensor) -> Tensor:
+        """Return log Σ_b exp(w(a, b) + values[b]) for each a: [L, C, A] → [L, C, A]."""
+        return self._sums.backward(values.flatten(0, 1)[None])[0].view_as(values)
+
+    def ended(self, place: int) -> Tensor:
+        """Whether the sequences of each length have ended before a place, bool [L, 1, 1]."""
+        device = self.states.actions.device
+        return torch.tensor(self.lengths, device=device)[:, None, None] <= place
 
 
 class Guide:
@@ -78,8 +209,10 @@ class Guide:
     def __init__(self, model: AnyLengthModel, lengths: Sequence[int]) -> None:
         self.model, self.lengths = model, tuple(lengths)
         self.nothing = self.encode(None)
-        first = self._first_states(self.nothing)  # log p(first state) [S]
-        self._prior = first, self._tasks(first)
+        self._prior = self._first_states(self.nothing)  # log p(first state) [S]
+        nothing = self._known(None, None, None)
+        scores = [model.scores_of(length, nothing) for length in self.lengths]
+        self._chains = Chains(model.states, self.lengths, [one.transitions for one in scores])
 
     @torch.inference_mode()
     def encode(self, observation: Tensor | None) -> Encoded:
@@ -94,11 +227,9 @@ class Guide:
         )
 
     @torch.inference_mode()
-    def sighting(self, observation: Encoded) -> Sighting:
-        """Return what an observation alone says of the next step and of the task."""
-        first = self._first_states(observation)
-        states, tasks = self._prior
-        return Sighting(first - states, self._tasks(first) - tasks)
+    def log_ratios(self, observation: Encoded) -> Tensor:
+        """Return log p(next state | observation alone) − log p(next state) [S]."""
+        return self._first_states(observation) - self._prior
 
     @torch.inference_mode()
     def outlook(
@@ -112,44 +243,11 @@ class Guide:
         log_lengths = self.model.log_lengths_of(known)[0]
         first = self.model.lengths.index(self.lengths[0])
         log_lengths = log_lengths[first : first + len(self.lengths)].log_softmax(dim=0)
-        scores = tuple(self.model.scores_of(length, known) for length in self.lengths)
-        # p(c) = Σ_T p(T) p(c | T)
-        tasks = torch.stack([each.log_tasks()[0] for each in scores])
-        return Outlook(scores, log_lengths, (log_lengths[:, None] + tasks).logsumexp(dim=0))
-
-    @torch.inference_mode()
-    def steps_between(self, outlook: Outlook, sighting: Sighting) -> Tensor:
-        """Return the steps that were probably done before an observation, after an outlook.
-
-        If j steps were done, the observation shows the step at place j of the sequence that the
-        outlook foresees: its likelihood is a factor of the state there, p(state | observation) /
-        p(state), and the sum over all sequences is exact.
-
-        Returns:
-            Probabilities of actions [J, K], in order. A row's sum is the probability that so many
-            steps were done or more.
-        """
-        posterior, steps = [], []
-        for place, scores in enumerate(outlook.scores):
-            length, states = scores.horizon, scores.states
-            # chains of one length with the observation at each place: [J = T, T, S]
-            emissions = scores.emissions.repeat(length, 1, 1)
-            places = torch.arange(length)
-            emissions[places, places] += sighting.states
-            chains = replace(scores, emissions=emissions)
-            # log p(observation | j, T) against any observation: ratio of the sums over sequences
-            ratios = chains.log_partition() - scores.log_partition()
-            posterior.append(outlook.log_lengths[place] + _log_prior(length) + ratios)
-            shares = chains.log_marginals().exp()  # [J, T, S]
-            after = torch.tril(torch.ones(length, length), -1)  # step k was done if j > k
-            actions = shares.new_zeros(length, length, states.lookup.shape[1])
-            actions.index_add_(2, states.actions, shares * after[:, :, None])
-            steps.append(F.pad(actions, (0, 0, 0, self.lengths[-1] - length)))
-        weights = torch.cat(posterior).softmax(dim=0)  # p(T, j | all)
-        return torch.einsum("j,jtk->tk", weights, torch.cat(steps))
+        scores = [self.model.scores_of(length, known) for length in self.lengths]
+        return self._chains.outlook(scores, log_lengths)
 
     def _known(
-        self, initial: Encoded | None, goal: Encoded | None, done: Tensor
+        self, initial: Encoded | None, goal: Encoded | None, done: Tensor | None
     ) -> tuple[Known, ...]:
         seen = torch.tensor([[initial is not None, goal is not None]], device=self.model.device)
         return tuple(
@@ -166,7 +264,7 @@ class Guide:
     def _history(self, done: Tensor | None, recency: float) -> History:
         """Return the features of steps done [D, K], each as if it was certain that one was done."""
         device, count = self.model.device, self.model.states.lookup.shape[1]
-        rows = torch.zeros(0, count, device=device) if done is None else done
+        rows = torch.zeros(0, count, device=device) if done is None else done.to(device)
         rows = rows / rows.sum(dim=1, keepdim=True).clamp_min(1e-30)
         known = torch.tensor([done is not None], device=device)
         return History.of(rows[None], known, recency)
@@ -186,12 +284,8 @@ class Guide:
         )
         return self.model.scores_of(self.model.lengths[0], known).log_marginals()[0, 0]
 
-    def _tasks(self, first: Tensor) -> Tensor:
-        """Return log p(task) [C] of log probabilities of first states [S]."""
-        return self.model.states.padded(first).logsumexp(dim=-1)
 
-
-def _log_prior(length: int) -> Tensor:
+def _log_prior(length: int, stay: float) -> Tensor:
     """Return log p(j) of the number of steps done between two observations [length]."""
-    going = (1 - STAY) * (1 - GOING) * GOING ** torch.arange(length - 1)
-    return torch.cat([torch.tensor([STAY]), going]).log()
+    going = (1 - stay) * (1 - GOING) * GOING ** torch.arange(length - 1)
+    return torch.cat([torch.tensor([stay]), going]).log()

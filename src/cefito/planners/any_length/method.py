@@ -1,6 +1,5 @@
 """Declaration of the chain of any length."""
 
-from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.settings import AnyLengthSettings
 from cefito.planners.methods import Method, PlannerVariant
 
@@ -8,7 +7,7 @@ __all__ = ["ANY_LENGTH"]
 
 ANY_LENGTH = Method(
     name="any-length",
-    planner=AnyLengthPlanner,
+    planner="cefito.planners.any_length.planner:AnyLengthPlanner",
     settings=AnyLengthSettings,
     title="any-length chain",
     line="plans a number of steps that nobody tells it, with or without a goal, after steps done",

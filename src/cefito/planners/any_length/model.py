@@ -46,8 +46,9 @@ class AnyLengthModel:
     file: ClassVar[str] = "any-length.safetensors"
     networks: tuple[AnyLengthNetwork, ...]
     temperatures: Mapping[int, float]  # divide the mean scores of each length
-    # factor and offsets of the mean logits of the lengths [1 + L], without and with a goal
-    length_scales: tuple[tuple[float, ...], tuple[float, ...]]
+    # factor and offsets of the mean logits of the lengths [1 + L]: without a goal, with it, and,
+    # if training windows have times, with the time to it
+    length_scales: tuple[tuple[float, ...], ...]
 
     @classmethod
     def fit(
@@ -66,6 +67,7 @@ class AnyLengthModel:
         )
         counted = smoothed_transitions(states, *_neighbours(train), config.smoothing)
         lengths = range(int(train.lengths.min()), train.horizon + 1)
+        timed = train.elapsed is not None and bool(np.isfinite(train.elapsed).any())
         stream, networks, results = named_stream(cls.title), [], {}
         for member in range(config.members):
             network = AnyLengthNetwork(
@@ -73,6 +75,7 @@ class AnyLengthModel:
                 states=states,
                 observation_dim=train.initial.shape[1],
                 lengths=lengths,
+                timed=timed,
                 transitions=counted,
             )
             suffix = f"-{member}" if member else ""
@@ -93,7 +96,7 @@ class AnyLengthModel:
             )
             networks.append(network)
         plain = (1.0, *[0.0] * len(lengths))
-        model = cls(tuple(networks), dict.fromkeys(lengths, 1.0), (plain, plain))
+        model = cls(tuple(networks), dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         return model._calibrated(val), results
 
     def _calibrated(self, val: Windows) -> Self:
@@ -112,14 +115,16 @@ class AnyLengthModel:
             videos = len(set(windows.video.tolist()))
             temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
         remaining = val.lengths if val.remaining is None else val.remaining
-        scales = []
-        for goal in (False, True):
-            queries = Queries.from_windows(val, goal=goal)
-            target = val.lengths if goal else np.minimum(remaining, self.lengths[-1])
+        scales, parts = [], [(False, val, False), (True, val, False)]
+        if self.reads_elapsed and val.elapsed is not None:
+            parts.append((True, val.subset(np.flatnonzero(np.isfinite(val.elapsed))), True))
+        for goal, part, elapsed in parts:
+            queries = Queries.from_windows(part, goal=goal, elapsed=elapsed)
+            target = part.lengths if goal else np.minimum(remaining, self.lengths[-1])
             logits = self.log_lengths(queries)
-            videos = len(set(val.video.tolist()))
+            videos = len(set(part.video.tolist()))
             scales.append(_fitted_scale(logits, target - self.lengths[0], videos=videos))
-        return replace(self, temperatures=temperatures, length_scales=(scales[0], scales[1]))
+        return replace(self, temperatures=temperatures, length_scales=tuple(scales))
 
     @classmethod
     def load(
@@ -145,11 +150,12 @@ class AnyLengthModel:
                     states=states,
                     observation_dim=own["encoder.weight"].shape[1],
                     lengths=tuple(temperatures),
+                    timed=any(name.startswith("elapsed.") for name in own),
                 )
             load_weights(network, own, str(path), copy=False)
             networks.append(network.to(device).eval())
-        without, within = (tuple(scale) for scale in calibration["length_scales"])
-        return cls(tuple(networks), temperatures, (without, within))
+        scales = tuple(tuple(scale) for scale in calibration["length_scales"])
+        return cls(tuple(networks), temperatures, scales)
 
     def save(self, folder: Path) -> None:
         """Write all members into one file."""
@@ -186,6 +192,11 @@ class AnyLengthModel:
         return self.networks[0].observation_dim
 
     @property
+    def reads_elapsed(self) -> bool:
+        """Whether its training windows had times."""
+        return self.networks[0].elapsed is not None
+
+    @property
     def states(self) -> TaskStates:
         """The states, alike for all members."""
         return self.networks[0].states
@@ -203,9 +214,14 @@ class AnyLengthModel:
         given = np.zeros((len(queries), 0), np.int64) if queries.done is None else queries.done
         known = torch.full((len(queries),), queries.done is not None, device=device)
         done = torch.from_numpy(given).to(device)
+        elapsed = None if queries.elapsed is None else torch.from_numpy(queries.elapsed).to(device)
         return tuple(
             network.known(
-                initial, goal, seen, History.of_actions(done, known, count, network.config.recency)
+                initial,
+                goal,
+                seen,
+                History.of_actions(done, known, count, network.config.recency),
+                elapsed,
             )
             for network in self.networks
         )
@@ -220,8 +236,13 @@ class AnyLengthModel:
     def log_lengths_of(self, known: tuple[Known, ...]) -> Tensor:
         """Return log p(length | what is known) of queries [N, L]."""
         members = zip(self.networks, known, strict=True)
-        logits = torch.stack([network.length_logits(own) for network, own in members]).mean(dim=0)
-        scales = torch.tensor(self.length_scales, device=logits.device)[known[0].seen[:, 1].long()]
+        logits = torch.stack([network.length_logits(own)[1] for network, own in members]).mean(
+            dim=0
+        )
+        kind, elapsed = known[0].seen[:, 1].long(), known[0].elapsed
+        if elapsed is not None:
+            kind = kind + elapsed.isfinite()
+        scales = torch.tensor(self.length_scales, device=logits.device)[kind]
         return (scales[:, :1] * logits + scales[:, 1:]).log_softmax(dim=1)
 
     @torch.inference_mode()

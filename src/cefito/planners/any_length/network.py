@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.field.predictor import Dropout
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthTrainingConfig
 from cefito.planners.crf.inference import SequenceScores, TaskStates
-from cefito.planners.crf.network import CrfOutputs
+from cefito.planners.crf.network import CrfOutputs, ObservationEncoder, dropped
 from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
@@ -53,7 +52,20 @@ class History:
     @classmethod
     def of_actions(cls, done: Tensor, known: Tensor, count: int, recency: float) -> History:
         """Return the features of action ids [B, D], oldest first, −1 for none, of `count` ids."""
-        return cls.of(F.one_hot(done + 1, count + 1)[:, :, 1:].float(), known, recency)
+        mass = (done >= 0) & known[:, None]  # [B, D]
+        after = mass.flip(1).cumsum(1).flip(1) - mass.long()  # number of steps after each
+        place = torch.where(mass, done, count)  # no step is dropped below
+
+        def summed(values: Tensor) -> Tensor:
+            rows = torch.zeros(len(done), count + 1, device=done.device)
+            return rows.scatter_add_(1, place, values.float())[:, :count].clamp(max=1)
+
+        return cls(
+            done=summed(mass),
+            recent=summed(recency**after),
+            last=summed(mass & (after == 0)),
+            facts=torch.stack([known.float(), mass.sum(dim=1).log1p()], dim=1),
+        )
 
     def rows(self, index: Tensor | slice) -> History:
         """Return the history of some queries."""
@@ -67,10 +79,16 @@ class Known:
     encoded: Tensor  # initial observation and goal, encoded [B, 2, W]
     seen: Tensor  # whether each of both is known, bool [B, 2]
     history: History
+    elapsed: Tensor | None = None  # seconds between both, NaN if unknown [B]; None if all are
 
     def rows(self, index: Tensor | slice) -> Known:
         """Return what is known of some queries."""
-        return Known(self.encoded[index], self.seen[index], self.history.rows(index))
+        return Known(
+            self.encoded[index],
+            self.seen[index],
+            self.history.rows(index),
+            None if self.elapsed is None else self.elapsed[index],
+        )
 
 
 class _Head(nn.Module):
@@ -108,9 +126,9 @@ class _Head(nn.Module):
     ) -> CrfOutputs:
         """Compute the scores of all sequences of the length, and the logits of their ends."""
         history, seen = known.history, known.seen
-        between = self.hidden(_drop(known.encoded, self.config.dropout, generator).flatten(1))
+        between = self.hidden(dropped(known.encoded, self.config.dropout, generator).flatten(1))
         between = F.gelu(between + self.before(torch.cat([history.done, history.recent], dim=1)))
-        emissions = self.emission(_drop(between, self.config.dropout, generator))
+        emissions = self.emission(dropped(between, self.config.dropout, generator))
         emissions = emissions.unflatten(1, (self.length, -1)).float()  # [B, T, S]
         transitions = counted + self.change  # [C, A, A]
         directions = F.normalize(self.ends, dim=-1)
@@ -129,14 +147,35 @@ class _Head(nn.Module):
         return CrfOutputs(scores=scores, first=logits[:, 0], last=logits[:, 1])
 
 
-class AnyLengthNetwork(nn.Module):
+class _Elapsed(nn.Module):
+    """Correction of the length's logits by the time between both observations."""
+
+    def __init__(self, *, width: int, lengths: int) -> None:
+        super().__init__()
+        self.time = nn.Linear(3, width, bias=False)
+        self.length = nn.Linear(width, lengths, bias=False)
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw the weights anew; at first there is no correction."""
+        nn.init.kaiming_uniform_(self.time.weight, a=5**0.5, generator=generator)
+        nn.init.zeros_(self.length.weight)
+
+    def forward(self, hidden: Tensor, seconds: Tensor) -> Tensor:
+        """Return what is added to the logits [B, L], zero where the seconds [B] are NaN."""
+        z = ((seconds.log() - 3.5) / 1.5).clamp(-3, 3).nan_to_num()  # from 0.4 s to 50 minutes
+        time = self.time(torch.stack([torch.ones_like(z), z, z**2], dim=1))
+        correction: Tensor = self.length(F.gelu(hidden + time)).float()
+        return torch.where(seconds.isfinite()[:, None], correction, 0.0)
+
+
+class AnyLengthNetwork(ObservationEncoder):
     """One encoder of observations for all lengths; emissions and transitions of each length.
 
     Unknown observations are replaced by learned vectors. The length is read from the encoded
-    observations and from the steps done before.
+    observations, from the time between them and from the steps done before.
     """
 
-    mean: Tensor
+    config: AnyLengthConfig
     counted: Tensor
 
     def __init__(
@@ -146,15 +185,14 @@ class AnyLengthNetwork(nn.Module):
         states: TaskStates,
         observation_dim: int,
         lengths: Sequence[int],
+        timed: bool,
         transitions: Tensor | None = None,
     ) -> None:
+        # timed: whether training windows have times
         # transitions: logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`
-        super().__init__()
-        self.config, self.lengths = config, tuple(lengths)
-        self.observation_dim = observation_dim
+        super().__init__(config, observation_dim)
+        self.lengths = tuple(lengths)
         (tasks, actions), known = states.grid.shape, states.lookup.shape[1]
-        self.encoder = nn.Linear(observation_dim, config.hidden)
-        self.narrowing = nn.Linear(config.hidden, config.width)
         self.unknown = nn.Parameter(torch.zeros(2, config.width))
         self.heads = nn.ModuleList(
             _Head(config=config, states=states, length=length) for length in self.lengths
@@ -162,7 +200,7 @@ class AnyLengthNetwork(nn.Module):
         self.length_hidden = nn.Linear(2 * config.width + 4, config.width)
         self.length_before = nn.Linear(2 * known, len(self.lengths), bias=False)
         self.length = nn.Linear(config.width, len(self.lengths))
-        self.register_buffer("mean", torch.zeros(observation_dim))
+        self.elapsed = _Elapsed(width=config.width, lengths=len(self.lengths)) if timed else None
         counted = torch.zeros(tasks, actions, actions) if transitions is None else transitions
         self.register_buffer("counted", counted.clone())
         for part in fields(states):  # the others are derived from the saved one
@@ -181,6 +219,8 @@ class AnyLengthNetwork(nn.Module):
         for head in self.heads:
             assert isinstance(head, _Head)
             head.reset(generator)
+        if self.elapsed is not None:
+            self.elapsed.reset(generator)
 
     @property
     def states(self) -> TaskStates:
@@ -195,19 +235,13 @@ class AnyLengthNetwork(nn.Module):
         goal: Tensor,  # [B, E]
         seen: Tensor,  # bool [B, 2]
         history: History,
+        elapsed: Tensor | None = None,  # [B]
         generator: torch.Generator | None = None,
     ) -> Known:
         """Encode what is known of queries."""
-        rows = torch.stack([initial, goal], dim=1).float()
-        if self.config.centre:
-            rows = rows - self.mean
-        if self.config.normalise:
-            rows = F.layer_norm(rows, rows.shape[-1:], eps=1e-6)
-        rows = _drop(rows, self.config.input_dropout, generator)
-        # without an activation between the two linear layers, multiplying their weights is cheaper
-        weight = self.narrowing.weight @ self.encoder.weight
-        encoded = F.linear(rows, weight, self.narrowing(self.encoder.bias))
-        return Known(torch.where(seen[:, :, None], encoded, self.unknown), seen, history)
+        encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)
+        encoded = torch.where(seen[:, :, None], encoded, self.unknown)
+        return Known(encoded, seen, history, elapsed)
 
     def outputs(
         self, length: int, known: Known, generator: torch.Generator | None = None
@@ -217,14 +251,22 @@ class AnyLengthNetwork(nn.Module):
         outputs: CrfOutputs = head(known, self.states, self.counted, generator)
         return outputs
 
-    def length_logits(self, known: Known, generator: torch.Generator | None = None) -> Tensor:
-        """Compute the logits of the lengths [B, L]."""
+    def length_logits(
+        self, known: Known, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the logits of the lengths [B, L], without the time between observations and with.
+
+        The time corrects the logits without it, where it is known, and passes no gradient on to
+        them: the network learns everything else as if there were no times.
+        """
         history = known.history
         facts = torch.cat([known.encoded.flatten(1), known.seen.float(), history.facts], dim=1)
-        hidden = F.gelu(self.length_hidden(_drop(facts, self.config.dropout, generator)))
+        hidden = self.length_hidden(dropped(facts, self.config.dropout, generator))
         before = self.length_before(torch.cat([history.done, history.recent], dim=1))
-        logits: Tensor = (self.length(hidden) + before).float()
-        return logits
+        logits: Tensor = (self.length(F.gelu(hidden)) + before).float()
+        if self.elapsed is None or known.elapsed is None:
+            return logits, logits
+        return logits, logits.detach() + self.elapsed(hidden.detach(), known.elapsed)
 
 
 class AnyLengthLoss:
@@ -276,7 +318,9 @@ class AnyLengthLoss:
             )
         )
         history = self.train.history(rows, seen[:, 2], self.module, remembered)
-        known = self.module.known(initial, goal, seen[:, :2], history, generator)
+        # the time between both observations is used where both are known
+        elapsed = self.train.elapsed[rows].masked_fill(~seen[:, :2].all(dim=1), torch.nan)
+        known = self.module.known(initial, goal, seen[:, :2], history, elapsed, generator)
         lengths, states = self.train.lengths[rows], self.train.states[rows]
         sequence, ends = [], []
         for length in self.module.lengths:
@@ -291,12 +335,17 @@ class AnyLengthLoss:
                 ends.append((losses * seen[own, place]).sum() / 2)
         count = torch.tensor(len(rows), device=rows.device)
         # to the end of the video, or the longest, if the goal is not known
+        shortest = self.module.lengths[0]
         target = torch.where(seen[:, 1], lengths, self.train.remaining[rows])
-        logits = self.module.length_logits(known, generator)
-        right = F.cross_entropy(logits, target - self.module.lengths[0], reduction="sum")
+        logits, timed = self.module.length_logits(known, generator)
+        right = F.cross_entropy(logits, target - shortest, reduction="sum")
         terms = {"sequence": Term(1.0, torch.stack(sequence).sum(), count)}
         if config.length_weight:
             terms["length"] = Term(config.length_weight, right, count)
+            if self.module.elapsed is not None:
+                there = elapsed.isfinite().nonzero()[:, 0]
+                right = F.cross_entropy(timed[there], (target - shortest)[there], reduction="sum")
+                terms["timed_length"] = Term(config.length_weight, right, count)
         if config.ends_weight:
             terms["ends"] = Term(config.ends_weight, torch.stack(ends).sum(), count)
         return terms
@@ -313,7 +362,7 @@ class AnyLengthLoss:
                 best, _ = self.module.outputs(length, known.rows(own)).scores.best(1)
                 actions = self.module.states.actions[best[:, 0]]
                 right += int((actions == self.val.actions[own, :length]).all(dim=1).sum())
-        guessed = self.module.length_logits(known).argmax(dim=1) + self.module.lengths[0]
+        guessed = self.module.length_logits(known)[0].argmax(dim=1) + self.module.lengths[0]
         accuracy = float((guessed == self.val.lengths).double().mean())
         return {"success_rate": 100 * right / len(rows), "length_accuracy": 100 * accuracy}
 
@@ -326,6 +375,10 @@ class _Rows:
         # windows of one length alone do not tell what was before and after them
         before = np.zeros((len(windows), 0), np.int64) if windows.before is None else windows.before
         remaining = windows.lengths if windows.remaining is None else windows.remaining
+        elapsed = np.full(len(windows), np.nan, np.float32)
+        if windows.elapsed is not None:
+            elapsed = windows.elapsed
+        self.elapsed = torch.from_numpy(elapsed).to(device)
         self.actions = torch.from_numpy(windows.actions).to(device)
         self.lengths = torch.from_numpy(windows.lengths).to(device)
         self.remaining = torch.from_numpy(remaining).to(device).clamp(max=longest)
@@ -347,7 +400,3 @@ class _Rows:
             before = before.masked_fill(~remembered, -1)
         count, recency = network.states.lookup.shape[1], network.config.recency
         return History.of_actions(before, known, count, recency)
-
-
-def _drop(values: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
-    return values if generator is None else Dropout(rate, generator)(values)

@@ -132,6 +132,11 @@ class AnyLengthPlanner(BasePlanner):
         return network.mean.cpu().numpy() if network.config.centre else None
 
     @property
+    def reads_elapsed(self) -> bool:
+        """Whether its training windows had times."""
+        return self.model.reads_elapsed
+
+    @property
     def parameters(self) -> dict[str, int]:
         """Number of parameters of all members."""
         return {AnyLengthModel.title: self.model.parameters}

@@ -1,6 +1,5 @@
 """Declaration of CEFITO."""
 
-from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.methods import CLASSIFIER, TEXT, Method, Paper, PlannerVariant
 
@@ -8,7 +7,7 @@ __all__ = ["CEFITO"]
 
 CEFITO = Method(
     name="cefito",
-    planner=CefitoPlanner,
+    planner="cefito.planners.cefito.planner:CefitoPlanner",
     settings=CefitoSettings,
     title="CEFITO",
     line="searches sequences of low energy, by what a field says of goal and actions",

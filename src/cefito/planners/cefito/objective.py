@@ -26,6 +26,7 @@ __all__ = [
     "ObjectiveFit",
     "Posterior",
     "Weights",
+    "times",
 ]
 
 TERMS = ("energy", "prior", "chain", "task")
@@ -45,6 +46,11 @@ class Weights:
     prior: float = 0.0  # of the prior over sequences
     chain: float = 0.0  # of the chain's probability of the sequence within its task
     task: float = 0.0  # of the task's probability; matters if several tasks are searched
+
+    @property
+    def chain_alone(self) -> bool:
+        """Whether the chain and its tasks are all that counts."""
+        return not self.energy and not self.prior and self.chain > 0
 
     def heated(self, temperature: float) -> Weights:
         """Return the weights of score / temperature: same plans, other probabilities."""
@@ -118,10 +124,10 @@ class Posterior:
         constrained: bool,
     ) -> Self:
         """Make the posterior of some queries under an objective."""
-        alone = not weights.energy and not weights.prior
+        alone = weights.chain_alone
         power, task = (weights.chain, weights.task) if alone else (1.0, 1.0)
         # log Σ_a q(a | c)^power + task · log p(c), [N, C]
-        logs = evidence.log_power_sums(power) + _times(task, log_tasks)
+        logs = evidence.log_power_sums(power) + times(task, log_tasks)
         return cls(
             evidence=evidence,
             log_tasks=log_tasks,
@@ -153,11 +159,11 @@ class Posterior:
         )
         sequences = np.concatenate([part.actions for _, part in found])
         logs = self.power * self.evidence.log_sequences(query, tasks, sequences)
-        logs += _times(self.task, self.log_tasks[query, tasks])
+        logs += times(self.task, self.log_tasks[query, tasks])
         return min(1.0, float(np.exp(np.logaddexp.reduce(logs) - self.log_total[query])))
 
 
-def _times(weight: float, logs: NDArray[np.float64]) -> NDArray[np.float64]:
+def times(weight: float, logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return weighted log-probabilities; −∞ stays −∞, even with weight 0."""
     known = np.isfinite(logs)
     return np.where(known, weight * np.where(known, logs, 0.0), -np.inf)

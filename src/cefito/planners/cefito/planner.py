@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
@@ -39,9 +40,16 @@ from cefito.planners.cefito.hypotheses import (
     no_plans,
     searched_together,
 )
-from cefito.planners.cefito.objective import Hypothesis, ObjectiveFit, Posterior, Weights
+from cefito.planners.cefito.objective import (
+    Hypothesis,
+    ObjectiveFit,
+    Posterior,
+    Weights,
+    times,
+)
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.crf.model import ChainEvidence, ChainModel
+from cefito.planners.crf.planner import likeliest_plans
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
@@ -49,7 +57,7 @@ from cefito.search.base import Search, SpaceSize, Watch, operations
 from cefito.search.beam import KBestSearch
 from cefito.search.constraints import Constraints
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Plans
+from cefito.search.problem import Plans, SearchCost
 from cefito.search.settings import SearchConfig, make_search
 from cefito.training.trainer import TrainingContext
 
@@ -190,6 +198,11 @@ class CefitoPlanner:
         return None
 
     @property
+    def reads_elapsed(self) -> bool:
+        """False: all its plans have one length."""
+        return False
+
+    @property
     def networks(self) -> tuple[TaskModel | ChainModel, ...]:
         """The networks besides the field."""
         return tuple(network for network in (self.task_model, self.chain) if network is not None)
@@ -290,6 +303,8 @@ class CefitoPlanner:
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
     ) -> NDArray[np.float64]:
         """Return the most floating-point operations that the search of each query may take [N]."""
+        if self._listed(constraints):
+            return np.zeros(len(queries))
         search, wanted = self._search(), max(top_k, Posterior.COMPARED) if self.probable else top_k
         known: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
@@ -345,12 +360,16 @@ class CefitoPlanner:
             pruning=settings.pruning if settings.pruning >= 0 else None,
         )
         blocks = queries.blocks(self.queries_at_once)
+        listed = self.chain is not None and self._listed(constraints)
         if constraints and len(blocks) > 1:  # refuse before any work
             for block in blocks:
                 spaces.possible(hypotheses.of(block, self.tasks))
         plans: list[Plans] = []
         with progress("planning", total=len(queries)) as advance:
             for block in blocks:
+                if listed:
+                    plans += self._likeliest(block, top_k, stop, advance)
+                    continue
                 plans += self._planned(block, spaces, top_k, stop, advance, first=len(plans))
         return plans
 
@@ -363,6 +382,49 @@ class CefitoPlanner:
             each += 4 * self.horizon * 3 * (len(states) + states.grid.numel())
         count = int(self.settings.search.memory_mib * 2**20 / 8 / each)
         return max(_LEAST, count - count % _USUAL if count > _USUAL else count)
+
+    def _listed(self, constraints: Constraints) -> bool:
+        """Whether the chain lists the plans of all tasks of a query at once."""
+        return self.weights.chain_alone and self.settings.search.pruning < 0 and not constraints
+
+    def _likeliest(
+        self,
+        queries: Queries,
+        top_k: int,
+        stop: Callable[[], bool] | None,
+        advance: Callable[[float], None],
+    ) -> list[Plans]:
+        """List the best plans of a block by the chain alone, without the field."""
+        if stop and stop():
+            return [no_plans(self.horizon)] * len(queries)
+        assert self.chain is not None
+        hypotheses, weights = self.hypotheses, self._fitted_weights
+        evidence = self.chain.evidence(queries)
+        log_tasks = hypotheses.log_tasks(queries, evidence)
+        tasks = np.zeros(log_tasks.shape, dtype=np.bool_)
+        for one in hypotheses.of(queries, self.tasks, evidence):
+            tasks[one.query, one.task] = True
+        scores = evidence.weighed(weights.chain, times(weights.task, log_tasks))
+        sums = scores.log_task_sums()
+        # log Σ exp(−score) over all sequences of all tasks [N]
+        total = sums.logsumexp(dim=1).double().cpu().numpy()
+        given = None if queries.tasks is not None else torch.from_numpy(tasks).to(self.chain.device)
+        found = likeliest_plans(scores, queries, top_k, searched=given, sums=sums)
+        advance(len(queries))
+        answers = []
+        for plans, own, logs in zip(found, total, log_tasks, strict=True):
+            chosen = logs[plans.tasks]
+            values = plans.scores - own + (weights.task - self.weights.task) * chosen
+            answers.append(
+                replace(
+                    plans,
+                    energies=values,
+                    scores=values,
+                    evaluated=SearchCost(0, 0),
+                    task_probabilities=np.exp(chosen),
+                )
+            )
+        return answers
 
     def _planned(
         self,

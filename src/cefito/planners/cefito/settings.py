@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cefito.field.settings import FieldConfig
 from cefito.planners.crf.settings import ChainSettings
-from cefito.planners.shared.task_model import ClassifierSettings
+from cefito.planners.shared.settings import ClassifierSettings
 from cefito.search.settings import SearchConfig
 from cefito.training.settings import FieldTrainingConfig
 

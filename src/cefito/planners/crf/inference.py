@@ -21,6 +21,7 @@ from cefito.planners.shared.task_model import confident_temperature
 __all__ = [
     "SequenceScores",
     "TaskStates",
+    "TransitionSums",
     "average",
     "fit_confidence",
     "fit_temperature",
@@ -60,6 +61,11 @@ class TaskStates:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    @property
+    def real(self) -> Tensor:
+        """Whether each place of each task has a state, bool [C, A]."""
+        return self.grid < len(self)
 
     @property
     def task_count(self) -> int:
@@ -119,7 +125,7 @@ def smoothed_transitions(
     counts = torch.zeros(states.task_count, width, width, dtype=torch.float64)
     index = (states.tasks[pairs[0]], states.place[pairs[0]], states.place[pairs[1]])
     counts.index_put_(index, torch.ones(pairs.shape[1], dtype=torch.float64), accumulate=True)
-    real = states.grid < len(states)
+    real = states.real
     both = real[:, :, None] & real[:, None, :]
     counts = (counts + smoothing) * both
     shares = counts / counts.sum(dim=2, keepdim=True).clamp_min(1e-300)
@@ -176,13 +182,19 @@ class SequenceScores:
 
     def given(self, tasks: Tensor) -> SequenceScores:
         """Return the CRF of the sequences of one known task of each query [B]."""
-        others = self.states.tasks != tasks[:, None]  # [B, S]
+        return self.within(
+            torch.arange(self.states.task_count, device=tasks.device) == tasks[:, None]
+        )
+
+    def within(self, tasks: Tensor) -> SequenceScores:
+        """Return the CRF of the sequences of some tasks, bool [B, C]."""
+        others = ~tasks[:, self.states.tasks]  # [B, S]
         emissions = self.emissions.masked_fill(others[:, None], -torch.inf)
         return SequenceScores(self.states, emissions, self.transitions)
 
     def log_task_sums(self) -> Tensor:
         """Return log Σ exp(score) over the sequences of each task [B, C] (forward recursion)."""
-        mix = _TransitionSums(self.transitions, self.states)
+        mix = TransitionSums(self.transitions, self.states.real)
         padded = self.states.padded(self.emissions)  # [B, T, C, A]
         alpha = padded[:, 0]  # log forward variable [B, C, A]
         for step in range(1, self.horizon):
@@ -217,7 +229,7 @@ class SequenceScores:
 
     def log_marginals(self) -> Tensor:
         """Return the log marginals of each state at each step, [B, T, S] (forward-backward)."""
-        mix = _TransitionSums(self.transitions, self.states)
+        mix = TransitionSums(self.transitions, self.states.real)
         padded = self.states.padded(self.emissions)  # [B, T, C, A]
         alpha, beta = [padded[:, 0]], [torch.zeros_like(padded[:, 0])]
         for step in range(1, self.horizon):
@@ -234,7 +246,7 @@ class SequenceScores:
 
         Sequences have at least two steps.
         """
-        mix = _TransitionSums(self.transitions, self.states)
+        mix = TransitionSums(self.transitions, self.states.real)
         padded = self.states.padded(self.emissions)  # [B, T, C, A]
         beta = torch.zeros_like(padded[:, 0])
         for step in range(self.horizon - 1, 1, -1):
@@ -271,11 +283,15 @@ class SequenceScores:
         return torch.cat(states), torch.cat(scores)
 
 
-class _TransitionSums:
-    """Sums over transitions as matrix products: exp(w − max w), one [A, A] matrix for each task."""
+class TransitionSums:
+    """Sums over transitions as matrix products: exp(w − max w), one [A, A] matrix for each task.
 
-    def __init__(self, transitions: Tensor, states: TaskStates) -> None:
-        real = states.grid < len(states)
+    Args:
+        transitions: w [C, A, A].
+        real: Places that have a state, bool [C, A].
+    """
+
+    def __init__(self, transitions: Tensor, real: Tensor) -> None:
         logs = transitions.masked_fill(~(real[:, :, None] & real[:, None, :]), -torch.inf)
         highest = logs.detach().amax(dim=(1, 2), keepdim=True)
         self.highest = highest.masked_fill(highest == -torch.inf, 0.0)

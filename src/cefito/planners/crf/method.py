@@ -1,6 +1,5 @@
 """Declaration of the chain, a linear-chain CRF."""
 
-from cefito.planners.crf.planner import ChainPlanner
 from cefito.planners.crf.settings import ChainSettings
 from cefito.planners.methods import Method, PlannerVariant
 
@@ -8,7 +7,7 @@ __all__ = ["CHAIN"]
 
 CHAIN = Method(
     name="chain",
-    planner=ChainPlanner,
+    planner="cefito.planners.crf.planner:ChainPlanner",
     settings=ChainSettings,
     title="chain",
     line="scores whole sequences of all tasks exactly; a part of CEFITO by itself",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
@@ -254,6 +254,16 @@ class ChainEvidence:
     def marginals(self, tasks: NDArray[np.int64] | None = None) -> Marginals:
         """Return the probabilities of tasks, and of actions by step within given tasks [N]."""
         return Marginals(tasks=np.exp(self.log_tasks()), steps=self.steps(tasks))
+
+    def weighed(self, power: float, added: NDArray[np.float64]) -> SequenceScores:
+        """Return scores power · log q(sequence | task, observations) + added [N, C]."""
+        known = np.isfinite(self.sums) & np.isfinite(added)
+        offset = np.where(known, added - power * np.where(known, self.sums, 0.0), -np.inf)
+        scores = self.scores.heated(1 / power)
+        emissions, states = scores.emissions.clone(), scores.states
+        offsets = torch.from_numpy(offset).to(emissions)
+        emissions[:, 0] += offsets[:, states.tasks]
+        return replace(scores, emissions=emissions)
 
     def log_power_sums(self, power: float) -> NDArray[np.float64]:
         """Return log Σ q(sequence | task, observations)^power [N, C]; −∞ without sequences."""

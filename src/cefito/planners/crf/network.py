@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
 
-__all__ = ["ChainLoss", "ChainNetwork", "CrfOutputs"]
+__all__ = ["ChainLoss", "ChainNetwork", "CrfOutputs", "ObservationEncoder", "dropped"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,55 @@ class CrfOutputs:
     last: Tensor  # logits of the last state, read from the goal alone, [B, S]
 
 
-class ChainNetwork(nn.Module):
+class ObservationEncoder(nn.Module):
+    """Encodes observations by two linear layers, trained apart and applied as one.
+
+    Without an activation between them, multiplying their weights is cheaper than applying both; out
+    of training the product is kept.
+    """
+
+    mean: Tensor
+
+    def __init__(self, config: ChainConfig, observation_dim: int) -> None:
+        super().__init__()
+        self.config, self.observation_dim = config, observation_dim
+        self.encoder = nn.Linear(observation_dim, config.hidden)
+        self.narrowing = nn.Linear(config.hidden, config.width)
+        self.register_buffer("mean", torch.zeros(observation_dim))
+        self._product: tuple[Tensor, Tensor] | None = None
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, and forget the product of the weights."""
+        self._product = None
+        return super().train(mode)
+
+    def encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Encode observations [B, 2, E] as [B, 2, W]."""
+        if self.config.centre:
+            observations = observations - self.mean
+        if self.config.normalise:
+            observations = F.layer_norm(observations, observations.shape[-1:], eps=1e-6)
+        observations = dropped(observations, self.config.input_dropout, generator)
+        weight, bias = self._weights()
+        return F.linear(observations, weight, bias)
+
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        """Return the product [W, E] of both layers' weights, and its bias [W]."""
+        kept = self._product
+        if kept is not None and kept[0].device == self.mean.device:
+            return kept
+        product = self.narrowing.weight @ self.encoder.weight, self.narrowing(self.encoder.bias)
+        if not (self.training or torch.is_grad_enabled()):
+            self._product = product
+        return product
+
+
+def dropped(values: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
+    """Return values of which a share is zeroed; all of them without a generator."""
+    return values if generator is None else Dropout(rate, generator)(values)
+
+
+class ChainNetwork(ObservationEncoder):
     """Emissions from both observations, transitions learned around counts.
 
     One linear encoder encodes both observations; an MLP on both encoded observations computes the
@@ -37,7 +86,6 @@ class ChainNetwork(nn.Module):
     to learned vectors; these logits have a loss of their own and are added to the emissions.
     """
 
-    mean: Tensor
     counted: Tensor
 
     def __init__(
@@ -50,11 +98,9 @@ class ChainNetwork(nn.Module):
         transitions: Tensor | None = None,
     ) -> None:
         # transitions: logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`
-        super().__init__()
-        self.config, self.horizon, self.observation_dim = config, horizon, observation_dim
+        super().__init__(config, observation_dim)
+        self.horizon = horizon
         size, (tasks, actions) = len(states), states.grid.shape
-        self.encoder = nn.Linear(observation_dim, config.hidden)
-        self.narrowing = nn.Linear(config.hidden, config.width)
         self.hidden = nn.Linear(2 * config.width, config.emission)
         self.emission = nn.Linear(config.emission, horizon * size)
         self.ends = nn.Parameter(torch.empty(2, size, config.width))
@@ -63,7 +109,6 @@ class ChainNetwork(nn.Module):
         shape = (tasks, actions, actions)
         if config.learned:
             self.change = nn.Parameter(torch.zeros(shape))
-        self.register_buffer("mean", torch.zeros(observation_dim))
         counted = torch.zeros(shape) if transitions is None else transitions.clone()
         self.register_buffer("counted", counted)
         for part in fields(states):  # the others are derived from the saved one
@@ -123,11 +168,9 @@ class ChainNetwork(nn.Module):
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> CrfOutputs:
         """Compute the scores of all sequences, and the logits of the ends, from [B, E] each."""
-        encoded = self._encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
-        between = F.gelu(
-            self.hidden(self._drop(encoded, self.config.dropout, generator).flatten(1))
-        )
-        emissions = self.emission(self._drop(between, self.config.dropout, generator))
+        encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
+        between = F.gelu(self.hidden(dropped(encoded, self.config.dropout, generator).flatten(1)))
+        emissions = self.emission(dropped(between, self.config.dropout, generator))
         emissions = emissions.unflatten(1, (self.horizon, -1)).float()  # [B, T, S]
         directions = F.normalize(self.ends, dim=-1)
         cosines = torch.einsum("bed,esd->bes", F.normalize(encoded.float(), dim=-1), directions)
@@ -137,20 +180,6 @@ class ChainNetwork(nn.Module):
         read[:, -1] += self.end_factors[1] * logits[:, 1]
         scores = SequenceScores(self.states, emissions + read, self.transitions)
         return CrfOutputs(scores=scores, first=logits[:, 0], last=logits[:, 1])
-
-    def _encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Encode observations [B, 2, E] as [B, 2, width]."""
-        if self.config.centre:
-            observations = observations - self.mean
-        if self.config.normalise:
-            observations = F.layer_norm(observations, observations.shape[-1:], eps=1e-6)
-        observations = self._drop(observations, self.config.input_dropout, generator)
-        # without an activation between the two linear layers, multiplying their weights is cheaper
-        weight = self.narrowing.weight @ self.encoder.weight
-        return F.linear(observations, weight, self.narrowing(self.encoder.bias))
-
-    def _drop(self, values: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
-        return values if generator is None else Dropout(rate, generator)(values)
 
 
 class ChainLoss:

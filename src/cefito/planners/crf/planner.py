@@ -189,17 +189,25 @@ class ChainPlanner(BasePlanner):
 
 
 def likeliest_plans(
-    scores: SequenceScores, queries: Queries, top_k: int, constraints: Constraints
+    scores: SequenceScores,
+    queries: Queries,
+    top_k: int,
+    constraints: Constraints = UNCONSTRAINED,
+    searched: Tensor | None = None,
+    sums: Tensor | None = None,
 ) -> list[Plans]:
     """Return the likeliest sequences of some queries, whose scores fit the memory.
 
     The best pairs of task and sequence are listed until no other sequence can have a larger sum
     over tasks; plans of which that is not shown within 1,024 pairs are not called exact.
+    `searched`, bool [B, C], restricts the tasks of plans; probabilities are still shares of the sum
+    over all tasks. `sums` are the tasks' log sums [B, C], if they are known.
     """
     states, tasks = scores.states, None
     if queries.tasks is not None:
         tasks = torch.from_numpy(queries.tasks).to(scores.emissions.device)
-    sums = scores.log_task_sums()  # [B, C]
+    if sums is None:
+        sums = scores.log_task_sums()  # [B, C]
     # log of the sum over all sequences that probabilities are shares of, [B]
     total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks[:, None])[:, 0]
     if constraints:
@@ -210,7 +218,12 @@ def likeliest_plans(
     of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
     if tasks is not None:
         of_tasks = np.ones_like(of_tasks)
-    searched, several = states.task_count if tasks is None else 1, states.owners.shape[1]
+    several, counts = states.owners.shape[1], [1] * len(scores)
+    if tasks is None:
+        counts = [states.task_count] * len(scores)
+    if searched is not None:
+        counts = searched.sum(dim=1).tolist()
+        scores = scores.within(searched)
     joint = None  # highest score of a pair whose sequence may have several tasks [B]
     if tasks is None and several > 1:
         alone = torch.where(states.shared, scores.emissions, -torch.inf)
@@ -241,7 +254,7 @@ def likeliest_plans(
                 own_actions[order],
                 logs[place, order],
                 own_task[order],
-                searched,
+                counts[row],
                 top_k,
                 of_tasks[row],
             )

@@ -1,6 +1,5 @@
 """Declaration of KEPP."""
 
-from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppSettings
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, ablation
 
@@ -9,7 +8,7 @@ __all__ = ["KEPP"]
 
 KEPP = Method(
     name="kepp",
-    planner=KeppPlanner,
+    planner="cefito.planners.kepp.planner:KeppPlanner",
     settings=KeppSettings,
     title="KEPP",
     line="diffusion with walks of the graph between two actions that it predicts first",

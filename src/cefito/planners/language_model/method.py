@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.language_model.settings import LlmSettings
 from cefito.planners.methods import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
 
@@ -33,7 +32,7 @@ _oracle = partial(_variant, name="llm-oracle-ends", true_ends=True)
 
 LLM_ENDS = Method(
     name="llm-ends",
-    planner=LlmEndsPlanner,
+    planner="cefito.planners.language_model.planner:LlmEndsPlanner",
     settings=LlmSettings,
     title="language model, recognised ends",
     line="fills in the steps between a recognised first and last action",
@@ -49,7 +48,7 @@ LLM_ENDS = Method(
 
 LLM_RANKED = Method(
     name="llm-ranked",
-    planner=LlmRankedPlanner,
+    planner="cefito.planners.language_model.planner:LlmRankedPlanner",
     settings=LlmSettings,
     title="language model, ranked ends",
     line="chooses all steps, given candidates of task and ends with their probabilities",

@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from cefito.planners.pkg.settings import PkgSettings
-from cefito.planners.shared.task_model import ClassifierSettings
+from cefito.planners.shared.settings import ClassifierSettings
 from cefito.settings import Settings
 
 __all__ = ["LlmConfig", "LlmSettings"]

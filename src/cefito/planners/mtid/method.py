@@ -1,14 +1,13 @@
 """Declaration of MTID."""
 
 from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant, ablation
-from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.mtid.settings import MtidSettings
 
 __all__ = ["MTID"]
 
 MTID = Method(
     name="mtid",
-    planner=MtidPlanner,
+    planner="cefito.planners.mtid.planner:MtidPlanner",
     settings=MtidSettings,
     title="MTID",
     line="PDPP's diffusion with latents interpolated between the two observations",

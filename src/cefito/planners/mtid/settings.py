@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.shared.task_model import ClassifierSettings
+from cefito.planners.shared.settings import ClassifierSettings
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import (
     ClassifierTrainingConfig,

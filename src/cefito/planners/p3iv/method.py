@@ -1,14 +1,13 @@
 """Declaration of P3IV."""
 
 from cefito.planners.methods import GRAPH, TEXT, Method, Paper, PlannerVariant, ablation
-from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.p3iv.settings import P3ivSettings
 
 __all__ = ["P3IV"]
 
 P3IV = Method(
     name="p3iv",
-    planner=P3ivPlanner,
+    planner="cefito.planners.p3iv.planner:P3ivPlanner",
     settings=P3ivSettings,
     title="P3IV",
     line="a transformer with noise that decodes all steps at once, then Viterbi",

@@ -1,14 +1,13 @@
 """Declaration of PDPP."""
 
 from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant
-from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 
 __all__ = ["PDPP"]
 
 PDPP = Method(
     name="pdpp",
-    planner=PdppPlanner,
+    planner="cefito.planners.pdpp.planner:PdppPlanner",
     settings=PdppSettings,
     title="PDPP",
     line="diffusion over the matrix of task, actions and observations",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.shared.task_model import ClassifierSettings
+from cefito.planners.shared.settings import ClassifierSettings
 
 __all__ = ["PdppConfig", "PdppSettings"]
 

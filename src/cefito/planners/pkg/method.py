@@ -1,7 +1,6 @@
 """Declarations of PKG, by exact search and by the published beam search."""
 
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant
-from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
 from cefito.planners.pkg.settings import PkgSettings
 
 __all__ = ["PKG", "PKG_BEAM"]
@@ -10,7 +9,7 @@ _PAPER = Paper("ViterbiPlanNet", "CVPR 2026", "2603.04265")
 
 PKG = Method(
     name="pkg",
-    planner=PkgPlanner,
+    planner="cefito.planners.pkg.planner:PkgPlanner",
     settings=PkgSettings,
     title="PKG, exact",
     line="the likeliest walk between a recognised first and last action",
@@ -25,7 +24,7 @@ PKG = Method(
 )
 PKG_BEAM = Method(
     name="pkg-beam",
-    planner=PkgBeamPlanner,
+    planner="cefito.planners.pkg.planner:PkgBeamPlanner",
     settings=PkgSettings,
     title="PKG, beam search",
     line="the same, searched by beam as in the published baseline",

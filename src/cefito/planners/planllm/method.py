@@ -1,7 +1,6 @@
 """Declarations of PlanLLM-style planning, and of its oracle that sees the states between."""
 
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
-from cefito.planners.planllm.planner import LeakyPlanner, PlanLlmPlanner
 from cefito.planners.planllm.settings import PlanLlmSettings
 
 __all__ = ["PLANLLM", "PLANLLM_LEAKY"]
@@ -14,7 +13,7 @@ _PAPER = Paper(
 
 PLANLLM = Method(
     name="planllm",
-    planner=PlanLlmPlanner,
+    planner="cefito.planners.planllm.planner:PlanLlmPlanner",
     settings=PlanLlmSettings,
     title="PlanLLM-style",
     line="SCHEMA with a query transformer; start and goal are all that it sees",
@@ -29,7 +28,7 @@ PLANLLM = Method(
 )
 PLANLLM_LEAKY = Method(
     name="planllm-leaky",
-    planner=LeakyPlanner,
+    planner="cefito.planners.planllm.planner:LeakyPlanner",
     settings=PlanLlmSettings,
     title="PlanLLM-style, leaky",
     line="the same, shown the true states between the steps as published: an oracle",

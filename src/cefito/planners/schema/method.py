@@ -1,14 +1,13 @@
 """Declaration of SCHEMA."""
 
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
-from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaSettings
 
 __all__ = ["SCHEMA"]
 
 SCHEMA = Method(
     name="schema",
-    planner=SchemaPlanner,
+    planner="cefito.planners.schema.planner:SchemaPlanner",
     settings=SchemaSettings,
     title="SCHEMA",
     line="decodes states, then actions, looking at descriptions of states",

@@ -19,13 +19,13 @@ from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries, Shape
 from cefito.planners.network import TrainedNetwork, copy_learned, data_shape, train_network
 from cefito.planners.queries import finite_outputs
+from cefito.planners.shared.settings import ClassifierSettings
 from cefito.runtime import full_precision
-from cefito.settings import Settings
 from cefito.training.losses import ClassifierLoss
 from cefito.training.settings import ClassifierTrainingConfig
 from cefito.training.trainer import TrainingContext, TrainingResult
 
-__all__ = ["ClassifierSettings", "TaskModel", "TaskPredictor", "confident_temperature"]
+__all__ = ["TaskModel", "TaskPredictor", "confident_temperature"]
 
 _SPREAD = 0.3  # standard deviation of the prior of the temperature's logarithm
 _SUREST = 1 - 1e-9
@@ -65,13 +65,6 @@ def confident_temperature(
 
 
 Network = TypeVar("Network", bound=TaskNetwork)
-
-
-class ClassifierSettings(Settings):
-    """The sections that every method with a task classifier reads."""
-
-    classifier: ClassifierConfig = ClassifierConfig()
-    classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
 
 
 class TaskPredictor(TrainedNetwork[Network]):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,11 +15,10 @@ from torch import Tensor
 
 from cefito.data.windows import Windows
 from cefito.planners.shared.graph import transition_counts, transition_probabilities
+from cefito.planners.shared.settings import TransitionSource
 from cefito.search.problem import Plans, SearchCost
 
-__all__ = ["Decoded", "TransitionSource", "counted_transitions", "decode", "k_best", "log_guarded"]
-
-TransitionSource = Literal["videos", "windows"]
+__all__ = ["Decoded", "counted_transitions", "decode", "k_best", "log_guarded"]
 
 _FLOOR = math.log(1e-10)  # of what is impossible, where nothing possible is left
 _CHUNK_BYTES = 64 * 2**20

@@ -24,7 +24,8 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.network import Sized
-from cefito.planners.shared.task_model import ClassifierSettings, TaskModel
+from cefito.planners.shared.settings import ClassifierSettings
+from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost

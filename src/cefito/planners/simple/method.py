@@ -1,22 +1,20 @@
 """Declarations of the planners without a network of their own."""
 
 from cefito.planners.methods import CLASSIFIER, Method, PlannerVariant
-from cefito.planners.shared.task_model import ClassifierSettings
-from cefito.planners.simple.frequent import FrequentPlanner
-from cefito.planners.simple.nearest import NearestPlanner
+from cefito.planners.shared.settings import ClassifierSettings
 
 __all__ = ["FREQUENT", "NEAREST"]
 
 NEAREST = Method(
     name="nearest",
-    planner=NearestPlanner,
+    planner="cefito.planners.simple.nearest:NearestPlanner",
     title="nearest window",
     line="the training window of nearest observations",
     variants=(PlannerVariant(name="nearest", title="nearest window", method="nearest"),),
 )
 FREQUENT = Method(
     name="frequent",
-    planner=FrequentPlanner,
+    planner="cefito.planners.simple.frequent:FrequentPlanner",
     settings=ClassifierSettings,
     title="most frequent window",
     line="the training window that the predicted task shows most often",

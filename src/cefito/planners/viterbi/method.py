@@ -1,14 +1,13 @@
 """Declaration of ViterbiPlanNet."""
 
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
-from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiSettings
 
 __all__ = ["VITERBI"]
 
 VITERBI = Method(
     name="viterbi",
-    planner=ViterbiPlanner,
+    planner="cefito.planners.viterbi.planner:ViterbiPlanner",
     settings=ViterbiSettings,
     title="ViterbiPlanNet",
     line="emissions of a network, decoded through a differentiable Viterbi layer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from importlib.resources import files
 from string import Formatter
@@ -73,11 +73,8 @@ def page_router(models: Models) -> APIRouter:
             shared + _text("cefito.serve.page", "static", "page.css"), media_type="text/css"
         )
 
-    @router.get("/page.js")
-    def script() -> Response:
-        return Response(
-            _text("cefito.serve.page", "static", "page.js"), media_type="text/javascript"
-        )
+    for script in ("page.js", "live.js"):
+        router.add_api_route(f"/{script}", partial(_script, script))
 
     @router.get("/frame")
     async def frame(
@@ -100,6 +97,10 @@ def page_router(models: Models) -> APIRouter:
         )
 
     return router
+
+
+def _script(name: str) -> Response:
+    return Response(_text("cefito.serve.page", "static", name), media_type="text/javascript")
 
 
 @cache
@@ -215,9 +216,9 @@ class _Frames:
         if opened.fingerprint not in self._files:
             self._files[opened.fingerprint] = find_video_files(opened)
         path = self._files[opened.fingerprint].paths.get(video.video_id)
-        if path is None or not 0 <= step <= last < len(video.steps):
+        if path is None or not 1 <= step <= last <= len(video.steps):
             return None
-        time = video.steps[last].end if goal else video.steps[step].start
+        time = video.steps[last - 1].end if goal else video.steps[step - 1].start
         try:
             ((_, picture),) = thumbnails(path, [max(0.0, time)], most=_MOST, side=_SIDE)
         except CefitoError:  # it cannot be read: the page shows the second alone

@@ -1,7 +1,7 @@
 // The page of `cefito serve`: sends queries to the same service and shows its answers.
-(function () {
-  "use strict";
+import { liveSession } from "./live.js";
 
+(function () {
   const LISTED = 5; // plans
   const VIDEOS = 1000; // listed at most
   const MARKS = { right: "r", substitution: "u", order: "o", repetition: "a", missing: "m" };
@@ -44,8 +44,8 @@
     $("said").textContent = text;
   }
 
-  function complain(text) {
-    $("problem").replaceChildren(...(text ? [make("p", { class: "problem" }, text)] : []));
+  function complain(text, place = "problem") {
+    $(place).replaceChildren(...(text ? [make("p", { class: "problem" }, text)] : []));
   }
 
   // ---- the interface
@@ -66,15 +66,16 @@
   }
 
   const get = async (path) => (await call(path)).json();
+  const json = (body) => ({ method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
-  function guarded(work) {
+  function guarded(work, place) {
     return async function (event) {
       try {
         return await work(event);
       } catch (problem) {
         if (problem.name !== "AbortError") {
           say("");
-          complain(problem.message);
+          complain(problem.message, place);
         }
       }
     };
@@ -106,7 +107,13 @@
   async function begin() {
     const model = await get("v1/model");
     state.runs = model.runs;
+    const open = await guarded(live.found, "live-problem")();
+    if (open) {
+      const options = [...$("run").options];
+      $("run").value = options.find((one) => one.dataset.run === open.run && one.dataset.horizon === String(open.horizon)).value;
+    }
     await runChosen();
+    if (open) live.follow(open);
   }
 
   async function runChosen() {
@@ -128,6 +135,7 @@
     $("done-kind").value = "";
     done = [];
     fill($("task"), "all tasks", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
+    live.runChosen();
     kindChosen();
     await taskChosen();
   }
@@ -184,12 +192,12 @@
   // windows have the chosen number of steps, otherwise the rest of the video up to the longest
   function windowsOf(video) {
     const count = Number($("count").value);
-    const length = (step) => Math.min(count || run().horizon, video.steps.length - step);
+    const length = (step) => Math.min(count || run().horizon, video.steps.length - step + 1);
     return video.first_steps.filter((step) => length(step) >= count).map((step) => ({
       step: step,
       length: length(step),
-      start: video.steps[step].start,
-      end: video.steps[step + length(step) - 1].end,
+      start: video.steps[step - 1].start,
+      end: video.steps[step + length(step) - 2].end,
     }));
   }
 
@@ -198,12 +206,13 @@
     fill($("window"), null, (found ? windowsOf(found) : []).map((one) => make(
       "option",
       { value: one.step },
-      "from step " + (one.step + 1) + ": " + seconds(one.start) +
+      "from step " + one.step + ": " + seconds(one.start) +
         (goalHidden() ? "" : " to " + seconds(one.end))
     )));
   }
 
   function videoChosen() {
+    live.videoChosen();
     windowsKnown();
     if (video()) $("window").selectedIndex = 0;
     momentChosen();
@@ -430,12 +439,7 @@
           if (goalHidden()) question.video.goal = false;
           if ($("done-kind").value === "video") question.video.done = true;
         }
-        response = await call("v1/plan", {
-          method: "POST",
-          headers: { "Content-Type": "application/json" },
-          body: JSON.stringify(question),
-          signal: going.signal,
-        });
+        response = await call("v1/plan", { ...json(question), signal: going.signal });
       } else {
         const form = new FormData();
         form.append("request", JSON.stringify(asked()));
@@ -517,7 +521,7 @@
       });
       const right = truth && ids.length === truth.length && ids.every((id, step) => id === truth[step]);
       return make("div", { class: "p" },
-        make("span", {}, figures(one, place) + (right ? " · annotated" : "")),
+        make("span", {}, figures(one, place, answer.weights) + (right ? " · annotated" : "")),
         make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...steps));
     }));
     $("truth").hidden = $("legend").hidden = !truth;
@@ -532,10 +536,10 @@
         make("span", {}, action.name, missing[step] ? make("span", { class: "apart" }, " (missing)") : ""))))));
   }
 
-  function figures(one, place) {
+  function figures(one, place, weights) {
     const parts = [String(place + 1)];
     if (typeof one.probability === "number") parts.push(percent(one.probability));
-    if (typeof one.energy === "number") parts.push("E " + one.energy.toFixed(3).replace("-", "−"));
+    if (weights && weights.energy) parts.push("E " + one.energy.toFixed(3).replace("-", "−"));
     return parts.join(" · ");
   }
 
@@ -589,6 +593,19 @@
       work(state.chosen);
     };
   }
+
+  // ---- live sessions
+
+  // the goal of the query as a session takes it: fields of the request, or a picture
+  function goal() {
+    if (goalText()) return { goal_text: goalText() };
+    if (withoutGoal()) return {};
+    if (!byVideo()) return { picture: pictureOf("goal") };
+    const found = moment();
+    return found ? { goal_video: { id: video().id, dataset: video().dataset, step: found.step + found.length - 1 } } : {};
+  }
+
+  const live = liveSession({ $, make, fill, call, get, json, guarded, complain, percent, run, video, goal });
 
   // ---- events
 

@@ -1,0 +1,200 @@
+"""A file of annotations: its text in any common encoding, its XML or JSON, parsed safely.
+
+A format reads a `Document` and yields `StepRow`s. Its errors name the file and the format.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder
+from xml.parsers import expat
+
+from pydantic import ConfigDict, ValidationError
+
+from cefito.data.annotations import nfc
+from cefito.data.readers.csv_file import decoded
+from cefito.errors import DataError, explained
+from cefito.files import NOT_JSON, read_bytes
+from cefito.settings import Record, first_error
+
+__all__ = ["MAX_RATE", "Choices", "Document", "Format", "LooseRecord", "StepRow", "video_name"]
+
+_AGAIN = "Export it again."
+_DECLARED = re.compile(rb"<\?xml[^>]{0,200}encoding")
+MAX_RATE = 1000
+"""Most frames per second."""
+_ENDING = re.compile(r"\.(?=\w*[A-Za-z])\w{2,5}$")
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One annotated step."""
+
+    video: str
+    step: str  # name of the action; empty if the annotation has no label
+    start: float  # seconds
+    end: float | None  # seconds; None if it is the end of the video
+    place: str  # for messages
+    task: str = ""  # empty if the file holds none
+    split: str = ""
+    tier: str = ""  # name of the tier, track or attribute that holds it
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What annotations leave open, given by the user; options are described at `cefito.prepare`."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    task: str | None = None
+    tier: str | None = None
+    frame_rate: float | None = None
+    video_table: Path | None = None
+    encoding: str | None = None
+
+
+class LooseRecord(Record):
+    """Base of records of other programs' JSON, whose further keys are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+_AnyRecord = TypeVar("_AnyRecord", bound=LooseRecord)
+
+
+@dataclass(eq=False)
+class Document:
+    """A file of annotations.
+
+    Attributes:
+        path: The file.
+        choices: What the user gave.
+        rate_of: Frame rate of a video; None if it is not known.
+        format: Name of its format, once it is recognised; empty for tables of steps.
+        left_out: Number of annotations that are no steps, by kind.
+    """
+
+    path: Path
+    choices: Choices
+    rate_of: Callable[[str], float | None]
+    format: str = ""
+    left_out: Counter[str] = field(default_factory=Counter)
+    read_as: str = ""  # encoding of a text that is not Unicode, once the text was used
+
+    @cached_property
+    def data(self) -> bytes:
+        """Content of the file."""
+        return read_bytes(self.path, "Give a file of annotated steps.")
+
+    @cached_property
+    def _decoded(self) -> tuple[str, str]:
+        return decoded(self.data, self.path, self.choices.encoding)
+
+    @property
+    def head(self) -> str:
+        """The text, to recognise a format by."""
+        return self._decoded[0]
+
+    @property
+    def text(self) -> str:
+        """The text, in Unicode's form C, with line feeds as ends of lines."""
+        text, self.read_as = self._decoded
+        return nfc(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+    @property
+    def video(self) -> str:
+        """Name of the video of a file that annotates one and does not name it."""
+        return nfc(self.path.stem)
+
+    def place(self, where: str = "") -> str:
+        """Return file, format and place, which begin a message."""
+        name = f"{self.path} ({self.format})" if self.format else str(self.path)
+        return f"{name}, {where}" if where else name
+
+    def wrong(self, problem: str, where: str = "", *, setting: str = "") -> DataError:
+        """Return an error: a problem and its remedy, in sentences."""
+        return DataError(f"{self.place(where)}: {problem}", setting=setting)
+
+    def rate(self, video: str, written: object = None) -> float:
+        """Return the frames per second of a video, as given or else as `written` in the file."""
+        found = self.rate_of(video) or self.choices.frame_rate
+        if found is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:
+            return float(written)
+        if found is None:
+            problem = "counts frames and holds no frame rate. Give the frames per second"
+            raise self.wrong(f"{problem}.", setting="frame_rate")
+        return found
+
+    def json(self) -> Any:
+        """Parse JSON."""
+        with explained(self.place(), "is damaged JSON", _AGAIN, *NOT_JSON):
+            return json.loads(self.text)
+
+    def record(self, kind: type[_AnyRecord], value: object, where: str = "") -> _AnyRecord:
+        """Make a record of a part of JSON."""
+        try:
+            return kind.model_validate(value)
+        except ValidationError as problem:
+            found = f"is not as {self.format} writes it ({first_error(problem)}). {_AGAIN}"
+            raise self.wrong(found, where) from problem
+
+    def xml(self) -> Element:
+        """Parse XML; entities, with which small files become huge ones, are refused."""
+
+        def refuse(*_: object) -> None:
+            raise self.wrong(f"declares XML entities, which are not read. {_AGAIN}")
+
+        encoding = self.choices.encoding
+        if encoding is None and not _DECLARED.match(self.data):
+            encoding = self._decoded[1] or None
+            self.read_as = encoding or ""
+        builder = TreeBuilder()
+        kinds = expat.ExpatError, ParseError, ValueError, LookupError, AssertionError
+        with explained(self.place(), "is damaged XML", _AGAIN, *kinds):
+            parser = expat.ParserCreate(encoding)
+            parser.buffer_text = True
+            parser.EntityDeclHandler = refuse
+            parser.StartElementHandler = builder.start
+            parser.EndElementHandler = builder.end
+            parser.CharacterDataHandler = builder.data
+            parser.Parse(self.data, True)
+            return builder.close()
+
+
+@dataclass(frozen=True)
+class Format:
+    """A form of annotations: how it is recognised, and what its steps are.
+
+    Attributes:
+        name: The form's name, in messages.
+        recognises: Whether a document has this form, by its content.
+        read: Yields the steps; a file that is not whole raises a DataError, KeyError or ValueError.
+        step: The word for what becomes a step; empty for tables of steps.
+        tier: The word for what groups steps, of which one is chosen; empty if there is no such.
+    """
+
+    name: str
+    recognises: Callable[[Document], bool]
+    read: Callable[[Document], Iterator[StepRow]]
+    step: str = ""
+    tier: str = ""
+
+
+def video_name(location: str) -> str:
+    """Return the name of a video, without folders and ending, of a path or address."""
+    text = location.strip()
+    if "://" in text or text.startswith("/data/"):  # an address, also one of Label Studio
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            return ""
+        text = unquote(parse_qs(parts.query).get("d", [parts.path])[0])
+    name = re.split(r"[/\\]", text.rstrip("/\\"))[-1]
+    return nfc(_ENDING.sub("", name))

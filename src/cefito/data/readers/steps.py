@@ -1,0 +1,260 @@
+"""Annotated steps from files of any known format, one or many, to one list of rows.
+
+What the files leave open (tier, task, split, frame rate, ends of videos) comes from `Choices`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cefito.data.annotations import SPLITS, nfc
+from cefito.data.readers.csv_file import encoding_note, read_csv
+from cefito.data.readers.formats import FORMATS, Choices, Document, Format, StepRow
+from cefito.data.readers.formats.document import MAX_RATE, video_name
+from cefito.errors import ConfigError, DataError, explained
+from cefito.files import write_text
+from cefito.markup import counted
+from cefito.times import TIME_FORMS, parse_seconds
+
+__all__ = ["StepRows", "read_rows", "write_rows"]
+
+_TABLE = "Expected the columns video and any of task, split, seconds and frame_rate."
+_SHOWN = 12  # tiers in a message
+_DIGITS = 6  # of seconds
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """Steps of annotation files.
+
+    Attributes:
+        rows: The steps, in the order of the files.
+        name: Name of the annotations.
+        form: The files' formats.
+        notes: Sentences on what was taken for what, and what was left out.
+    """
+
+    rows: tuple[StepRow, ...]
+    name: str
+    form: str
+    notes: tuple[str, ...]
+
+
+def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
+    """Read files of steps, each of the format that its content has."""
+    if not paths:
+        raise ConfigError("no file is given. Give the files of annotated steps.")
+    _check_rate(choices.frame_rate, "frame rate", "frame_rate")
+    table = _VideoTable(choices.video_table)
+    rows: list[StepRow] = []
+    formats: dict[Format, list[Document]] = defaultdict(list)
+    tiers: dict[Format, set[str]] = defaultdict(set)
+    first: dict[str, Path] = {}
+    for path in paths:
+        document = Document(path, choices, table.rate)
+        used = next(each for each in FORMATS if each.recognises(document))
+        found = _read(document, used)
+        if used.step:
+            if choices.columns:
+                problem = "is no table, whose columns could have other names. Leave them out"
+                raise document.wrong(f"{problem}.", setting="column")
+            found = _one_tier(document, used, found)
+        for video in dict.fromkeys(row.video for row in found):
+            if first.setdefault(video, path) != path and used.step:
+                problem = f"annotates video '{video}', as {first[video]} does. Leave one out."
+                raise document.wrong(problem)
+        formats[used].append(document)
+        tiers[used].update(row.tier for row in found)
+        rows += table.completed(document, found)
+    notes = [note for used, files in formats.items() for note in _notes(used, files, tiers[used])]
+    single = nfc(paths[0].stem)
+    return StepRows(
+        rows=tuple(rows),
+        name=single if len(paths) == 1 else nfc(paths[0].resolve().parent.name) or single,
+        form=", ".join(dict.fromkeys(used.name for used in formats)),
+        notes=(*notes, *table.notes(rows)),
+    )
+
+
+def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
+    """Write a table of steps, as it is read too."""
+    listed = list(rows)
+    has_split = any(row.split for row in listed)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["video", "task", "step", "start", "end", *(["split"] if has_split else [])])
+    for row in listed:
+        split = [row.split] if has_split else []
+        writer.writerow([row.video, row.task, row.step, row.start, row.end, *split])
+    write_text(path, text.getvalue())
+
+
+def _read(document: Document, used: Format) -> list[StepRow]:
+    """All rows of a document with a label, in whole microseconds."""
+    if not used.step:
+        mark = document.head.lstrip()[:1] if used is FORMATS[-1] else ""
+        if mark and mark in "{[<":
+            known = ", ".join(dict.fromkeys(each.name for each in FORMATS if each.step))
+            kind = "XML" if mark == "<" else "JSON"
+            problem = f"is {kind} of no known format ({known}). Give one of these, or a table"
+            raise DataError(f"{document.path}: {problem} of steps.")
+        return list(used.read(document))
+    document.format = used.name
+    complaint, remedy = "is damaged or not whole", "Export it again."
+    kinds = LookupError, ValueError, TypeError, AttributeError, RecursionError, csv.Error
+    with explained(document.place(), complaint, remedy, *kinds):
+        found = list(used.read(document))
+    rows = []
+    for row in found:
+        label = " ".join(nfc(row.step).split())
+        if not label:
+            document.left_out[f"{used.step}s without a label"] += 1
+            continue
+        start, end = round(row.start, _DIGITS), row.end
+        end = None if end is None else round(end, _DIGITS)
+        rows.append(replace(row, step=label, start=start, end=end))
+    if not rows:
+        only = ", ".join(f"{count} {what}" for what, count in document.left_out.items())
+        problem = f"holds no {used.step} with a label{only and f', only {only}'}"
+        raise document.wrong(f"{problem}. Annotate steps and export it again.")
+    return rows
+
+
+def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[StepRow]:
+    """The rows of the chosen tier, or of the only one."""
+    wanted, counts = document.choices.tier, Counter(row.tier for row in rows)
+    if not used.tier:
+        if wanted is not None:
+            raise document.wrong("has no tiers to choose from. Leave it out.", setting="tier")
+        return rows
+    shown = ", ".join(f"'{name}' ({count})" for name, count in counts.most_common(_SHOWN))
+    shown += f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+    if wanted is not None and wanted not in counts:
+        raise document.wrong(f"has no {used.tier} '{wanted}', only {shown}.", setting="tier")
+    if wanted is None and len(counts) > 1:
+        problem = f"has {len(counts)} {used.tier}s: {shown}. Choose the one with the steps"
+        raise document.wrong(f"{problem}.", setting="tier")
+    return [row for row in rows if wanted is None or row.tier == wanted]
+
+
+def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str]:
+    """What was taken for what, what was left out, and the encoding."""
+    for document in files:
+        if document.read_as:
+            said = encoding_note(document.path, document.read_as)
+            yield f"{said} If letters are wrong, give its encoding."
+    if not used.step:
+        return
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    named = ", ".join(f"'{name}'" for name in sorted(tiers))
+    of = f" of the {used.tier} {named}" if used.tier else ""
+    yield f"{files[0].path.name}{more}: {used.name}; each {used.step}{of} is a step."
+    left_out = sum((document.left_out for document in files), Counter[str]())
+    if left_out:
+        listed = ", ".join(f"{count} {what}" for what, count in left_out.items())
+        yield f"{used.name}: left out {listed}."
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a table of videos says about one."""
+
+    task: str = ""
+    split: str = ""
+    seconds: float | None = None
+    frame_rate: float | None = None
+
+
+_NOTHING = _Facts()
+
+
+class _VideoTable:
+    """A table of what annotations do not hold: task, split, length and frame rate of videos."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._facts: dict[str, _Facts] = {}
+        self._dropped = 0
+        rows, self._said = (iter(()), "") if path is None else read_csv(path, _TABLE)
+        for place, row in rows:
+            cells = {name: " ".join(nfc(cell or "").split()) for name, cell in row.items()}
+            video, split = video_name(cells.get("video", "")), cells.get("split", "").casefold()
+            known = {"task", "split", "seconds", "frame_rate"} & cells.keys()
+            if not video or not known or video in self._facts:
+                problem = "repeats a video" if video in self._facts else "names no video or no fact"
+                raise self._refused(place, f"{problem}. {_TABLE}")
+            if split not in ("", *SPLITS):
+                expected = ", ".join(SPLITS)
+                raise self._refused(place, f"split is '{split}'; expected one of {expected}.")
+            with explained(place, "holds no number", TIME_FORMS, setting="video_table"):
+                seconds, rate = (
+                    parse_seconds(cells[name]) if cells.get(name) else None
+                    for name in ("seconds", "frame_rate")
+                )
+            _check_rate(rate, place, "video_table")
+            self._facts[video] = _Facts(cells.get("task", ""), split, seconds, rate)
+
+    @staticmethod
+    def _refused(place: object, problem: str) -> DataError:
+        return DataError(f"{place}: {problem}", setting="video_table")
+
+    def rate(self, video: str) -> float | None:
+        """Frames per second of a video, if the table has them."""
+        return self._facts.get(video, _NOTHING).frame_rate
+
+    def completed(self, document: Document, rows: list[StepRow]) -> list[StepRow]:
+        """The rows with task, split and end; those whose end nobody knows are dropped."""
+        choices = document.choices
+        found = []
+        for row in rows:
+            facts = self._facts.get(video_name(row.video), _NOTHING)
+            task = " ".join(nfc(choices.task or "").split()) or facts.task
+            if row.task and task and row.task != task:
+                setting = "task" if choices.task else "video_table"
+                problem = f"holds the task '{row.task}', not '{task}'. Leave that out"
+                raise DataError(f"{row.place}: {problem}.", setting=setting)
+            if not row.task and not task:
+                raise self._no_task(document, row)
+            end = facts.seconds if row.end is None else row.end
+            if end is None:
+                self._dropped += 1
+                continue
+            split = row.split or facts.split
+            found.append(replace(row, task=row.task or task, split=split, end=end))
+        return found
+
+    def _no_task(self, document: Document, row: StepRow) -> DataError:
+        if self._path is not None:
+            problem = f"names no task of video '{row.video}'. Add it, or one task for all"
+            return DataError(f"{self._path}: {problem}.", setting="task")
+        problem = (
+            "holds no task. Give one for all videos, or a table with the columns video and task"
+        )
+        return document.wrong(f"{problem}.", setting="task")
+
+    def notes(self, rows: list[StepRow]) -> Iterable[str]:
+        """Rows of the table without steps, and steps without an end."""
+        if self._said:
+            yield self._said
+        unused = self._facts.keys() - {video_name(row.video) for row in rows}
+        if self._path is not None and unused:
+            videos = counted(len(unused), "video")
+            yield f"{self._path.name}: no steps in {videos}, such as '{min(unused)}'."
+        if self._dropped:
+            steps = counted(self._dropped, "step")
+            yield (
+                f"Left out, since the end of their video is unknown: {steps}. To keep them, give "
+                "the length of each video (a table with the columns video and seconds)."
+            )
+
+
+def _check_rate(rate: float | None, place: str, setting: str) -> None:
+    if rate is not None and not 0 < rate <= MAX_RATE:
+        raise DataError(
+            f"{place}: {rate:g} frames per second; expected at most {MAX_RATE:,}.", setting=setting
+        )

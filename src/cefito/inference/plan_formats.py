@@ -1,0 +1,190 @@
+"""Formats of plans in files and on stdout, one function each.
+
+To add a format, write a function and enter it in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from cefito.errors import ConfigError
+from cefito.files import check_target
+from cefito.inference.answer import Answer
+from cefito.inference.plan_tables import arrow_schema, import_pyarrow
+from cefito.markup import in_markdown
+from cefito.settings import Record
+
+__all__ = ["FORMATS", "PlanFormat", "PlanRow", "find_format", "format_of", "json_line"]
+
+_ROWS = 8192  # rows of Parquet that are written at once
+
+
+class PlanRow(Record):
+    """One plan of one query, as it is written; docs/plan-batch.md describes the columns."""
+
+    query: str
+    line: int
+    rank: int
+    actions: list[int]
+    names: list[str]
+    energy: float
+    score: float
+    probability: float | None
+    task: str | None
+    task_id: int | None
+    length_probability: float | None  # of the number of its steps, if it is open
+    exact: bool
+    sure: bool | None
+    searched_mass: float | None
+    token_forwards: int
+    leaves: int
+    warnings: list[str]
+
+    @classmethod
+    def of(cls, answer: Answer, query: str, line: int) -> list[Self]:
+        """Return the rows of an answer, best plan first."""
+        return [
+            cls(
+                query=query,
+                line=line,
+                rank=rank,
+                **dict(plan),
+                length_probability=(answer.lengths or {}).get(len(plan.actions)),
+                exact=answer.exact,
+                sure=answer.sure,
+                searched_mass=answer.searched_mass,
+                **dict(answer.evaluated),
+                warnings=answer.warnings,
+            )
+            for rank, plan in enumerate(answer.plans, 1)
+        ]
+
+
+def json_line(row: Record) -> bytes:
+    """Return a row as a line of JSON."""
+    value = row.model_dump(mode="json")
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class PlanFormat:
+    """How plans are written.
+
+    Attributes:
+        ending: Ending of its files.
+        write: Writes rows, given as lines by `json_line`, into a file.
+        binary: Whether its files are not text.
+    """
+
+    ending: str
+    write: Callable[[Iterable[bytes], BinaryIO], None]
+    binary: bool = False
+
+
+def write_jsonl(lines: Iterable[bytes], file: BinaryIO) -> None:
+    """Write JSON objects, one a line."""
+    file.writelines(lines)
+
+
+def write_parquet(lines: Iterable[bytes], file: BinaryIO) -> None:
+    """Write a Parquet table; needs pyarrow."""
+    pyarrow, parquet = import_pyarrow("parquet", "format")
+    schema, left = arrow_schema(PlanRow), map(json.loads, lines)
+    with parquet.ParquetWriter(file, schema) as writer:
+        while some := list(islice(left, _ROWS)):
+            writer.write_table(pyarrow.Table.from_pylist(some, schema=schema))
+
+
+def write_csv(lines: Iterable[bytes], file: BinaryIO) -> None:
+    """Write CSV with a header; lists are JSON, and missing values are empty."""
+
+    def cell(value: Any) -> Any:
+        plain = value is None or isinstance(value, str)
+        return value if plain else json.dumps(value, ensure_ascii=False)
+
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(PlanRow.model_fields)
+    writer.writerows(map(cell, json.loads(line).values()) for line in lines)
+    text.detach()
+
+
+def write_markdown(lines: Iterable[bytes], file: BinaryIO) -> None:
+    """Write a Markdown table for people."""
+    heads = ("query", "rank", "task", "probability", "score (lower is better)", "plan")
+
+    def cells(row: PlanRow) -> tuple[str, ...]:
+        likely = "" if row.probability is None else _percent(row.probability)
+        plan = " → ".join(row.names)
+        return row.query, str(row.rank), row.task or "", likely, f"{row.score:.4f}", plan
+
+    rows = (tuple(map(in_markdown, cells(row))) for row in _rows(lines))
+    for one in chain([heads, ("---",) * len(heads)], rows):
+        file.write(f"| {' | '.join(one)} |\n".encode())
+
+
+def write_howto(lines: Iterable[bytes], file: BinaryIO) -> None:
+    """Write JSON-LD of schema.org, one `HowTo` a plan with a `HowToStep` a step."""
+    file.write(b'{"@context": "https://schema.org", "@graph": [')
+    for number, row in enumerate(_rows(lines)):
+        steps = [
+            {"@type": "HowToStep", "position": place, "text": name}
+            for place, name in enumerate(row.names, 1)
+        ]
+        likely = "" if row.probability is None else f", probability {_percent(row.probability)}"
+        howto = {
+            "@type": "HowTo",
+            "name": row.task or " → ".join(row.names),
+            "identifier": row.query,
+            "description": f"Predicted plan {row.rank}{likely}",
+            "position": row.rank,
+            "step": steps,
+        }
+        # without "<", so that it can stand in a script element of a page
+        text = json.dumps(howto, ensure_ascii=False).replace("<", "\\u003c")
+        file.write(f"{',' * (number > 0)}\n{text}".encode())
+    file.write(b"\n]}\n")
+
+
+FORMATS: dict[str, PlanFormat] = {
+    "jsonl": PlanFormat(".jsonl", write_jsonl),
+    "csv": PlanFormat(".csv", write_csv),
+    "md": PlanFormat(".md", write_markdown),
+    "howto": PlanFormat(".jsonld", write_howto),
+    "parquet": PlanFormat(".parquet", write_parquet, binary=True),
+}
+"""All formats of plans by their names."""
+
+
+def find_format(name: str) -> PlanFormat:
+    """Return a format by its name; check that its library is installed."""
+    if name not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise ConfigError(f"format '{name}': unknown. Choose one of {known}.", setting="format")
+    if name == "parquet":
+        import_pyarrow(name, "format")
+    return FORMATS[name]
+
+
+def format_of(path: Path, setting: str) -> PlanFormat:
+    """Return the format of a file; check that it can be written, before any work."""
+    formats = {chosen.ending: chosen for chosen in FORMATS.values()}
+    check_target(path, tuple(formats), setting)
+    if path.suffix == ".parquet":
+        import_pyarrow(path, setting)
+    return formats[path.suffix]
+
+
+def _percent(probability: float) -> str:
+    return f"{100 * probability:.1f} %"
+
+
+def _rows(lines: Iterable[bytes]) -> Iterator[PlanRow]:
+    return map(PlanRow.model_validate_json, lines)

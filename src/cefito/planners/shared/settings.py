@@ -1,0 +1,21 @@
+"""Settings that several methods read."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cefito.field.settings import ClassifierConfig
+from cefito.settings import Settings
+from cefito.training.settings import ClassifierTrainingConfig
+
+__all__ = ["ClassifierSettings", "TransitionSource"]
+
+TransitionSource = Literal["videos", "windows"]
+"""What transitions are counted in, see `cefito.planners.shared.transitions.counted_transitions`."""
+
+
+class ClassifierSettings(Settings):
+    """The sections that every method with a task classifier reads."""
+
+    classifier: ClassifierConfig = ClassifierConfig()
+    classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()

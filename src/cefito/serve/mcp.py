@@ -1,0 +1,364 @@
+"""Tools for agents, by the Model Context Protocol: what the routes of the service answer.
+
+Over HTTP, every message is a request of its own, without a session, with the checks of all routes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import anyio
+import numpy as np
+from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+from pydantic import Field, ValidationError, model_validator
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from cefito.data.vocabulary import find_action, find_task
+from cefito.errors import CefitoError
+from cefito.inference.session import Session, check_sessions
+from cefito.serve.problems import ProblemError, to_problem
+from cefito.serve.requests import named, prepare
+from cefito.serve.schemas import (
+    ConstraintsRequest,
+    Name,
+    Named,
+    Observation,
+    PlaceRequest,
+    PlanAnswer,
+    PlanOut,
+    PlanRequest,
+    RequestBody,
+    ResponseBody,
+    Text,
+    Whole,
+)
+from cefito.serve.service import Service
+from cefito.serve.session_schemas import EventRequest, Likely, SessionRequest
+from cefito.serve.sessions import LISTED, apply_event, session_goal
+
+__all__ = ["ToolServer"]
+
+_MOST = 256  # steps of a plan or done
+
+
+class RunRequest(RequestBody):
+    """The choice of a run."""
+
+    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
+    horizon: Whole | None = Field(None, description="Largest number of steps; selects the run.")
+
+
+class StepsRequest(RunRequest):
+    """The steps of a task."""
+
+    task: Name | None = Field(None, description="By default the steps of all tasks.")
+
+
+class TasksAnswer(ResponseBody):
+    """The tasks that a run knows."""
+
+    run: str
+    tasks: list[Named]
+
+
+class StepsAnswer(ResponseBody):
+    """The steps that a run knows."""
+
+    run: str
+    task: Named | None
+    steps: list[Named]
+
+
+class NextStepsRequest(SessionRequest):
+    """What follows the steps done and the present scene."""
+
+    done: list[Name] = Field(default=[], max_length=_MOST, description="Oldest first.")
+    observation: Observation | None = Field(None, description="Of the present scene.")
+    video: PlaceRequest | None = Field(None, description="Its start is the present scene.")
+    top_k: int = Field(LISTED, ge=1, le=100, description="Number of steps and tasks.")
+
+    @property
+    def events(self) -> list[EventRequest]:
+        """The same as events of a session."""
+        found = [EventRequest(done=step) for step in self.done]
+        if self.observation is not None:
+            found.append(EventRequest(observation=self.observation))
+        if self.video is not None:
+            found.append(EventRequest(video=self.video))
+        return found
+
+
+class NextStepsAnswer(ResponseBody):
+    """The likeliest next steps."""
+
+    run: str
+    next_steps: list[Likely] = Field(description="Likeliest first.")
+    tasks: list[Likely] = Field(description="Likeliest first.")
+    remaining: dict[str, float] = Field(
+        description="Probability of each number of steps that remain; the largest stands for so "
+        "many or more."
+    )
+    notes: list[str] = Field(description="Remarks on steps done that were not expected.")
+
+
+class ScoreRequest(PlanRequest):
+    """A plan to be compared with the best plans of a query."""
+
+    plan: list[Name] = Field(min_length=1, max_length=_MOST, description="Its steps.")
+
+    @model_validator(mode="after")
+    def _unconstrained(self) -> ScoreRequest:
+        if "constraints" in self.model_fields_set:
+            raise ValueError("'constraints' do not go with a plan; leave them out")
+        return self
+
+
+class ScoreAnswer(ResponseBody):
+    """How good a plan is."""
+
+    run: str
+    plan: list[Named]
+    rank: int | None = Field(description="Among the best plans, from 1; null if not among them.")
+    probability: float | None = Field(description="Null if the method has none.")
+    score: float | None = Field(
+        description="Lower is better; null if the method scores its own plans alone."
+    )
+    best: list[PlanOut] = Field(description="The best plans, best first.")
+    exact: bool = Field(description="Whether no other valid sequence is better than the best.")
+
+
+async def _tasks(service: Service, request: Request, body: RunRequest) -> TasksAnswer:  # noqa: ARG001
+    """List the tasks that the model can plan, with their ids."""
+    served = service.models.find(body.run, body.horizon)
+    return TasksAnswer(run=served.name, tasks=_named(served.run.taxonomy.tasks))
+
+
+async def _steps(service: Service, request: Request, body: StepsRequest) -> StepsAnswer:  # noqa: ARG001
+    """List the steps (actions) of a task, or of all tasks, with their ids."""
+    served = service.models.find(body.run, body.horizon)
+    taxonomy = served.run.taxonomy
+    if body.task is None:
+        return StepsAnswer(run=served.name, task=None, steps=_named(taxonomy.actions))
+    task = taxonomy.tasks[find_task(taxonomy, body.task)]
+    actions = [taxonomy.actions[action] for action in task.actions]
+    return StepsAnswer(run=served.name, task=Named.model_validate(task), steps=_named(actions))
+
+
+async def _plan(service: Service, request: Request, body: PlanRequest) -> PlanAnswer:
+    """Plan the steps between two observations, after steps done, or for a task.
+
+    Give one source: a video of an opened data set, observations, or for a run of several lengths
+    a task or the steps done alone.
+    """
+    return await service.plan(request, body)
+
+
+async def _next_steps(
+    service: Service, request: Request, body: NextStepsRequest
+) -> NextStepsAnswer:
+    """Say which steps probably come next, after the steps done and the present scene.
+
+    For runs of several lengths.
+    """
+    served = service.models.find(body.run, body.horizon)
+    check_sessions(served.run)
+    goal = None
+    if body.goal_text is not None:
+        goal = await service.observed_text(served, body.goal_text)
+
+    def look() -> NextStepsAnswer:
+        row = session_goal(served, body) if goal is None else goal
+        session = Session(served.run, goal=row, task=body.task)
+        for event in body.events:
+            apply_event(served, event, session)
+        belief, actions = session.belief(), served.run.taxonomy.actions
+        return NextStepsAnswer(
+            run=served.name,
+            next_steps=[
+                Likely(id=action, name=actions[action].name, probability=share)
+                for action, share in session.next_actions(body.top_k)
+            ],
+            tasks=[Likely(**task.model_dump()) for task in belief.tasks[: body.top_k]],
+            remaining={str(count): share for count, share in belief.remaining.items()},
+            notes=list(session.notes),
+        )
+
+    answer: NextStepsAnswer = await service.call(request, served, look)
+    return answer
+
+
+async def _score_plan(service: Service, request: Request, body: ScoreRequest) -> ScoreAnswer:
+    """Compare a plan with the best plans of a query: its rank, probability and score.
+
+    The query is given as for `plan`.
+    """
+    served = service.models.find(body.run, body.horizon, body.steps)
+    answer = await service.plan(request, body)
+    taxonomy = served.run.taxonomy
+    task = None if body.task is None else find_task(taxonomy, body.task)
+    ids = [find_action(taxonomy, step, task=task, setting="plan") for step in body.plan]
+    ranked = [[step.id for step in plan.actions] for plan in answer.plans]
+    rank = ranked.index(ids) + 1 if ids in ranked else None
+    probability = await service.call(request, served, partial(_probability, service, body, ids))
+    score = None if probability is None else -math.log(probability) if probability else math.inf
+    if rank is not None:
+        found = answer.plans[rank - 1]
+        score, probability = found.score, probability or found.probability
+    elif probability is None and served.run.planner.abilities.constraints:
+        score = (await service.plan(request, _pinned(body, ids))).plans[0].score
+    return ScoreAnswer(
+        run=served.name,
+        plan=named(ids, taxonomy.names(ids)),
+        rank=rank,
+        probability=probability,
+        score=None if score is None or math.isinf(score) else score,
+        best=answer.plans,
+        exact=answer.exact,
+    )
+
+
+def _probability(service: Service, body: ScoreRequest, ids: Sequence[int]) -> float | None:
+    """The probability of a plan; None if only listed plans have one."""
+    prepared = prepare(service.models, service.limits, body)
+    run = prepared.run
+    if not (run.shortest or run.horizon) <= len(ids) <= run.horizon:
+        detail = f"the plan has {len(ids)} steps; the run plans {run.steps}. Give so many."
+        raise ProblemError(detail, "plan")
+    sequence = np.full((1, run.horizon), -1)
+    sequence[0, : len(ids)] = ids
+    logs = run.planner.log_probabilities(prepared.query, sequence)
+    return None if logs is None else float(np.exp(logs[0]))
+
+
+def _pinned(body: ScoreRequest, ids: Sequence[int]) -> PlanRequest:
+    """The same query with all steps of its plan known."""
+    pins = ConstraintsRequest(pin={str(place): step for place, step in enumerate(ids, 1)})
+    return body.model_copy(update={"constraints": pins, "top_k": 1})
+
+
+def _named(entries: Sequence[Any]) -> list[Named]:
+    return [Named.model_validate(entry) for entry in entries]
+
+
+@dataclass(frozen=True)
+class _Tool:
+    call: Callable[[Service, Request, Any], Awaitable[ResponseBody]]  # described by its docstring
+    request: type[RequestBody]
+    answer: type[ResponseBody]
+
+    def described(self, name: str) -> Tool:
+        return Tool(
+            name=name,
+            description=" ".join((self.call.__doc__ or "").split()),
+            input_schema=self.request.model_json_schema(),
+            output_schema=self.answer.model_json_schema(mode="serialization"),
+            annotations=ToolAnnotations(
+                read_only_hint=True, idempotent_hint=True, open_world_hint=False
+            ),
+        )
+
+
+TOOLS: Mapping[str, _Tool] = {
+    "tasks": _Tool(_tasks, RunRequest, TasksAnswer),
+    "steps": _Tool(_steps, StepsRequest, StepsAnswer),
+    "plan": _Tool(_plan, PlanRequest, PlanAnswer),
+    "next_steps": _Tool(_next_steps, NextStepsRequest, NextStepsAnswer),
+    "score_plan": _Tool(_score_plan, ScoreRequest, ScoreAnswer),
+}
+
+
+class ToolServer:
+    """The tools of a service over HTTP, as an ASGI application while it is `running`, or stdio."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._server: Server[Any] = Server(
+            "cefito",
+            version=version("cefito"),
+            instructions="Plans of steps in instructional videos. List tasks and steps first.",
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+        )
+        self._manager: StreamableHTTPSessionManager | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Accept messages over HTTP."""
+        self._manager = StreamableHTTPSessionManager(
+            self._server,
+            json_response=True,
+            stateless=True,
+            max_request_body_size=self.service.limits.body_bytes,
+        )
+        async with self._manager.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a message."""
+        assert self._manager is not None
+        await self._manager.handle_request(scope, receive, send)
+
+    async def run_stdio(self) -> None:
+        """Answer messages on stdin until it ends; stdout has the answers alone."""
+        self.service.start()
+        try:
+            async with stdio_server() as (incoming, outgoing):
+                options = self._server.create_initialization_options()
+                await self._server.run(incoming, outgoing, options)
+        finally:
+            await anyio.to_thread.run_sync(self.service.close)
+
+    async def _list(
+        self,
+        context: ServerRequestContext[Any],  # noqa: ARG002
+        params: PaginatedRequestParams | None,  # noqa: ARG002
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[tool.described(name) for name, tool in TOOLS.items()])
+
+    async def _call(
+        self, context: ServerRequestContext[Any], params: CallToolRequestParams
+    ) -> CallToolResult:
+        request = context.request if isinstance(context.request, Request) else _request()
+        try:
+            if (tool := TOOLS.get(params.name)) is None:
+                raise ProblemError(f"no tool '{params.name}'; there are {', '.join(TOOLS)}.")
+            body = tool.request.model_validate(params.arguments or {})
+            answer = await tool.call(self.service, request, body)
+        except (CefitoError, HTTPException, ValidationError) as error:
+            problem = to_problem(error, self.service.models.names).document()
+            text = TextContent(text=json.dumps(problem, allow_nan=False))
+            return CallToolResult(content=[text], is_error=True)
+        value = answer.model_dump(mode="json")
+        text = TextContent(text=json.dumps(value, ensure_ascii=False, allow_nan=False))
+        return CallToolResult(content=[text], structured_content=value)
+
+
+def _request() -> Request:
+    """A request of a client that is not connected over HTTP, and never disconnects by itself."""
+
+    async def never() -> Any:
+        await anyio.sleep_forever()
+
+    state = {"began": time.monotonic()}
+    return Request({"type": "http", "headers": [], "client": None, "state": state}, never)

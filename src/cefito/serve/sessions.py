@@ -1,0 +1,311 @@
+"""Live sessions of a service: kept in memory, changed by one request at a time, ended when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.requests import Request
+
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.query import observation_of_step
+from cefito.inference.session import Session, check_sessions
+from cefito.serve.connections import client_of
+from cefito.serve.models import Served
+from cefito.serve.problems import ProblemError
+from cefito.serve.requests import find_video, plan_out, read_numbers
+from cefito.serve.schemas import PlaceRequest
+from cefito.serve.service import Service
+from cefito.serve.session_schemas import (
+    DoneStepOut,
+    EventRequest,
+    GoalForm,
+    Likely,
+    SceneForm,
+    SessionAnswer,
+    SessionRequest,
+)
+
+__all__ = ["LISTED", "Sessions", "apply_event", "session_goal"]
+
+_KEPT = 16  # states of a session that a stream can send again
+LISTED = 5
+"""Number of tasks, next steps and plans in a state unless a request asks for another."""
+
+
+@dataclass(eq=False)
+class LiveSession:
+    """An open session: `session` and `number` change in its calls, the rest in the event loop."""
+
+    served: Served
+    client: str
+    used: float  # time of its last request
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    session: Session | None = None  # None until it is made
+    goal: bool = False
+    number: int = 0  # of events, undo included
+    states: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # a new one after each change
+    timer: asyncio.TimerHandle | None = None
+    ended: str = ""  # the reason, once it has
+
+    def wake(self) -> None:
+        """Let its streams go on."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Sessions:
+    """The open sessions of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self._limits, self._metrics = service, service.limits, service.metrics
+        self._open: dict[str, LiveSession] = {}
+        self._metrics.watch_sessions(lambda: len(self._open))
+
+    async def open(
+        self, request: Request, body: SessionRequest, form: GoalForm | None = None
+    ) -> SessionAnswer:
+        """Open a session, whose goal may be uploaded."""
+        served = self.service.models.find(body.run, body.horizon)
+        check_sessions(served.run)
+        live = LiveSession(served, client_of(request.client.host if request.client else ""), _now())
+        self._check_room(live.client)
+        self._open[live.id] = live
+        loop = asyncio.get_running_loop()
+        try:
+            goal = await self._uploaded(served, body, form)
+
+            def begin() -> SessionAnswer:
+                row = goal if goal is not None else session_goal(served, body)
+                live.goal = row is not None
+                with _of_field("goal"):
+                    live.session = Session(served.run, goal=row, task=body.task)
+                return self._published(live, loop)
+
+            answer = await self._call(request, live, begin)
+        except BaseException:
+            del self._open[live.id]
+            raise
+        self._watch(live)
+        return answer
+
+    def find(self, id_: str) -> LiveSession:
+        """The session of an id, which is in use from now."""
+        live = self._open.get(id_)
+        if live is None or live.session is None:
+            detail = "no such session is open; it may have expired. POST /v1/sessions opens one."
+            raise ProblemError(detail, kind="not-found")
+        live.used = _now()
+        return live
+
+    def close(self, id_: str) -> None:
+        """End a session."""
+        self._end(self.find(id_), "the session was closed.")
+
+    async def state(
+        self, request: Request, id_: str, top_k: int, steps: int | None
+    ) -> SessionAnswer:
+        """The present state of a session, with so many plans, of one length or of all."""
+        if top_k > (most := self._limits.top_k):
+            detail = f"top_k {top_k}: at most {most} plans are returned. Ask for fewer."
+            raise ProblemError(detail, "top_k", limit=most)
+        live = self.find(id_)
+        return await self._call(request, live, lambda: self._state(live, top_k, steps))
+
+    async def change(
+        self, request: Request, id_: str, event: EventRequest | SceneForm
+    ) -> SessionAnswer:
+        """Add an event to a session; its state afterwards."""
+        live, most = self.find(id_), self._limits.session_events
+        apply: Callable[[Session], None]
+        if isinstance(event, SceneForm):
+            row = (await self.service.observed(live.served, event)).initial[0]
+            apply = partial(Session.observe, observation=row)
+        else:
+            apply = partial(apply_event, live.served, event)
+        loop = asyncio.get_running_loop()
+
+        def change() -> SessionAnswer:
+            session = live.session
+            assert session is not None
+            if session.events >= most and event.kind != "undo":
+                detail = f"the session has {most} events, the most. Undo some, or open another."
+                raise ProblemError(detail, limit=most)
+            apply(session)
+            live.number += 1
+            return self._published(live, loop)
+
+        answer = await self._call(request, live, change)
+        self._metrics.session_event(live.served.name, live.served.run.horizon, event.kind)
+        return answer
+
+    async def stream(self, live: LiveSession, last: int | None) -> AsyncIterator[str]:
+        """The states of a session after each event, as server-sent events.
+
+        It begins with the states after event `last` that are kept, by default with the present one.
+        """
+        present = live.states[-1][0]
+        last = present - 1 if last is None or last > present else last
+        while True:
+            changed = live.changed
+            for number, state in [one for one in live.states if one[0] > last]:
+                yield f"id: {number}\nevent: state\ndata: {state}\n\n"
+                last = number
+            if live.ended:
+                yield f"event: end\ndata: {json.dumps({'detail': live.ended})}\n\n"
+                return
+            try:
+                async with asyncio.timeout(self._limits.heartbeat_seconds):
+                    await changed.wait()
+            except TimeoutError:
+                yield ": alive\n\n"
+
+    async def _call(
+        self, request: Request, live: LiveSession, work: Callable[[], SessionAnswer]
+    ) -> SessionAnswer:
+        call = self.service.call(request, live.served, work, alone=live.id)
+        answer: SessionAnswer = await call
+        return answer
+
+    async def _uploaded(
+        self, served: Served, body: SessionRequest, form: GoalForm | None
+    ) -> NDArray[np.float32] | None:
+        """The goal [E] of an upload or of words; None without either."""
+        if body.goal_text is not None:
+            return await self.service.observed_text(served, body.goal_text)
+        if form is None:
+            return None
+        goal: NDArray[np.float32] = (await self.service.observed(served, form)).goal[0]
+        return goal
+
+    def _check_room(self, client: str) -> None:
+        """Refuse a further session of a client if there are too many."""
+        mine = [live for live in self._open.values() if live.client == client]
+        for found, most, whose in (
+            (mine, self._limits.client_sessions, "of this client "),
+            ([*self._open.values()], self._limits.sessions, ""),
+        ):
+            if len(found) >= most:
+                oldest = min(live.used for live in found)
+                left = max(1, math.ceil(oldest + self._limits.session_seconds - _now()))
+                detail = f"{len(found)} sessions {whose}are open, the most. Close one, or wait."
+                after = {"retry-after": str(left)}
+                raise ProblemError(detail, headers=after, limit=most, kind="busy")
+
+    def _published(self, live: LiveSession, loop: asyncio.AbstractEventLoop) -> SessionAnswer:
+        """The state after a change, which streams get too; in a worker thread."""
+        answer = self._state(live)
+
+        def publish() -> None:
+            live.states.append((answer.number, answer.model_dump_json()))
+            live.wake()
+
+        loop.call_soon_threadsafe(publish)
+        return answer
+
+    def _state(
+        self, live: LiveSession, top_k: int = LISTED, steps: int | None = None
+    ) -> SessionAnswer:
+        assert live.session is not None
+        session, actions = live.session, live.served.run.taxonomy.actions
+        belief = session.belief()
+        return SessionAnswer(
+            id=live.id,
+            run=live.served.name,
+            horizon=live.served.run.horizon,
+            number=live.number,
+            events=session.events,
+            goal=live.goal,
+            tasks=[Likely(**task.model_dump()) for task in belief.tasks[:top_k]],
+            done=[
+                DoneStepOut(
+                    id=step.action,
+                    name=step.name,
+                    probability=step.probability,
+                    reported=step.reported,
+                )
+                for step in belief.done
+            ],
+            next_steps=[
+                Likely(id=action, name=actions[action].name, probability=probability)
+                for action, probability in session.next_actions(top_k)
+            ],
+            remaining={str(count): share for count, share in belief.remaining.items()},
+            plans=[plan_out(plan) for plan in session.plans(top_k, steps)],
+            notes=list(session.notes),
+            most_events=self._limits.session_events,
+            idle_seconds=self._limits.session_seconds,
+        )
+
+    def _watch(self, live: LiveSession) -> None:
+        """End a session once it is idle."""
+        left = live.used + self._limits.session_seconds - _now()
+        if left > 0:
+            live.timer = asyncio.get_running_loop().call_later(left, self._watch, live)
+        else:
+            self._metrics.expired.inc()
+            self._end(live, "the session has expired; nobody used it for too long.")
+
+    def _end(self, live: LiveSession, reason: str) -> None:
+        del self._open[live.id]
+        if live.timer is not None:
+            live.timer.cancel()
+        live.ended = reason
+        live.wake()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def session_goal(served: Served, body: SessionRequest) -> NDArray[np.floating[Any]] | None:
+    """The goal [E] that a request holds; None without one."""
+    if body.goal is not None:
+        return read_numbers(body.goal, "goal")
+    if body.goal_video is not None:
+        return _observation(served, body.goal_video, "goal_video", "end")
+    return None
+
+
+def apply_event(served: Served, event: EventRequest, session: Session) -> None:
+    """Change a session by an event."""
+    if event.undo:
+        session.undo()
+    elif event.done is not None:
+        session.done(event.done)
+    elif event.video is not None:
+        session.observe(_observation(served, event.video, "video", "start"))
+    elif event.observation is not None:
+        with _of_field("observation"):
+            session.observe(read_numbers(event.observation, "observation"))
+
+
+def _observation(
+    served: Served, place: PlaceRequest, field: str, moment: Literal["start", "end"]
+) -> NDArray[np.float32]:
+    """The observation [E] at a step of a video."""
+    match = find_video(served, place, field)
+    try:
+        return observation_of_step(match.dataset, place.id, place.step, moment)
+    except ConfigError as problem:
+        raise ProblemError(str(problem), f"{field}.step") from problem
+
+
+@contextmanager
+def _of_field(name: str) -> Iterator[None]:
+    """Name the field of a request in refusals of its features."""
+    try:
+        yield
+    except (DataError, RunError) as problem:
+        raise ProblemError(str(problem), name) from problem

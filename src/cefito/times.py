@@ -1,0 +1,43 @@
+"""Times in videos as people and tools write them: the one parser of all tables and options."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+__all__ = ["TIME_FORMS", "Seconds", "parse_seconds"]
+
+TIME_FORMS = "Expected seconds (43.27 or 43,27) or hours, minutes and seconds (1:02:03.5)."
+"""Remedy of messages about times."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]+)?|[+-]?[.,][0-9]+")
+_CLOCK = re.compile(r"(?:([0-9]+):(?=[0-5]?[0-9]:))?([0-9]+):([0-5]?[0-9](?:[.,][0-9]*)?)")
+_LONGEST = 40  # characters
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds of a time: "43.27", "43,27", "0:30", "00:43.27" or "1:02:03,5".
+
+    Raises:
+        ValueError: The text is not a time.
+    """
+    written = text.strip()
+    number = clock = None
+    if len(written) <= _LONGEST:
+        number, clock = _NUMBER.fullmatch(written), _CLOCK.fullmatch(written)
+    if clock is not None:
+        hours, minutes, rest = clock.groups()
+        return 3600.0 * int(hours or 0) + 60.0 * int(minutes) + float(rest.replace(",", "."))
+    value = math.inf if number is None else float(written.replace(",", "."))
+    if not math.isfinite(value):
+        raise ValueError(f"{written[:_LONGEST]!r} is not a time")
+    return value
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(lambda value: parse_seconds(value) if isinstance(value, str) else value),
+]
+"""Type of seconds in settings and requests, which may be written as times."""

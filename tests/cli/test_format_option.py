@@ -1,0 +1,55 @@
+"""`cefito plan --format`, and files of `cefito plan-batch` in every format."""
+
+import json
+
+import pytest
+
+from cefito.batch.batch import plan_batch
+from cefito.inference.plan_formats import FORMATS
+from cefito.inference.query import query_from_video
+from cefito.runs.run import open_run
+
+VIDEO = "world-0036"
+
+
+def test_plan_prints_a_format(call, run_of_lengths):
+    asked = ("plan", run_of_lengths.folder, "--video", VIDEO, "--top-k", 2)
+    plans = json.loads(call(*asked, "--json")[1])["plans"]
+    code, out, err = call(*asked, "--format", "jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert [row["names"] for row in rows] == [plan["names"] for plan in plans]
+    assert [(row["query"], row["rank"]) for row in rows] == [("1", 1), ("1", 2)]
+    graph = json.loads(call(*asked, "--format", "howto")[1])["@graph"]
+    assert [[step["text"] for step in howto["step"]] for howto in graph] == [
+        plan["names"] for plan in plans
+    ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_table_and_a_batch_give_the_same_file(name, run_of_lengths, tmp_path, capfdbinary):
+    from cefito.cli import main
+
+    lines = []
+    for video in (VIDEO, "world-0037"):
+        query, _ = query_from_video(run_of_lengths, video)
+        lines.append({"initial": query.initial[0].tolist(), "goal": query.goal[0].tolist()})
+    table = tmp_path / "queries.jsonl"
+    table.write_text("".join(f"\n{json.dumps(line)}\n" for line in lines))
+    batch = plan_batch(
+        open_run(run_of_lengths.folder), table, tmp_path / f"p{FORMATS[name].ending}"
+    )
+    asked = ["plan", str(run_of_lengths.folder), "--queries", str(table), "--format", name]
+    assert main(asked) == 0
+    printed, written = capfdbinary.readouterr().out, batch.plans.read_bytes()
+    if name in ("md", "howto"):  # other numbers differ in last bits, as queries are together
+        assert printed == written
+    assert printed.count(b"\n") == written.count(b"\n") or FORMATS[name].binary
+
+
+def test_formats_that_are_refused(refused, run_of_lengths, monkeypatch):
+    asked = ("plan", run_of_lengths.folder, "--video", VIDEO)
+    assert "unknown. Choose one of jsonl" in refused(*asked, "--format", "xml")
+    assert "Leave one out" in refused(*asked, "--format", "csv", "--json")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "is not text" in refused(*asked, "--format", "parquet")

@@ -1,0 +1,109 @@
+"""A package of a planner: made, installed, tested, listed, trained, compared, removed."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cefito.cli import main
+from cefito.errors import ConfigError, RunError
+from cefito.planners.example.new_package import write_package
+from cefito.runs.folder import RunInfo
+from cefito.runs.run import open_run
+
+NAME = "my-planner"
+EPOCHS = ["--set", "my_planner.training.optimiser.epochs=1"]
+CALLS = """
+import json, sys
+from cefito.cli import main
+for call in json.loads(sys.argv[1]):
+    assert main(call) == 0, call
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packages") / "package"
+    write_package(NAME, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(package, tmp_path_factory):
+    """A function that runs Python where the package is installed."""
+    if importlib.util.find_spec("pip") is None or importlib.util.find_spec("setuptools") is None:
+        pytest.skip("pip and setuptools are not installed")
+    site = tmp_path_factory.mktemp("site")
+    paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    def run(*argv):
+        return subprocess.run(
+            [sys.executable, *map(str, argv)],
+            env=os.environ | {"PYTHONPATH": paths},
+            cwd=package,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    pip = ("-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index")
+    run(*pip, "--target", site, package)
+    return run
+
+
+def test_its_own_test_passes_as_it_is(installed):
+    assert " passed" in installed("-m", "pytest", "-q", "-p", "no:cacheprovider").splitlines()[-1]
+
+
+def test_it_is_listed_trained_and_compared_and_missed_afterwards(
+    installed, world, tmp_path, capsys
+):
+    run, study, data = tmp_path / "run", tmp_path / "study", str(world.folder)
+    train = ["train", data, "--method", NAME, "--horizon", "3", "--out", str(run), *EPOCHS]
+    compare = ["compare", data, "--planners", f"{NAME},nearest", "--horizons", "3", "--seeds", "1"]
+    compare += ["--out", str(study), "--no-published", *EPOCHS]
+    out = installed("-c", CALLS, json.dumps([["planners", "--json"], train, compare]))
+    listed, _ = json.JSONDecoder().raw_decode(out)
+    assert listed[-1]["name"] == NAME
+    assert listed[-1]["package"] == "cefito-my-planner 0.1.0"
+    assert listed[0]["package"] is None
+    assert "My planner" in out
+    info = RunInfo.read(run)
+    assert info.package == "cefito-my-planner"
+    assert info.versions["cefito-my-planner"] == "0.1.0"
+    # here it is not installed
+    with pytest.raises(RunError, match=r"of the package cefito-my-planner 0\.1\.0, which"):
+        open_run(run)
+    capsys.readouterr()
+    assert main(["planners", "--json"]) == 0
+    assert NAME not in [method["name"] for method in json.loads(capsys.readouterr().out)]
+    assert main(["report", str(study), "--out", str(tmp_path / "report.html")]) == 0
+    assert "My planner" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("My-Planner", "expected lower-case words"),
+        ("-x", "expected lower-case words"),
+        ("a" * 50, "expected lower-case words"),
+        ("nearest", "a method has this name"),
+    ],
+)
+def test_names_that_are_refused(name, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        write_package(name, tmp_path / "package")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_are_not_overwritten(tmp_path, capsys):
+    assert main(["new-planner", NAME, "--out", str(tmp_path / "mine")]) == 0
+    assert "pip install" in capsys.readouterr().err
+    assert main(["new-planner", NAME, "--out", str(tmp_path / "mine")]) == 2
+    assert "exists already" in capsys.readouterr().err
+    text = "".join(path.read_text() for path in (tmp_path / "mine").rglob("*") if path.is_file())
+    assert "example" not in text.lower()
+    assert "class TestMyPlanner(PlannerContract)" in text

@@ -1,0 +1,99 @@
+"""`cefito data steps`, and the preparation of what it writes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data import open_dataset
+
+EXPORTED = Path(__file__).resolve().parents[1] / "data" / "readers" / "exported"
+EXPORT = EXPORTED / "label_studio.json"
+TEA = ("--task", "make tea", "--frame-rate", "4")
+
+
+@pytest.fixture
+def features(tmp_path):
+    folder = tmp_path / "features"
+    folder.mkdir()
+    for number in range(1, 6):
+        rows = np.random.default_rng(number).standard_normal((14, 3), dtype=np.float32)
+        np.save(folder / f"tea_0{number}.npy", rows)
+    return folder
+
+
+def test_converted_and_prepared_alike(tmp_path, features, call):
+    table = tmp_path / "STEPS.csv"
+    code, out, err = call("data", "steps", EXPORT, "--out", table, *TEA)
+    assert code == 0
+    assert "label_studio.json: Label Studio; each region of the control tag 'steps'" in err
+    assert err.endswith(f"wrote {table}\n")
+    rows = [line.split() for line in out.splitlines()[2:]]
+    assert rows == [["tasks", "1"], ["actions", "5"], ["videos", "5"], ["steps", "20"]]
+    lines = table.read_text().splitlines()
+    assert lines[:2] == ["video,task,step,start,end", "tea_01,make tea,Fill kettle,1.0,3.5"]
+    for name, files in (("direct", (EXPORT, *TEA)), ("table", (table,))):
+        source, *options = files
+        argv = ("data", "prepare", "custom", source, tmp_path / name, "--features", features)
+        assert call(*argv, *options, "--name", "tea")[0] == 0
+    direct, converted = (open_dataset(tmp_path / name) for name in ("direct", "table"))
+    assert direct.annotations.videos == converted.annotations.videos
+    assert np.array_equal(direct.start, converted.start)
+
+
+def test_one_file_a_video_into_one_data_set(tmp_path, features, call, refused):
+    table = tmp_path / "STEPS.csv"
+    call("data", "steps", EXPORT, "--out", table, *TEA)
+    head, *lines = table.read_text().splitlines()
+    files = []
+    for number in range(1, 6):
+        files.append(tmp_path / f"part-{number}.csv")
+        own = [line for line in lines if line.startswith(f"tea_0{number},")]
+        files[-1].write_text("\n".join([head, *own]))
+    argv = ("data", "prepare", "custom", *files)
+    assert call(*argv, tmp_path / "data", "--features", features)[0] == 0
+    assert len(open_dataset(tmp_path / "data").videos) == 5
+    assert "exists already. Choose another" in refused(*argv, "--features", features)
+    assert "give the files of annotated steps, or their folder" in refused(*argv[:4])
+
+
+def test_oddities_are_counted(tmp_path, call):
+    table, out = tmp_path / "mine.csv", tmp_path / "STEPS.csv"
+    table.write_text(
+        "video,task,step,start,end\na,tea,boil,0:00,0:05\na,tea,pour,4,6\na,tea,stir,6,7\n"
+        "b,tea,boil,0,5\nb,tea,pour,5,6\n"
+    )
+    code, text, _ = call("data", "steps", table, "--out", out, "--json")
+    assert code == 0
+    assert json.loads(text)["noticed"] == [
+        {"reason": "overlapping steps", "videos": ["a"], "steps": 1, "example": "a"},
+        {
+            "reason": "fewer than 3 steps: no window of T = 3",
+            "videos": ["b"],
+            "steps": 2,
+            "example": "b",
+        },
+    ]
+
+
+def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
+    steps = ("data", "steps", EXPORT, "--out", tmp_path / "STEPS.csv")
+    (tmp_path / "videos.csv").write_text("video,task,split\ntea_01,tea,dev\n")
+    table = ("--video-table", tmp_path / "videos.csv")
+    for argv, message in (
+        (
+            steps,
+            "counts frames and holds no frame rate. Give the frames per second. (--frame-rate)",
+        ),
+        ((*steps, *TEA[2:]), "(Label Studio): holds no task. Give one for all videos, or a table"),
+        ((*steps, *TEA[2:]), "(--task)"),
+        ((*steps, *TEA, "--tier", "x"), "has no control tag 'x', only 'steps' (20). (--tier)"),
+        ((*steps, *TEA[:2], "--frame-rate", "0"), "0 frames per second; expected at most 1,000."),
+        ((*steps, *TEA, *table), "split is 'dev'; expected one of train, val, test. (--video-t"),
+        ((*steps, *TEA, "--encoding", "no"), "'no' is not an encoding of text. Expected one"),
+        ((*steps[:2], *steps[3:]), "no file is given. Give the files of annotated steps."),
+        ((*steps[:-1], tmp_path / "STEPS.txt"), "expected a file that ends in .csv. (--out)"),
+        ((*steps[:-1], tmp_path / "videos.csv"), "videos.csv: exists already. Remove it first."),
+    ):
+        assert message in refused(*argv)

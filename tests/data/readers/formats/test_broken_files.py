@@ -1,0 +1,182 @@
+"""Broken files of every format: each is refused in one line that names file and format."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from samples import ANVIL, BORIS, CHAPTERS, CVAT, SRT, VIA_CSV, VIA_JSON, VIA_SEGMENTS, VIDAT, VTT
+
+from cefito.data.readers import Choices, read_steps
+from cefito.errors import DataError
+
+EXPORT = (Path(__file__).resolve().parents[1] / "exported" / "label_studio.json").read_text()
+VIA, VIDAT_TEXT = json.dumps(VIA_JSON), json.dumps(VIDAT)
+EAF = """<?xml version="1.0" encoding="UTF-8"?>
+<ANNOTATION_DOCUMENT VERSION="3.0">
+<HEADER TIME_UNITS="milliseconds"><MEDIA_DESCRIPTOR MEDIA_URL="file:///one.mp4"/></HEADER>
+<TIME_ORDER><TIME_SLOT TIME_SLOT_ID="ts1" TIME_VALUE="500"/>
+<TIME_SLOT TIME_SLOT_ID="ts2" TIME_VALUE="4250"/></TIME_ORDER>
+<TIER TIER_ID="Steps"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a1" TIME_SLOT_REF1="ts1"
+ TIME_SLOT_REF2="ts2"><ANNOTATION_VALUE>boil</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>
+</TIER></ANNOTATION_DOCUMENT>
+"""
+LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
+BOMB = f'<!DOCTYPE x [<!ENTITY l0 "ha">{LAUGHS}]>'
+FILE = '<!DOCTYPE x [<!ENTITY l11 SYSTEM "file:///etc/passwd">]>'
+
+
+def with_doctype(text, declared):
+    head, _, rest = text.partition("?>\n")
+    return f"{head}?>\n{declared}\n{rest}".replace(">boil", ">&l11;").replace("boil", "&l11;")
+
+
+BROKEN = {
+    "elan cut": ("ELAN", EAF[:-40], "is damaged XML"),
+    "elan without a slot": ("ELAN", EAF.replace('ID="ts2"', 'ID="ts3"'), "is damaged or not whole"),
+    "elan unaligned": ("ELAN", EAF.replace(' TIME_VALUE="4250"', ""), "has no times of its own"),
+    "elan words as times": ("ELAN", EAF.replace("4250", "soon"), "is damaged or not whole"),
+    "elan backwards": ("ELAN", EAF.replace("4250", "42"), "the step runs from 0.5 to 0.042"),
+    "elan in frames": ("ELAN", EAF.replace("milliseconds", "PAL-frames"), "counts times in 'PAL-"),
+    "elan without labels": ("ELAN", EAF.replace("boil", ""), "holds no annotation with a label"),
+    "elan with a bomb": ("ELAN", with_doctype(EAF, BOMB), "declares XML entities"),
+    "elan with a file": ("ELAN", with_doctype(EAF, FILE), "declares XML entities"),
+    "anvil cut": ("ANVIL", ANVIL[:-30], "is damaged XML"),
+    "anvil with a bomb": ("ANVIL", with_doctype(ANVIL, BOMB), "declares XML entities"),
+    "anvil without times": (
+        "ANVIL",
+        ANVIL.replace(" start=", " begin="),
+        "holds no element with a",
+    ),
+    "anvil words as times": ("ANVIL", ANVIL.replace('"4.25"', '"x"'), "is damaged or not whole"),
+    "cvat cut": ("CVAT", CVAT[:-40], "is damaged XML"),
+    "cvat without labels": ("CVAT", CVAT.replace("tag label", "tag name"), "is damaged or not"),
+    "cvat with a bomb": ("CVAT", with_doctype(CVAT, BOMB), "declares XML entities"),
+    "cvat without tags": ("CVAT", re.sub("<image.*", "", CVAT), "holds no run of tagged frames"),
+    "via cut": ("VIA", VIA[:-50], "is damaged JSON"),
+    "via without views": ("VIA", VIA.replace('"view"', '"views"'), "is not as VIA writes it (view"),
+    "via times": ("VIA", VIA.replace("[0.5, 4.25]", '["a", 1]'), "metadata.1_a.z.0"),
+    "via empty view": ("VIA", VIA.replace('["1"]}', "[]}"), "is damaged or not whole"),
+    "via csv without header": ("VIA", VIA_CSV.replace(" = metadata_id", ""), "no line CSV_HEADER"),
+    "via csv short": ("VIA", VIA_SEGMENTS + '"2_b"\n', "line 6: has 1 cells; expected 5"),
+    "via csv json": ("VIA", VIA_SEGMENTS.replace('{""', "{"), "is damaged or not whole"),
+    "vidat cut": ("Vidat", VIDAT_TEXT[:-9], "is damaged JSON"),
+    "vidat without names": ("Vidat", VIDAT_TEXT.replace('"config"', '"x"'), "no configuration"),
+    "vidat unknown action": ("Vidat", VIDAT_TEXT.replace('"action": 2', '"action": 9'), "the id 9"),
+    "vidat NaN": ("Vidat", VIDAT_TEXT.replace("4.25", "NaN"), "is not as Vidat writes it"),
+    "boris project": ("BORIS", '{"behaviors_conf": {}, "observations": {}}', "Aggregated events"),
+    "boris tabular": ("BORIS", "Observation id,Behavior,Time\no,boil,1\n", "Aggregated events"),
+    "boris unpaired": ("BORIS", BORIS.replace("4.250,3.750", "NA,NA"), "line 2: has no times"),
+    "boris two films": ("BORIS", BORIS.replace("one.mp4,106", "two.mp4,106"), "has several videos"),
+    "boris only points": ("BORIS", BORIS.replace("STATE", "POINT"), "holds no state event with a"),
+    "label studio cut": ("Label Studio", EXPORT[:-9], "is damaged JSON"),
+    "label studio deep": ("Label Studio", EXPORT + "[" * 99_999, "is damaged JSON"),
+    "label studio ranges": (
+        "Label Studio",
+        EXPORT.replace('"ranges"', '"range"'),
+        "(ranges: Field",
+    ),
+    "label studio results": (
+        "Label Studio",
+        EXPORT.replace('"result":[', '"result":1,"x":['),
+        "resu",
+    ),
+    "label studio film": ("Label Studio", EXPORT.replace(".mp4", ""), "its data name no video"),
+    "label studio empty": ("Label Studio", '[{"data":{},"annotations":[]}]', "holds no region"),
+    "vtt without times": (
+        "WebVTT",
+        VTT.replace("00:04.250 align", "later align"),
+        "line 9: '00:00",
+    ),
+    "vtt without an arrow": (
+        "WebVTT",
+        VTT + "\nwords\nmore words\n",
+        "line 16: 'more words' is no",
+    ),
+    "vtt backwards": ("WebVTT", VTT.replace("00:06", "00:01"), "the step runs from 4.25 to 1.0"),
+    "vtt empty": ("WebVTT", "WEBVTT\n", "holds no cue with a label"),
+    "srt times": (
+        "SRT",
+        SRT.replace("04,250", "4.250.1"),
+        "line 2: '00:00:00,500 --> 00:00:4.250.1",
+    ),
+    "srt repeats": ("SRT", SRT + "\n" + SRT, "repeats line 2"),
+    "chapters back in time": (
+        "chapters",
+        CHAPTERS.replace("1:05", "0:05"),
+        "line 5: begins no lat",
+    ),
+    "one chapter": ("chapters", "0:00 Boil\n", "holds no steps. Left out, since the end of"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_files_are_refused_in_one_line_that_names_the_format(case, tmp_path):
+    form, text, message = BROKEN[case]
+    path = tmp_path / "broken.txt"
+    path.write_text(text, encoding="utf-8")
+    tier = "Step" if form == "VIA" else None
+    with pytest.raises(DataError) as caught:
+        read_steps(path, choices=Choices(task="tea", frame_rate=25, tier=tier))
+    found = str(caught.value)
+    assert message in found
+    assert found.startswith(f"{path} ({form})")
+    assert "\n" not in found
+    assert found.endswith(".")
+
+
+def test_a_bomb_takes_no_time_and_no_file_is_opened(tmp_path):
+    for number, text in enumerate((with_doctype(EAF, BOMB), with_doctype(EAF, FILE))):
+        path = tmp_path / f"{number}.eaf"
+        path.write_text(text)
+        with pytest.raises(DataError, match="declares XML entities") as caught:
+            read_steps(path, choices=Choices(task="tea"))
+        assert "root:" not in str(caught.value)
+
+
+def test_the_unbroken_file_is_read(tmp_path):
+    (tmp_path / "one.eaf").write_text(EAF)
+    found = read_steps(tmp_path / "one.eaf", choices=Choices(task="tea"))
+    assert found.annotations.videos[0].video_id == "one"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{"a": [1, 2]}', "JSON"),
+        ("[1]", "JSON"),
+        ("<?xml version='1.0'?><x/>", "XML"),
+        ("{", "JSON"),
+    ],
+)
+def test_unknown_json_and_xml_are_no_tables(text, kind, tmp_path):
+    (tmp_path / "x.csv").write_text(text)
+    match = rf"x.csv: is {kind} of no known format \(table|x.csv: is {kind} of no known .*ELAN, ANV"
+    with pytest.raises(DataError, match=match):
+        read_steps(tmp_path / "x.csv")
+
+
+WHOLE = {"ELAN": EAF, "ANVIL": ANVIL, "CVAT": CVAT, "VIA": VIA_CSV, "VIA project": VIA}
+WHOLE |= {"Vidat": VIDAT_TEXT, "BORIS": BORIS, "Label Studio": EXPORT, "WebVTT": VTT, "SRT": SRT}
+WHOLE |= {"VIA segments": VIA_SEGMENTS, "chapters": CHAPTERS}
+
+
+@pytest.mark.parametrize("form", WHOLE)
+def test_cut_and_changed_files_are_refused_in_one_line_or_read(form, tmp_path):
+    data, path = WHOLE[form].encode(), tmp_path / "one.txt"
+    for place in range(1, len(data), len(data) // 12):
+        for change in (b"", b"null", b"-1e999", b"\n\n", b"\xff\x00", b"<", data[:place]):
+            rest = data[place + 4 :] if change else b""
+            path.write_bytes(data[:place] + change + rest)
+            assert "\n" not in refusal(path, tier="Step" if form.startswith("VIA") else None)
+
+
+def refusal(path, **choices):
+    """The message about a file; empty if it is read."""
+    try:
+        read_steps(path, choices=Choices(task="tea", frame_rate=25, **choices))
+    except DataError as problem:
+        return str(problem)
+    return ""

@@ -1,0 +1,129 @@
+"""Label Studio's exports: `exported/label_studio*` were exported by version 1.23.2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cefito.data.readers import Choices, read_steps
+from cefito.errors import DataError
+
+EXPORTED = Path(__file__).resolve().parent.parent / "exported"
+TEA = Choices(task="make tea", frame_rate=4)
+
+
+def spans(source, number=0):
+    names = [action.name for action in source.annotations.taxonomy.actions]
+    steps = source.annotations.videos[number].steps
+    return [(names[step.action], step.start, step.end) for step in steps]
+
+
+@pytest.mark.parametrize("name", ["label_studio.json", "label_studio_min.json", "label_studio.csv"])
+def test_every_export_gives_the_same_steps(name):
+    found = read_steps(EXPORTED / name, choices=TEA)
+    videos = [f"tea_0{number}" for number in range(1, 6)]
+    assert [video.video_id for video in found.annotations.videos] == videos
+    assert spans(found) == [  # frames 5 to 14 are 1 to 3.5 s: 4 a second, counted from 1
+        ("Fill kettle", 1.0, 3.5),
+        ("Boil water", 3.5, 6.0),
+        ("Add tea leaves", 6.5, 9.0),
+        ("Pour water", 9.0, 11.5),
+    ]
+    assert spans(found, 1)[0][0] == "Boil water"
+    assert found.notes[0] == (
+        f"{name}: Label Studio; each region of the control tag 'steps' is a step."
+    )
+
+
+def test_the_frame_rate_is_asked_for():
+    with pytest.raises(DataError, match=r"\(Label Studio\): counts frames and holds no") as caught:
+        read_steps(EXPORTED / "label_studio.json", choices=Choices(task="make tea"))
+    assert caught.value.setting == "frame_rate"
+
+
+def test_a_table_of_videos_has_what_the_export_has_not(tmp_path):
+    table = tmp_path / "videos.csv"
+    lines = [f"tea_0{n}.mp4,make tea,{'test' if n == 5 else 'train'},{2 * n}" for n in range(1, 6)]
+    table.write_text("\n".join(["video,task,split,frame_rate", *lines, "tea_09,tea,train,1"]))
+    found = read_steps(EXPORTED / "label_studio.json", choices=Choices(video_table=table))
+    assert [video.split for video in found.annotations.videos] == ["train"] * 4 + ["test"]
+    assert spans(found)[0] == ("Fill kettle", 2.0, 7.0)
+    assert spans(found, 1)[0][1:] == (1.5, 4.0)
+    assert found.notes[1] == "videos.csv: no steps in 1 video, such as 'tea_09'."
+    table.write_text("video,task\ntea_01,make tea\n")
+    match = r"videos.csv: names no task of video 'tea_02'. Add it, or one task for all."
+    with pytest.raises(DataError, match=match):
+        read_steps(EXPORTED / "label_studio.json", choices=Choices(video_table=table, frame_rate=4))
+
+
+def region(kind, **value):
+    return {"type": kind, "from_name": "tag", "to_name": "video", "value": value}
+
+
+def annotation(*results, **more):
+    return {"result": list(results), "updated_at": "2026-01-01", **more}
+
+
+def export(path, *tasks):
+    path.write_text(json.dumps(list(tasks)))
+    return path
+
+
+def test_seconds_boxes_and_several_annotations(tmp_path):
+    first = region("labels", start=0.5, end=2.25, channel=0, labels=["boil", "wait"])
+    boxes = region("videorectangle", sequence=[{"frame": 1, "enabled": True}], labels=["cup"])
+    words = region("labels", start=0, end=4, text="boil", labels=["verb"])
+    kept = annotation(first, boxes, words, region("choices", choices=["good"]))
+    path = export(
+        tmp_path / "x.json",
+        {
+            "id": 7,
+            "data": {"film": "s3://films/a%20b.webm?X-Amz=1", "task": "tea", "split": "train"},
+            "annotations": [
+                annotation(region("labels", start=1, end=2, labels=["old"])),
+                {**kept, "updated_at": "2026-02-01"},
+                annotation(was_cancelled=True, updated_at="2026-03-01"),
+            ],
+        },
+        {"id": 8, "data": {"video": "/data/local-files/?d=c/d.mp4"}, "annotations": []},
+    )
+    found = read_steps(path)
+    (video,) = found.annotations.videos
+    assert (video.video_id, video.split) == ("a b", "train")
+    assert spans(found) == [("boil", 0.5, 2.25), ("wait", 0.5, 2.25)]
+    assert "1 boxes of tracked objects, which have no steps" in found.notes[1]
+    assert "1 older annotations of a task" in found.notes[1]
+    assert "1 tasks without an annotation" in found.notes[1]
+
+
+def test_the_ground_truth_wins(tmp_path):
+    truth = annotation(region("labels", start=1, end=2, labels=["true"]), ground_truth=True)
+    newer = annotation(region("labels", start=1, end=2, labels=["new"]), updated_at="2026-09-09")
+    data = {"video": "https://example.org/v.mp4", "task": "tea"}
+    path = export(tmp_path / "x.json", {"data": data, "annotations": [truth, newer]})
+    assert spans(read_steps(path)) == [("true", 1.0, 2.0)]
+
+
+def test_an_annotation_of_a_target_storage(tmp_path):
+    value = annotation(region("labels", start=1, end=2, labels=["boil"]))
+    value["task"] = {"id": 3, "data": {"video": "v.mp4", "task": "tea"}}
+    (tmp_path / "3").write_text(json.dumps(value))
+    assert spans(read_steps(tmp_path / "3")) == [("boil", 1.0, 2.0)]
+
+
+def test_the_frame_rate_of_a_task(tmp_path):
+    value = region("timelinelabels", ranges=[{"start": 1, "end": 20}], timelinelabels=["boil"])
+    data = {"video": "v.mp4", "task": "tea", "fps": 10}
+    path = export(tmp_path / "x.json", {"data": data, "annotations": [annotation(value)]})
+    assert spans(read_steps(path)) == [("boil", 0.0, 2.0)]
+    assert spans(read_steps(path, choices=Choices(frame_rate=5))) == [("boil", 0.0, 4.0)]
+
+
+def test_only_boxes(tmp_path):
+    boxes = region("videorectangle", sequence=[], labels=["cup"])
+    task = {"data": {"video": "v.mp4"}, "annotations": [annotation(boxes)]}
+    match = r"holds no region with a label, only 1 boxes of tracked objects, which have no steps\."
+    with pytest.raises(DataError, match=match):
+        read_steps(export(tmp_path / "x.json", task))

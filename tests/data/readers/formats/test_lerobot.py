@@ -1,0 +1,148 @@
+"""A LeRobotDataset v3 with subtasks, written by the test as the documentation describes it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+from cefito.data import open_dataset
+from cefito.data.readers import read_steps
+from cefito.errors import DataError
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+FPS = 10
+STEPS = ["reach", "grasp", "lift"]
+TASKS = ["pick the cube", "pick the ball"]
+# subtasks of each episode: index and number of frames; None and -1 for none
+EPISODES = [
+    (0, [(0, 10), (1, 5), (2, 15)]),
+    (1, [(-1, 5), (0, 10), (None, 5), (2, 10)]),
+    (0, [(0, 5), (1, 20), (2, 5), (1, 5)]),
+    (1, [(0, 10), (1, 10), (2, 10)]),
+]
+
+
+def frames():
+    """Columns of all frames."""
+    rows = []
+    for episode, (task, parts) in enumerate(EPISODES):
+        subtasks = [index for index, count in parts for _ in range(count)]
+        rows += [
+            (episode, frame, frame / FPS, task, subtask) for frame, subtask in enumerate(subtasks)
+        ]
+    names = ("episode_index", "frame_index", "timestamp", "task_index", "subtask_index")
+    table = pyarrow.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    place = table.column_names.index("timestamp")
+    return table.set_column(place, "timestamp", table["timestamp"].cast(pyarrow.float32()))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A data set of four episodes, two in each file, and features of each."""
+    folder = tmp_path / "robot"
+    for part in ("meta", "data/chunk-000", "data/chunk-001"):
+        (folder / part).mkdir(parents=True)
+    info = {"codebase_version": "v3.0", "fps": FPS, "splits": {"train": "0:4"}, "features": {}}
+    (folder / "meta" / "info.json").write_text(json.dumps(info))
+    subtasks = pyarrow.table({"subtask_index": range(3), "__index_level_0__": STEPS})
+    parquet.write_table(subtasks, folder / "meta" / "subtasks.parquet")
+    tasks = pyarrow.table({"task_index": range(2), "task": TASKS})
+    parquet.write_table(tasks, folder / "meta" / "tasks.parquet")
+    table = frames()
+    for chunk, episodes in enumerate(([0, 1], [2, 3])):
+        chosen = np.isin(table["episode_index"].to_numpy(), episodes)
+        # frames in another order, as nothing promises theirs
+        part = table.filter(pyarrow.array(chosen)).sort_by([("timestamp", "descending")])
+        parquet.write_table(part, folder / f"data/chunk-{chunk:03d}" / "file-000.parquet")
+    (tmp_path / "features").mkdir()
+    for episode in range(4):
+        rows = np.random.default_rng(episode).standard_normal((5, 4)).astype(np.float32)
+        np.save(tmp_path / "features" / f"episode_{episode:06d}.npy", rows)
+    return folder
+
+
+def steps_of(source):
+    taxonomy = source.annotations.taxonomy
+    return {
+        video.video_id: (
+            taxonomy.tasks[video.task].name,
+            [(taxonomy.actions[s.action].name, s.start, s.end) for s in video.steps],
+        )
+        for video in source.annotations.videos
+    }
+
+
+def test_subtasks_are_steps(made):
+    source = read_steps(made / "meta" / "info.json")
+    assert source.form == "LeRobotDataset"
+    found = steps_of(source)
+    for number, (task, parts) in enumerate(EPISODES):
+        name, steps = found[f"episode_{number:06d}"]
+        assert name == TASKS[task]
+        expected, at = [], 0.0
+        for index, count in parts:
+            if index is not None and index >= 0:
+                expected.append((STEPS[index], at, at + count / FPS))
+            at += count / FPS
+        assert [step[0] for step in steps] == [step[0] for step in expected]
+        times = [[step[1:] for step in listed] for listed in (steps, expected)]
+        np.testing.assert_allclose(*times, atol=1e-5)
+
+
+def test_splits_of_episodes(made):
+    path = made / "meta" / "info.json"
+    info = json.loads(path.read_text())
+    path.write_text(json.dumps(info | {"splits": {"train": "0:3", "test": "3:4"}}))
+    videos = read_steps(path).annotations.videos
+    assert [video.split for video in videos] == ["train"] * 3 + ["test"]
+
+
+def test_a_data_set_is_prepared(made, tmp_path):
+    command = ["data", "prepare", "custom", str(made / "meta" / "info.json"), str(tmp_path / "out")]
+    assert main([*command, "--features", str(tmp_path / "features"), "--name", "robot"]) == 0
+    dataset = open_dataset(tmp_path / "out")
+    assert dataset.name == "robot"
+    assert len(dataset.videos) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"codebase_version": "v2.1"}, "has version v2.1; v3 is read"),
+        ({"fps": 0}, r"is not as LeRobotDataset writes it \(fps"),
+        ({"splits": {"test": "all"}}, "is damaged or not whole"),
+    ],
+)
+def test_other_information(made, change, message):
+    path = made / "meta" / "info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=rf"info\.json \(LeRobotDataset\).*{message}"):
+        read_steps(path)
+
+
+@pytest.mark.parametrize("file", ["meta/subtasks.parquet", "data/chunk-000/file-000.parquet"])
+@pytest.mark.parametrize("content", [None, b"PAR1 is all"])
+def test_files_that_are_missing_or_damaged(made, file, content):
+    (made / file).unlink()
+    if content is not None:
+        (made / file).write_bytes(content)
+    elif file.startswith("data"):
+        (made / "data/chunk-001/file-000.parquet").unlink()
+    with pytest.raises(DataError) as caught:
+        read_steps(made / "meta" / "info.json")
+    assert "Annotate" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_frames_without_subtasks(made):
+    path = made / "data/chunk-000/file-000.parquet"
+    parquet.write_table(parquet.read_table(path).drop_columns(["subtask_index"]), path)
+    with pytest.raises(
+        DataError, match=r"file-000\.parquet: cannot be read.*Annotate the episodes"
+    ):
+        read_steps(made / "meta" / "info.json")

@@ -1,0 +1,206 @@
+"""A live session on the page, in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from browsing import chromium, faults
+from cefito.inference.query import observation_of_step
+from cefito.inference.session import Session
+
+WAIT = 20_000  # milliseconds
+VIDEO = "film-13"
+STEPS = ["slice bread", "toast slices", "spread butter"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(browser, drawn, listening):
+    runs = (drawn.run.folder, drawn.lengths.folder)
+    with listening(drawn.settings(runs=runs, encoder=str(drawn.encoder))) as address:
+        yield address
+
+
+@pytest.fixture(params=["light"])
+def page(browser, address, request):
+    """The page with the run of several lengths chosen; at the end, nothing was logged."""
+    size = {"width": 1280, "height": 1100}
+    context = browser.new_context(color_scheme=request.param, viewport=size)
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    said = []
+    page.on("pageerror", lambda problem: said.append(str(problem)))
+    page.on("console", lambda one: said.append(one.text))
+    page.goto(address)
+    page.locator("#plan:enabled").wait_for()
+    assert page.locator("#live").is_hidden()  # the run has no sessions
+    page.get_by_label("run", exact=True).select_option(index=1)
+    page.locator("#live").wait_for()
+    page.locator("#plan:enabled").wait_for()
+    page.get_by_label("video", exact=True).select_option(label=VIDEO)
+    yield page
+    context.close()
+    assert said == []
+
+
+def begin(page):
+    page.get_by_role("button", name="Begin a session").click()
+    page.locator("#live-open").wait_for()
+
+
+def act(page, work):
+    """Do something that the service is told, and wait for its answer."""
+    with page.expect_response(re.compile("/(events|upload)$")) as told:
+        work()
+    assert told.value.status == 200
+    page.locator("#live:not([aria-busy])").wait_for()
+
+
+def press(page, name):
+    act(page, lambda: page.get_by_role("button", name=name, exact=True).click())
+
+
+def percent(value):
+    return f"{100 * value:.1f} %"
+
+
+def same(page, session, run):
+    """The panel shows what a session of the library believes."""
+    belief = session.belief()
+    assert page.locator("#live-done li").all_inner_texts() == [
+        f"{step.name} "
+        + ("reported" if step.reported else f"inferred, {percent(step.probability)}")
+        for step in belief.done
+    ]
+    assert page.locator("#live-nothing").is_visible() == (not belief.done)
+    task = belief.tasks[0]
+    assert (
+        f"Task: {task.name}, {percent(task.probability)}" in page.locator("#live-task").inner_text()
+    )
+    shown = page.locator("#live-now li").evaluate_all(
+        "all => all.map(one => [...one.querySelectorAll('span')].slice(0, 2)"
+        ".map(part => part.innerText))"
+    )
+    assert shown == [[name, percent(share)] for name, share in session.next_steps(5)]
+    plans = session.plans(5)[:3]
+    assert [
+        one.locator("li").all_inner_texts() for one in page.locator("#live-plans ol").all()
+    ] == [run.taxonomy.names(plan.actions) for plan in plans]
+    assert page.locator("#live-notes li").all_inner_texts() == list(session.notes)
+
+
+def names_of(page, selector):
+    return page.locator(selector).all_inner_texts()
+
+
+@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
+def test_three_steps_and_an_undo(page, drawn):
+    run = drawn.lengths
+    session = Session(run)
+    begin(page)
+    same(page, session, run)
+    assert page.locator("#live-undo").is_disabled()
+    remaining = page.locator("#live-remaining").inner_text()
+    assert remaining.startswith("Steps that remain: ")
+    assert "4 or more" in remaining
+
+    # seen in the video, done by a button of the list, done by the list of all steps
+    session.observe(observation_of_step(drawn.dataset, VIDEO, 1, "start"))
+    page.get_by_label("seen, in the video of the query").select_option("1")
+    press(page, "Observe: the video")
+    same(page, session, run)
+    first = session.next_steps(1)[0][0]
+    session.done(first)
+    press(page, f"Done: {first}")
+    same(page, session, run)
+    assert page.locator("#live-now-head").evaluate("one => one === document.activeElement")
+    assert f"Done: {first}." in page.locator("#live-said").inner_text()
+    for name in STEPS[1:]:
+        session.done(name)
+        page.get_by_label("another step", exact=True).select_option(label=name)
+        press(page, "Done: another step")
+        same(page, session, run)
+    assert faults(page) == []
+
+    session.undo()
+    press(page, "Undo the last event")
+    same(page, session, run)
+    page.get_by_role("button", name="End the session").click()
+    page.locator("#live-closed").wait_for()
+    assert "#session=" not in page.url
+
+
+def test_it_goes_on_after_a_reload_and_shows_what_others_tell(page, address, drawn):
+    begin(page)
+    session = Session(drawn.lengths)
+    page.reload()
+    page.locator("#live-open").wait_for()
+    page.locator("#plan:enabled").wait_for()
+    same(page, session, drawn.lengths)
+    place = f"{address}/v1/sessions/{page.url.partition('#session=')[2]}"
+    session.done("cut")
+    found = page.request.post(f"{place}/events", data={"done": "cut"})
+    assert found.ok
+    page.locator("#live-done li", has_text="cut").wait_for()
+    same(page, session, drawn.lengths)
+    assert page.request.delete(place).ok
+    page.locator("#live-problem", has_text="The session has ended").wait_for()
+    assert page.locator("#live-open").is_hidden()
+
+
+def test_a_goal_a_task_and_a_picture(page, drawn, tmp_path):
+    page.get_by_label("task", exact=True).select_option(label="make tea")
+    page.locator("#plan:enabled").wait_for()
+    page.get_by_label("tell the planner the task").check()
+    page.get_by_label("with the goal of the query").check()
+    page.get_by_label("no goal picture: plan to the end").check()
+    page.get_by_role("button", name="Begin a session").click()
+    page.locator("#live-problem", has_text="The query has no goal.").wait_for()
+    page.get_by_label("no goal picture: plan to the end").uncheck()
+    begin(page)
+    video = page.locator("#video option:checked").inner_text()
+    goal = observation_of_step(drawn.dataset, video, 4, "end")
+    session = Session(drawn.lengths, goal=goal, task="make tea")
+    same(page, session, drawn.lengths)
+    assert "4 or more" not in page.locator("#live-remaining").inner_text()
+
+    Image.new("RGB", (64, 48), (120, 120, 120)).save(tmp_path / "seen.png")
+    page.get_by_label("seen, in a picture").set_input_files(tmp_path / "seen.png")
+    before = names_of(page, "#live-now li")
+    press(page, "Observe: the picture")
+    assert names_of(page, "#live-now li") != before
+    assert page.locator("#live-undo").is_enabled()
+
+
+def test_on_a_phone_with_the_keyboard(browser, address):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    page.goto(address)
+    page.locator("#plan:enabled").wait_for()
+    page.get_by_label("run", exact=True).select_option(index=1)
+    page.locator("#live").wait_for()
+    page.get_by_role("button", name="Begin a session").focus()
+    page.keyboard.press("Enter")
+    page.locator("#live-open").wait_for()
+    first = page.locator("#live-now li span").first.inner_text()
+    page.keyboard.press("Tab")  # from the heading to the first step
+    act(page, lambda: page.keyboard.press("Enter"))
+    assert page.locator("#live-done li").inner_text() == f"{first} reported"
+    widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert widths[0] <= widths[1]
+    heights = page.locator("#live button:visible").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().height)"
+    )
+    assert np.min(heights) >= 36  # pixels, for fingers
+    assert faults(page) == []
+    context.close()

@@ -1,0 +1,207 @@
+"""Tools for agents, asked by a client of the Model Context Protocol: over HTTP and stdio."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import urllib.error
+import urllib.request
+from contextlib import asynccontextmanager
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import SecretStr
+
+from cefito.inference.answer import answer
+from cefito.inference.query import query_from_video
+from cefito.inference.session import Session
+from cefito.serve.mcp import TOOLS
+
+VIDEO = {"id": "world-0036", "step": 1}
+TOKEN = "a token of many letters"
+
+
+@pytest.fixture(scope="module")
+def address(place, run_of_lengths, listening):
+    """Address of a service of three runs with tools."""
+    settings = place.settings(runs=(place.run, place.short, run_of_lengths.folder), mcp=True)
+    with listening(settings) as address:
+        yield f"{address}/mcp"
+
+
+def asked(server, *calls):
+    """Results of calls of tools, each a name and arguments."""
+
+    async def ask():
+        async with Client(server, read_timeout_seconds=120) as client:
+            return [await client.call_tool(name, arguments) for name, arguments in calls]
+
+    return anyio.run(ask)
+
+
+def value(result):
+    assert not result.is_error, result.content
+    assert json.loads(result.content[0].text) == result.structured_content
+    return result.structured_content
+
+
+def test_tools_are_listed_with_their_schemas(address):
+    async def listed():
+        async with Client(address) as client:
+            return (await client.list_tools()).tools
+
+    tools = {tool.name: tool for tool in anyio.run(listed)}
+    assert list(tools) == list(TOOLS) == ["tasks", "steps", "plan", "next_steps", "score_plan"]
+    assert {"video", "constraints", "top_k"} <= set(tools["plan"].input_schema["properties"])
+    assert "plans" in tools["plan"].output_schema["properties"]
+    assert all(tool.description and tool.annotations.read_only_hint for tool in tools.values())
+
+
+def test_tasks_and_their_steps(address, place, run_of_lengths):
+    taxonomy = run_of_lengths.taxonomy
+    calls = [("tasks", {"run": "tea"}), ("steps", {"run": "tea"})]
+    tasks, steps, some = asked(address, *calls, ("steps", {"run": "tea", "task": 3}))
+    names = [{"id": task.id, "name": task.name} for task in taxonomy.tasks]
+    assert value(tasks) == {"run": "tea", "tasks": names}
+    assert [step["name"] for step in value(steps)["steps"]] == list(
+        taxonomy.names(range(len(taxonomy.actions)))
+    )
+    assert value(some)["task"]["name"] == taxonomy.tasks[3].name
+    assert [step["id"] for step in value(some)["steps"]] == list(taxonomy.tasks[3].actions)
+
+
+def test_plans_are_those_of_the_route(address):
+    query = {"run": "tea", "video": VIDEO, "top_k": 2, "constraints": {"no_repeats": True}}
+    (found,) = asked(address, ("plan", query))
+    data = json.dumps(query).encode()
+    route = address.removesuffix("/mcp") + "/v1/plan"
+    request = urllib.request.Request(route, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as response:
+        plain = json.load(response)
+    found = value(found)
+    for one in (found, plain):
+        assert one.pop("request_id")
+        del one["milliseconds"]
+    assert found == plain
+
+
+def test_next_steps_are_those_of_a_session(address, run_of_lengths):
+    actions = run_of_lengths.taxonomy.actions
+    session = Session(run_of_lengths, task=3)
+    first = session.next_actions(1)[0][0]
+    session.done(first)
+    body = {"run": "run", "task": 3, "done": [actions[first].name], "top_k": 2}
+    plain, refused = asked(address, ("next_steps", body), ("next_steps", {"run": "tea"}))
+    found = value(plain)
+    assert [step["id"] for step in found["next_steps"]] == [
+        action for action, _ in session.next_actions(2)
+    ]
+    assert found["next_steps"][0]["probability"] == pytest.approx(
+        session.next_actions(1)[0][1], rel=1e-4
+    )
+    assert found["tasks"][0]["id"] == 3
+    assert refused.is_error
+    assert "a session needs a run of the method any-length" in refused.content[0].text
+
+
+def test_scores_of_plans(address, run_of_lengths, place):
+    query, _ = query_from_video(run_of_lengths, VIDEO["id"])
+    best, second = answer(run_of_lengths, query, top_k=2).plans
+    body = {"run": "run", "video": VIDEO, "top_k": 1}
+    calls = [("score_plan", body | {"plan": ids}) for ids in (best.actions, second.actions)]
+    first, other = map(value, asked(address, *calls))
+    assert (first["rank"], other["rank"]) == (1, None)
+    for found, plan in ((first, best), (other, second)):
+        assert [step["name"] for step in found["plan"]] == plan.names
+        assert found["probability"] == pytest.approx(plan.probability, rel=1e-3)
+        assert found["score"] == pytest.approx(plan.score, abs=1e-3)
+        assert math.exp(-found["score"]) == pytest.approx(found["probability"], rel=1e-3)
+        assert len(found["best"]) == 1
+
+
+def test_scores_of_plans_by_a_search_and_by_methods_without(address):
+    query = {"run": "tea", "video": VIDEO, "top_k": 3}
+    (planned,) = asked(address, ("plan", query))
+    plans = [[step["id"] for step in plan["actions"]] for plan in value(planned)["plans"]]
+    ask = {**query, "top_k": 1, "plan": plans[2]}
+    short = {"run": "short", "video": VIDEO, "plan": plans[2][:2]}
+    wrong = {**ask, "plan": plans[2][:2]}
+    found, frequent, refused = asked(
+        address, *(("score_plan", body) for body in (ask, short, wrong))
+    )
+    assert value(found)["rank"] is None
+    assert value(found)["score"] == pytest.approx(value(planned)["plans"][2]["score"], abs=1e-4)
+    assert value(frequent)["best"]
+    assert "the plan has 2 steps; the run plans 3" in refused.content[0].text
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("sing", {}, "no tool 'sing'; there are tasks, steps"),
+        ("plan", {"run": "tea"}, "expected exactly one of 'observations' and 'video'"),
+        ("plan", {"run": "tea", "nonsense": 1}, "nonsense"),
+        ("steps", {"run": "coffee"}, "no run fits"),
+        ("steps", {"run": "tea", "task": "no such task"}, "unknown task"),
+        ("plan", {"run": "tea", "video": {"id": "gone"}}, "gone"),
+        ("score_plan", {"run": "tea", "video": VIDEO, "plan": ["x"], "constraints": {}}, "leave"),
+    ],
+)
+def test_wrong_calls_are_answered_by_a_problem(address, name, arguments, message):
+    (found,) = asked(address, (name, arguments))
+    assert found.is_error
+    problem = json.loads(found.content[0].text)
+    assert message in problem["detail"]
+    assert problem["type"].startswith("urn:cefito:")
+
+
+def test_messages_need_the_token_and_keep_the_limits(place, listening):
+    settings = place.settings(mcp=True, token=SecretStr(TOKEN), limits={"body_mib": 0.01})
+
+    @asynccontextmanager
+    async def transport(token):
+        headers = {"authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as client,
+            streamable_http_client(f"{address}/mcp", http_client=client) as streams,
+        ):
+            yield streams
+
+    with listening(settings) as address:
+        (found,) = asked(transport(TOKEN), ("tasks", {"run": "tea"}))
+        assert value(found)["tasks"]
+        for headers, body, status in (
+            ({}, b"{}", 401),
+            ({"authorization": f"Bearer {TOKEN}"}, b" " * 20_000, 413),
+        ):
+            headers = headers | {"content-type": "application/json"}
+            request = urllib.request.Request(f"{address}/mcp", body, headers)
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(request)
+            assert caught.value.code == status
+            caught.value.close()
+
+
+def test_there_are_no_tools_unless_they_are_asked_for(client, serving):
+    assert client.post("/mcp", json={}).status_code == 404
+    assert serving(mcp=True).get("/mcp").status_code == 405
+
+
+def test_tools_over_stdio(place):
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "cefito", "mcp", str(place.run), "--dataset", str(place.world.folder)],
+        env=dict(os.environ),
+    )
+    calls = [("tasks", {}), ("plan", {"video": VIDEO, "top_k": 1}), ("plan", {})]
+    tasks, plan, refused = asked(server, *calls)
+    assert value(tasks)["run"] == "tea"
+    (best,) = value(plan)["plans"]
+    assert len(best["actions"]) == 3
+    assert refused.is_error

@@ -1,0 +1,443 @@
+"""Live sessions over HTTP, against sessions of the library."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from cefito.inference.session import Session
+
+TOKEN = "0123456789abcdef-token"
+LONG = 20  # seconds that nothing here should take
+
+
+@pytest.fixture(scope="module")
+def client(serving, place, run_of_lengths):
+    """A client of a service of runs of 1 to 4 steps and of 3."""
+    return serving(runs=(run_of_lengths.folder, place.run))
+
+
+@pytest.fixture(scope="module")
+def rows(world, video):
+    """Observations at the start of each step of the video [D, E], and at the end of the last."""
+    first = int(world.first_row[world.videos.index(video)])
+    steps = slice(first, first + len(video.steps))
+    return np.asarray(world.start[steps], np.float32), np.asarray(world.end[steps], np.float32)[-1]
+
+
+@pytest.fixture(scope="module")
+def video(world):
+    """A test video of at least six steps."""
+    return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 6)
+
+
+def begin(client, status=201, **body):
+    response = client.post("/v1/sessions", json={"run": "run", **body})
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def tell(client, state, status=200, **event):
+    response = client.post(f"/v1/sessions/{state['id']}/events", json=event)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def read(client, state, status=200, **parameters):
+    response = client.get(f"/v1/sessions/{state['id']}", params=parameters)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def end(client, state):
+    assert client.delete(f"/v1/sessions/{state['id']}").status_code == 204
+
+
+def same(state, session, top_k=5, steps=None):
+    """The state is that of a session of the library."""
+    close = lambda value: pytest.approx(value, rel=1e-4)  # noqa: E731
+    belief = session.belief()
+    assert state["tasks"] == [
+        {**task.model_dump(), "probability": close(task.probability)}
+        for task in belief.tasks[:top_k]
+    ]
+    assert [(one["id"], one["name"], one["reported"]) for one in state["done"]] == [
+        (one.action, one.name, one.reported) for one in belief.done
+    ]
+    found = [(one["id"], one["probability"]) for one in state["next_steps"]]
+    assert found == [(action, close(share)) for action, share in session.next_actions(top_k)]
+    assert state["remaining"] == {
+        str(count): close(share) for count, share in belief.remaining.items()
+    }
+    plans = session.plans(top_k, steps)
+    assert [[action["id"] for action in plan["actions"]] for plan in state["plans"]] == [
+        plan.actions for plan in plans
+    ]
+    assert state["plans"][0]["probability"] == close(plans[0].probability)
+    assert state["notes"] == list(session.notes)
+    assert state["events"] == session.events
+
+
+def test_a_session_is_the_library_s(client, run_of_lengths, video, rows):
+    session, state = Session(run_of_lengths), begin(client)
+    same(state, session)
+    actions = [step.action for step in video.steps]
+    name = run_of_lengths.taxonomy.actions[actions[0]].name
+    steps = [
+        ({"video": {"id": video.video_id}}, lambda: session.observe(rows[0][0])),
+        ({"done": actions[0]}, lambda: session.done(actions[0])),
+        ({"observation": rows[0][2].tolist()}, lambda: session.observe(rows[0][2])),
+        ({"undo": True}, session.undo),
+        ({"done": actions[1]}, lambda: session.done(actions[1])),
+        ({"video": {"id": video.video_id, "step": 4}}, lambda: session.observe(rows[0][3])),
+    ]
+    for number, (event, change) in enumerate(steps, 1):
+        change()
+        state = tell(client, state, **event)
+        assert state["number"] == number
+        same(state, session)
+    assert state["done"][0] | {"probability": 1} == {
+        "id": actions[0],
+        "name": name,
+        "probability": 1,
+        "reported": True,
+    }
+    same(read(client, state), session)
+    same(read(client, state, top_k=3, steps=2), session, 3, 2)
+    assert state["goal"] is False
+    assert (state["most_events"], state["idle_seconds"]) == (500, 3600)
+    end(client, state)
+    problem = read(client, state, 404)
+    assert problem["type"] == "urn:cefito:not-found"
+    assert "POST /v1/sessions opens one" in problem["detail"]
+    assert tell(client, state, 404, undo=True)["detail"] == problem["detail"]
+
+
+def test_goals_and_a_task(client, run_of_lengths, video, rows):
+    last = len(video.steps)
+    task = run_of_lengths.taxonomy.tasks[video.task].name
+    for goal in ({"goal": rows[1].tolist()}, {"goal_video": {"id": video.video_id, "step": last}}):
+        session = Session(run_of_lengths, goal=rows[1], task=task)
+        state = begin(client, task=task, **goal)
+        assert state["goal"] is True
+        same(state, session)
+        session.observe(rows[0][1])
+        same(tell(client, state, video={"id": video.video_id, "step": 2}), session)
+        end(client, state)
+
+
+def test_names_and_notes(client, run_of_lengths):
+    taxonomy = run_of_lengths.taxonomy
+    task = taxonomy.tasks[1]
+    state = begin(client, task=task.name)
+    state = tell(client, state, done=taxonomy.actions[task.actions[0]].name)
+    assert state["done"][0]["id"] == task.actions[0]
+    foreign = next(one.id for one in taxonomy.actions if one.id not in task.actions)
+    state = tell(client, state, done=foreign)
+    assert "is not among the steps of" in state["notes"][-1]
+    end(client, state)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"run": "tea"}, None, "tea: a session needs a run of the method any-length"),
+        ({"run": None}, "run", "Add the field 'run'"),
+        ({"run": "x"}, "run", "no run fits run 'x'"),
+        ({"task": "fly"}, "task", "unknown task 'fly'"),
+        ({"goal": [1.0]}, "goal", "the observation has 1 features"),
+        ({"goal": "!"}, "goal", "is not base64"),
+        ({"goal": [1e30] * 8}, "goal", "too large to compute with"),
+        ({"goal": [1.0], "goal_text": "tea"}, None, "at most one of 'goal'"),
+        ({"goal_text": "tea"}, "goal_text", "takes no goal in words"),
+        ({"goal_video": {"id": "x"}}, "goal_video.id", "no video of id 'x'"),
+        ({"goal_video": {"step": 1}}, "goal_video.id", "Field required"),
+        ({"goal_video": {"id": "VIDEO", "step": 99}}, "goal_video.step", "expected 1 to"),
+        ({"done": [1]}, "done", "Extra inputs"),
+    ],
+)
+def test_sessions_that_are_refused(client, video, place, body, field, message):
+    text = json.dumps({"run": "run", **body}).replace("VIDEO", video.video_id)
+    response = client.post("/v1/sessions", json=json.loads(text))
+    problem = response.json()
+    assert response.status_code == 422, problem
+    assert message in problem["detail"]
+    assert problem.get("field") == field
+    assert str(place.run.parent) not in problem["detail"]
+    assert "cefito_sessions 0.0" in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "message"),
+    [
+        ({}, None, "expected exactly one of 'observation', 'video', 'done' and 'undo'"),
+        ({"done": 1, "undo": True}, None, "expected exactly one of"),
+        ({"undo": False}, "undo", "Input should be True"),
+        ({"undo": True}, None, "nothing to undo"),
+        ({"done": "fly"}, "done", "unknown action 'fly'"),
+        ({"done": 99_999}, "done", "unknown action 99999"),
+        ({"done": True}, "done", ""),
+        ({"observation": [1.0, 2.0]}, "observation", "has 2 features; this run was trained on 8"),
+        ({"observation": "AAAA"}, "observation", "base64 holds 3 bytes"),
+        ({"observation": "AADAfw==" * 8}, "observation", "is not base64"),
+        ({"observation": [1e30] * 8}, "observation", "too large to compute with"),
+        ({"video": {"id": "x"}}, "video.id", "no video of id 'x'"),
+        ({"video": {"id": "VIDEO", "step": 99}}, "video.step", "expected 1 to"),
+        ({"video": {"id": "VIDEO", "goal": True}}, "video.goal", "Extra inputs"),
+        ({"nonsense": 1}, "nonsense", "Extra inputs"),
+    ],
+)
+def test_events_that_are_refused(client, video, event, field, message):
+    state = begin(client)
+    event = json.loads(json.dumps(event).replace("VIDEO", video.video_id))
+    problem = tell(client, state, 422, **event)
+    assert message in problem["detail"]
+    assert problem.get("field") == field
+    assert read(client, state) == state
+    end(client, state)
+
+
+def test_parameters_that_are_refused(client):
+    state = begin(client)
+    for parameters, field, message in (
+        ({"steps": 5}, "steps", "this run plans 1 to 4 steps"),
+        ({"steps": 0}, "query.steps", "greater than or equal to 1"),
+        ({"top_k": 101}, "top_k", "at most 100 plans"),
+        ({"top_k": "all"}, "query.top_k", "valid integer"),
+    ):
+        problem = read(client, state, 422, **parameters)
+        assert message in problem["detail"]
+        assert problem["field"] == field
+    end(client, state)
+
+
+def test_the_number_of_sessions_is_limited(serving, run_of_lengths):
+    runs = (run_of_lengths.folder,)
+    for limits, whose in (({"client_sessions": 2}, "of this client "), ({"sessions": 2}, "")):
+        client = serving(runs=runs, limits=limits)
+        states = [begin(client)]
+        begin(client, 422, task="fly")  # takes no place
+        states.append(begin(client))
+        response = client.post("/v1/sessions", json={})
+        problem = response.json()
+        assert (response.status_code, problem["limit"]) == (429, 2)
+        assert problem["detail"].startswith(f"2 sessions {whose}are open")
+        assert 3500 < int(response.headers["retry-after"]) <= 3600
+        end(client, states[0])
+        begin(client)
+        listed = client.get("/v1/model").json()["limits"]
+        assert {"client_sessions": 20, "sessions": 100, **limits}.items() <= listed.items()
+
+
+def test_the_number_of_events_is_limited(serving, run_of_lengths):
+    client = serving(runs=(run_of_lengths.folder,), limits={"session_events": 2})
+    state = begin(client)
+    assert state["most_events"] == 2
+    for _ in range(2):
+        state = tell(client, state, done=0)
+    problem = tell(client, state, 422, done=0)
+    assert problem["limit"] == 2
+    assert problem["detail"].startswith("the session has 2 events, the most.")
+    assert tell(client, state, undo=True)["events"] == 1
+    assert tell(client, state, done=1)["number"] == 4
+
+
+def test_idle_sessions_expire(serving, run_of_lengths):
+    client = serving(runs=(run_of_lengths.folder,), limits={"session_seconds": 0.05})
+    state, until = begin(client), time.monotonic() + LONG
+    while "cefito_sessions_expired_total 1.0" not in (said := client.get("/metrics").text):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert "cefito_sessions 0.0" in said
+    read(client, state, 404)
+
+
+def test_clients_at_once(client, run_of_lengths):
+    """Events of one session are added one after the other, and those of others beside them."""
+    states = [begin(client) for _ in range(3)]
+    with ThreadPoolExecutor(9) as threads:
+        jobs = [(state, number % 5) for number in range(12) for state in states]
+        found = list(threads.map(lambda one: tell(client, one[0], done=one[1]), jobs))
+    for state in states:
+        mine = [one for one in found if one["id"] == state["id"]]
+        assert sorted(one["number"] for one in mine) == list(range(1, 13))
+        assert all(len(one["done"]) == one["number"] for one in mine)
+        last = max(mine, key=lambda one: one["number"])
+        session = Session(run_of_lengths)
+        for step in last["done"]:
+            session.done(step["id"])
+        same(read(client, state), session)
+        end(client, state)
+
+
+def test_metrics(serving, run_of_lengths):
+    client = serving(runs=(run_of_lengths.folder,))
+    state = begin(client)
+    for event in ({"done": 0}, {"done": 1}, {"undo": True}):
+        tell(client, state, **event)
+    tell(client, state, 422, done="fly")
+    tell(client, state, 422, video={"id": "x"})
+    said = client.get("/metrics").text
+    for line in (
+        "cefito_sessions 1.0",
+        "cefito_sessions_expired_total 0.0",
+        'cefito_session_events_total{horizon="4",kind="done",run="run"} 2.0',
+        'cefito_session_events_total{horizon="4",kind="undo",run="run"} 1.0',
+        'cefito_searches_total{horizon="4",outcome="answered",run="run"} 4.0',
+        'cefito_searches_total{horizon="4",outcome="refused",run="run"} 2.0',
+    ):
+        assert line in said
+
+
+def test_uploads_need_an_encoder(client):  # those with one: test_partial_queries.py
+    response = client.post("/v1/sessions/upload", files={"goal": b"x"})
+    assert response.json()["type"] == "urn:cefito:no-encoder"
+
+
+def test_the_interface_is_described(client):
+    document = client.get("/openapi.json").json()
+    paths = {path: set(of) for path, of in document["paths"].items() if "sessions" in path}
+    assert paths == {
+        "/v1/sessions": {"post"},
+        "/v1/sessions/upload": {"post"},
+        "/v1/sessions/{id}": {"get", "delete"},
+        "/v1/sessions/{id}/events": {"get", "post"},
+        "/v1/sessions/{id}/upload": {"post"},
+    }
+    follow = document["paths"]["/v1/sessions/{id}/events"]["get"]
+    assert list(follow["responses"]["200"]["content"]) == ["text/event-stream"]
+    page = client.get("/docs").text
+    for word in ("SessionAnswer", "EventRequest", "last-event-id", "text/event-stream"):
+        assert word in page
+
+
+# streams, from a service that really listens
+
+
+LIMITS = {"heartbeat_seconds": 0.05, "client_connections": 4}
+HEADERS = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def port(place, run_of_lengths, listening):
+    """Port of a service with a token and few connections."""
+    settings = place.settings(runs=(run_of_lengths.folder,), token=TOKEN, limits=LIMITS)
+    with listening(settings) as address:
+        yield int(address.rpartition(":")[2])
+
+
+def send(port, method, path, body=None, **headers):
+    """An open connection and its answer, of which nothing is read yet."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
+    data = None if body is None else json.dumps(body)
+    connection.request(method, path, data, HEADERS | headers)
+    return connection, connection.getresponse()
+
+
+def sent(port, method, path, body=None, **headers):
+    """Status and value of an answer."""
+    connection, response = send(port, method, path, body, **headers)
+    data = response.read()
+    connection.close()
+    return response.status, json.loads(data) if data else None
+
+
+class Stream:
+    """The events of a session."""
+
+    def __init__(self, port, id_, **headers):
+        self.connection, self.response = send(port, "GET", f"/v1/sessions/{id_}/events", **headers)
+        assert self.response.status == 200
+        assert self.response.headers["content-type"].startswith("text/event-stream")
+
+    def block(self):
+        """The next block of lines."""
+        lines = []
+        while (line := self.response.readline().decode()) not in ("", "\n"):
+            lines.append(line.rstrip("\n"))
+        return lines
+
+    def event(self):
+        """Id, name and data of the next event, after comments."""
+        while (lines := self.block())[0].startswith(":"):
+            pass
+        fields = dict(line.split(": ", 1) for line in lines)
+        return fields.get("id"), fields["event"], json.loads(fields["data"])
+
+    def ends(self):
+        """Whether the service closes it."""
+        try:
+            while self.response.readline():
+                pass
+        except (http.client.HTTPException, ConnectionError):
+            pass
+        self.connection.close()
+        return True
+
+
+def test_states_are_streamed(port):
+    _, state = sent(port, "POST", "/v1/sessions", {})
+    path = f"/v1/sessions/{state['id']}"
+    first, second = Stream(port, state["id"]), Stream(port, state["id"])
+    assert first.event() == second.event() == ("0", "state", state)
+    for number, event in enumerate(({"done": 0}, {"done": 1}, {"undo": True}), 1):
+        status, told = sent(port, "POST", f"{path}/events", event)
+        assert status == 200
+        assert first.event() == second.event() == (str(number), "state", told)
+    assert first.block() == [": alive"]
+    second.connection.close()
+    later = Stream(port, state["id"], **{"last-event-id": "1"})
+    assert [later.event()[0] for _ in range(2)] == ["2", "3"]
+    unknown = Stream(port, state["id"], **{"last-event-id": "99"})
+    assert unknown.event() == ("3", "state", told)
+    unknown.connection.close()
+    assert sent(port, "DELETE", path) == (204, None)
+    for stream in (first, later):
+        assert stream.event() == (None, "end", {"detail": "the session was closed."})
+        assert stream.ends()
+    assert sent(port, "GET", f"{path}/events")[0] == 404
+
+
+def test_the_token_is_needed(port):
+    wrong = {"authorization": "Bearer wrong"}
+    for method, path in (
+        ("POST", "/v1/sessions"),
+        ("GET", "/v1/sessions/x/events"),
+        ("DELETE", "/v1/sessions/x"),
+    ):
+        status, problem = sent(port, method, path, {} if method == "POST" else None, **wrong)
+        assert (status, problem["type"]) == (401, "urn:cefito:token")
+    elsewhere = {"sec-fetch-site": "cross-site"}
+    assert sent(port, "DELETE", "/v1/sessions/x", **elsewhere)[0] == 403
+
+
+def test_streams_make_room(port):
+    _, state = sent(port, "POST", "/v1/sessions", {})
+    streams = [Stream(port, state["id"]) for _ in range(LIMITS["client_connections"])]
+    assert [stream.event()[0] for stream in streams] == ["0"] * 4
+    assert sent(port, "POST", f"/v1/sessions/{state['id']}/events", {"done": 0})[0] == 200
+    assert streams[0].ends()
+    assert streams[-1].event()[0] == "1"
+    for stream in streams:
+        stream.connection.close()
+
+
+def test_streams_end_with_the_service_and_with_their_session(place, run_of_lengths, listening):
+    limits = LIMITS | {"session_seconds": 0.5}
+    with listening(place.settings(runs=(run_of_lengths.folder,), limits=limits)) as address:
+        port = int(address.rpartition(":")[2])
+        _, state = sent(port, "POST", "/v1/sessions", {})
+        stream = Stream(port, state["id"])
+        assert stream.event()[0] == "0"
+        _, name, data = stream.event()
+        assert (name, "expired" in data["detail"]) == ("end", True)
+        assert stream.ends()
+        _, state = sent(port, "POST", "/v1/sessions", {})
+        stream = Stream(port, state["id"])
+        assert stream.event()[0] == "0"
+    assert stream.ends()

@@ -1,0 +1,203 @@
+"""Entries of other packages: found, imported late, and left out where they cannot be used."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.encoders.frames import Sampling
+from cefito.encoders.video import ENCODERS, Pictures, open_encoder
+from cefito.errors import ConfigError
+from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads
+from cefito.plugins import Registry
+from cefito.search.base import MemorySettings
+from cefito.search.beam import BeamSearch
+from cefito.search.settings import SEARCHES, SearchConfig, make_search, search_settings
+from cefito.settings import Settings
+
+GROUP = "cefito.numbers"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """A function that installs a package with entry points of a group, and its module."""
+
+    def install(name, points, module, *, group=GROUP):
+        info = tmp_path / f"{name}-0.1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+        lines = [f"{point} = {place}" for point, place in points.items()]
+        (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]) + "\n")
+        (tmp_path / f"{name}.py").write_text(module)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    monkeypatch.syspath_prepend(tmp_path)
+    return install
+
+
+def numbers():
+    def fault(name, entry):
+        return "" if isinstance(entry, int) else "it is not a number"
+
+    return Registry(GROUP, "number", {"one": 1, "late": f"{__name__}:LATE"}, fault)
+
+
+LATE = 3
+
+
+def test_own_entries_are_a_mapping():
+    found = numbers()
+    assert dict(found) == {"one": 1, "late": 3}
+    assert (len(found), "one" in found, "two" in found) == (2, True, False)
+    found["two"] = 2
+    del found["one"]
+    assert list(found) == ["late", "two"]
+    with pytest.raises(KeyError):
+        found["one"]
+    assert found.package("two") is found.package("none") is None
+
+
+def test_entries_of_packages_are_imported_late(install):
+    install("plus", {"two": "plus:TWO"}, "TWO = 2\n")
+    found = numbers()
+    assert "two" in found
+    assert found.package("two") == ("plus", "0.1")
+    assert "plus" not in sys.modules
+    assert found["one"] == 1
+    assert "plus" not in sys.modules
+    assert dict(found) == {"one": 1, "late": 3, "two": 2}
+
+
+@pytest.mark.parametrize(
+    ("place", "module", "reason"),
+    [
+        ("bad:TWO", "import nothing_of_this_name", "ModuleNotFoundError: No module named"),
+        ("bad:TWO", "raise SystemError('of\\nits own')", "SystemError: of its own"),
+        ("bad:TWO", "", "AttributeError: "),
+        ("bad:TWO", "TWO = 'two'", "it is not a number"),
+    ],
+)
+def test_what_cannot_be_used_is_reported_once_and_left_out(install, caplog, place, module, reason):
+    install("plus", {"four": "plus:FOUR"}, "FOUR = 4\n")
+    install("bad", {"two": place}, module)
+    found = numbers()
+    with caplog.at_level("WARNING"):
+        assert dict(found) == dict(found) == {"one": 1, "late": 3, "four": 4}
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith(f"the number 'two' of the package bad 0.1 cannot be used ({reason}")
+    assert line.endswith("update or uninstall it.")
+    assert "\n" not in line
+    with pytest.raises(ConfigError, match="the number 'two' of the package bad"):
+        found["two"]
+
+
+def test_names_that_are_taken_are_left_out(install, caplog):
+    install("bad", {"one": "bad:TWO"}, "TWO = 2\n")
+    found = numbers()
+    with caplog.at_level("WARNING"):
+        assert dict(found) == {"one": 1, "late": 3}
+    assert "the number 'one' of the package bad 0.1 is left out" in caplog.text
+
+
+def again(registry, monkeypatch):
+    """Let a registry look for packages again, now and after the test."""
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setattr(registry, "_refused", {})
+    monkeypatch.delitem(vars(registry), "_points", raising=False)
+    points = type(registry).__dict__["_points"].func(registry)
+    monkeypatch.setitem(vars(registry), "_points", points)
+
+
+def test_a_search_of_a_package(install, monkeypatch, caplog):
+    code = "from test_plugins import NARROW, ODD\n"
+    install("finder", {"narrow": "finder:NARROW", "odd": "finder:ODD"}, code, group=SEARCHES.group)
+    again(SEARCHES, monkeypatch)
+    assert isinstance(make_search(search_settings(SearchConfig(), method="narrow")), NarrowSearch)
+    with pytest.raises(ConfigError, match=r"'odd' .* \(it reads far, which SearchConfig lacks\)"):
+        search_settings(SearchConfig(), method="odd")
+    assert "narrow" in list(SEARCHES)
+
+
+class NarrowSearch(BeamSearch):
+    pass
+
+
+class OddSettings(MemorySettings):
+    far: int = 3
+
+
+NARROW = type(SEARCHES["beam"])(NarrowSearch, SEARCHES["beam"].settings)
+ODD = type(SEARCHES["beam"])(NarrowSearch, OddSettings)
+
+
+def test_a_metric_of_a_package(install, monkeypatch):
+    code = (
+        "from cefito.evaluation.metrics import Metric\n"
+        "LAST = Metric(lambda scored: (float((scored.best[:, -1] == scored.actual[:, -1]).sum()),\n"
+        "    len(scored.actual)), 'last', 'the last step is right')\n"
+    )
+    install("judge", {"last_step": "judge:LAST"}, code, group=METRICS.group)
+    again(METRICS, monkeypatch)
+    assert metric_heads()["last_step"] == "last"
+    sums = MetricSums()
+    sums.add([np.array([[0, 2]]), np.array([[0, 1]])], np.array([[1, 2], [0, 2]]))
+    assert sums.percents()["last_step"] == 50
+
+
+def test_encoders_of_a_package(install, monkeypatch):
+    points = {"grey": "sight:open_grey", "brightness": "sight:open_brightness"}
+    code = "from test_plugins import open_grey, open_brightness\n"
+    install("sight", points, code, group=ENCODERS.group)
+    again(ENCODERS, monkeypatch)
+    clips = torch.rand(2, 3, 1, 4, 4)
+    grey = open_encoder("grey", frames=1)
+    assert grey.sampling.frames == 1
+    np.testing.assert_allclose(grey.encode(clips)[:, 0], clips.mean((1, 2, 3, 4)), rtol=1e-5)
+    brightness = open_encoder("brightness", device="cpu")
+    assert isinstance(brightness, Pictures)
+    np.testing.assert_allclose(brightness.encode(clips), grey.encode(clips), rtol=1e-5)
+    with pytest.raises(ConfigError, match="layer: the encoder grey has no such setting"):
+        open_encoder("grey", layer="last")
+
+
+class Grey:
+    def __init__(self, frames):
+        self.sampling = Sampling(frames=frames, rate=1, size=None)
+
+    def encode(self, clips):
+        return clips.flatten(1).mean(dim=1, keepdim=True).numpy()
+
+    def describe(self):
+        return {"model": "grey"}
+
+
+class Brightness:
+    def encode(self, images):
+        return images.flatten(1).mean(dim=1, keepdim=True).numpy()
+
+    def describe(self):
+        return {"model": "brightness"}
+
+
+def open_grey(*, frames=1, device="cpu"):
+    return Grey(frames)
+
+
+def open_brightness(*, device="cpu"):
+    return Brightness()
+
+
+def test_settings_of_a_preset_class_are_not_searched_for(install):
+    """A module outside a package has no presets, and its settings have their defaults."""
+    from cefito.planners.methods import METHODS, Method, preset_files
+
+    class Alone(Settings):
+        pass
+
+    Alone.__module__ = "alone"
+    sys.modules["alone"] = type(sys)("alone")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, "alone", Method(name="alone", planner=object, settings=Alone))
+        assert preset_files("paper", "alone")
+    del sys.modules["alone"]

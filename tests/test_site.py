@@ -1,0 +1,80 @@
+"""The site of the documentation: built without a warning, whole, and without other servers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import html5lib
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+LOADS = {"link": "href", "script": "src", "img": "src", "source": "src", "iframe": "src"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site; a warning, such as a dead link, fails the build."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", DOCS, out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def trees(site):
+    """Each built page by its name."""
+    return {
+        path.name: html5lib.parse(path.read_bytes(), namespaceHTMLElements=False)
+        for path in site.glob("*.html")
+    }
+
+
+def heading(page):
+    """The title of a page of Markdown; an included page has that of its source."""
+    text = page.read_text(encoding="utf-8")
+    if included := re.match(r":::\{include\} (\S+)", text):
+        return heading(page.parent / included[1])
+    return re.match(r"# (.+)", text)[1]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_every_page_is_there(page, trees):
+    """Also if the builder has a page of that name, such as its search."""
+    tree = trees[f"{page.stem}.html"]
+    title = "".join(tree.find(".//article//h1").itertext()).rstrip("¶")
+    assert title == heading(page).replace("`", "")
+
+
+def test_links_and_their_anchors_exist(site, trees):
+    ids = {
+        name: {element.get("id") for element in tree.iter() if element.get("id")}
+        for name, tree in trees.items()
+    }
+    dead = []
+    for name, tree in trees.items():
+        for link in {element.get("href") for element in tree.iter("a")} - {None, "#"}:
+            parts = urlsplit(link)
+            target = unquote(parts.path) or name
+            anchors = ids.get(target, {parts.fragment}) | {""}
+            there = (site / target).is_file() and parts.fragment in anchors
+            if not (parts.scheme or there):
+                dead.append(f"{name}: {link}")
+    assert dead == []
+
+
+def test_nothing_is_loaded_from_elsewhere(site, trees):
+    loaded = [
+        element.get(LOADS[element.tag])
+        for tree in trees.values()
+        for element in tree.iter()
+        if element.tag in LOADS
+    ]
+    assert [address for address in loaded if address and urlsplit(address).netloc] == []
+    styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
+    assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']+", styles) == []
