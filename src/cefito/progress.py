@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, Protocol
 
-__all__ = ["Advance", "Progress", "bar", "silent"]
+__all__ = ["Advance", "Progress", "bar", "prefixed", "silent"]
 
 PLAIN_INTERVAL = 10.0
 """Seconds between two lines of progress without a terminal."""
@@ -44,6 +44,15 @@ def silent(description: str, *, total: int | None = None) -> Iterator[Advance]: 
         pass
 
     yield advance
+
+
+def prefixed(progress: Progress, name: str) -> Progress:
+    """Return progress whose descriptions begin with a name."""
+
+    def named(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
+        return progress(f"{name}: {description}", total=total)
+
+    return named
 
 
 def bar(*, passing: bool = False) -> Progress:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cefito.data.folds import fold_view, split_folds
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, cut_windows, split_videos
-from cefito.errors import ConfigError, RunError
+from cefito.errors import RunError
 from cefito.evaluation.conformal import (
     WindowScores,
     conditions,
@@ -23,7 +23,6 @@ from cefito.evaluation.conformal import (
     sampled,
     windows_for,
 )
-from cefito.files import value_digest
 from cefito.locks import locked
 from cefito.planners.base import Planner, check_probabilities
 from cefito.planners.methods import RunConfig, find_method
@@ -129,7 +128,8 @@ def _fold_scores(
     progress: Progress,
 ) -> list[WindowScores]:
     """Return the scores of training windows, each by a planner trained without its video."""
-    info, videos = run.info, split_videos(data.videos)["train"]
+    info, splits = run.info, split_videos(data.videos)
+    videos = splits["train"]
     if info.started_from is not None or info.imported is not None or info.seed is None:
         raise RunError(
             f"{run.folder}: was finetuned or imported, so its training cannot be repeated. "
@@ -142,18 +142,14 @@ def _fold_scores(
             "or calibrate on validation videos, with 0 folds.",
             setting="folds",
         )
-    if not 2 <= folds <= len(videos):
-        raise ConfigError(
-            f"folds {folds}: expected 0, or from 2 to the number of training videos "
-            f"({len(videos)}).",
-            setting="folds",
-        )
+    parts = split_folds(data, videos, folds, least=0)
     method = find_method(info.method)
-    settings = method.settings.model_validate(_single(info.config))
+    settings = method.settings.model_validate(single_members(info.config))
     config = RunConfig(method=info.method, preset=info.preset, settings=settings)
-    parts = []
-    for fold, held in enumerate(_folds(data, videos, folds)):
-        view = _without(data, held)
+    found = []
+    for fold, held in enumerate(parts):
+        train = sorted(set(videos) - set(held))
+        view = fold_view(data, train=train, val=splits["val"], held=held)
         trained = train_run(
             view,
             run.folder / _FOLDER / f"{folds}-{fold}",
@@ -174,15 +170,17 @@ def _fold_scores(
             split="test",
         )
         name = f"scores of fold {fold + 1} of {folds}"
-        parts.append(_scores(trained.planner, windows, name, progress))
-    return [WindowScores.concatenate(several) for several in zip(*parts, strict=True)]
+        found.append(_scores(trained.planner, windows, name, progress))
+    return [WindowScores.concatenate(several) for several in zip(*found, strict=True)]
 
 
-def _single(settings: Any) -> Any:
+def single_members(settings: Any) -> Any:
     """Return settings in which every model has one member, by section."""
     if not isinstance(settings, Mapping):
         return settings
-    return {name: 1 if name == "members" else _single(value) for name, value in settings.items()}
+    return {
+        name: 1 if name == "members" else single_members(part) for name, part in settings.items()
+    }
 
 
 def _scores(
@@ -196,32 +194,6 @@ def _scores(
             found.append(WindowScores.of(planner, part, condition))
             advance()
     return found
-
-
-def _folds(data: PreparedDataset, videos: Sequence[int], folds: int) -> list[list[int]]:
-    """Split videos into folds at random, the videos of each task evenly."""
-    order = np.random.default_rng(0).permutation(len(videos))
-    tasks = np.array([data.videos[video].task for video in videos])
-    ranked = order[np.argsort(tasks[order], kind="stable")]
-    return [sorted(np.array(videos)[ranked[fold::folds]].tolist()) for fold in range(folds)]
-
-
-def _without(data: PreparedDataset, held: Sequence[int]) -> PreparedDataset:
-    """Return a data set whose test videos are some training videos, without its own test videos."""
-    splits = dict.fromkeys(range(len(data.videos)), "")
-    for name, members in split_videos(data.videos).items():
-        splits |= dict.fromkeys(members, "" if name == "test" else name)
-    splits |= dict.fromkeys(held, "test")
-    videos = tuple(
-        replace(video, split=splits[index] or "test", in_protocol=bool(splits[index]))
-        for index, video in enumerate(data.videos)
-    )
-    names = sorted(data.videos[index].video_id for index in held)
-    return replace(
-        data,
-        annotations=replace(data.annotations, videos=videos),
-        hashes={**data.hashes, "held out": value_digest(names)},
-    )
 
 
 def _rounded(

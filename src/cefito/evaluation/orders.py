@@ -24,7 +24,9 @@ Orders: TypeAlias = Mapping[int, Collection[tuple[int, int]]]
 
 
 def training_orders(
-    dataset: PreparedDataset, vocabulary: VocabularyMatch | None = None
+    dataset: PreparedDataset,
+    vocabulary: VocabularyMatch | None = None,
+    videos: Collection[int] | None = None,
 ) -> dict[int, frozenset[tuple[int, int]]]:
     """Orders that all training videos of a task keep, by task.
 
@@ -32,13 +34,14 @@ def training_orders(
     each of these the last occurrence of a is before the first of b.
 
     Args:
-        dataset: An opened data set; its training videos are those of `split_videos`.
+        dataset: An opened data set.
         vocabulary: Translation to the ids of a run, if they differ; steps that are new to the run
             are left out.
+        videos: Indices of the training videos; by default those of `split_videos`.
     """
     together: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)  # videos with both
     ordered: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)  # those that keep the order
-    for index in split_videos(dataset.videos)["train"]:
+    for index in split_videos(dataset.videos)["train"] if videos is None else videos:
         video = dataset.videos[index]
         task, actions = video.task, [step.action for step in video.steps]
         if vocabulary is not None:

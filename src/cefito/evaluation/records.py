@@ -18,6 +18,7 @@ __all__ = [
     "Answered",
     "Calibration",
     "Evaluation",
+    "FoldScores",
     "Reliability",
     "Replies",
     "RiskCoverage",
@@ -31,6 +32,11 @@ ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
 """Default of fields that files omit if they are None."""
 CALIBRATION_HEADS = {"expected_calibration_error": "ECE", "success_at_half_coverage": "SR at 50 %"}
 """Heads of the columns of tables for numbers of a `Calibration`, by the names of its fields."""
+
+_GIVEN = (
+    *("oracle_task", "oracle_ends", "oracle_between"),
+    *("without_goal", "after_done", "with_elapsed"),
+)
 
 
 class Reliability(FileRecord):
@@ -148,6 +154,11 @@ class Evaluation(FileRecord):
         return steps_text(self.horizon, self.shortest)
 
     @property
+    def given(self) -> dict[str, bool | None]:
+        """What the planner was given, by field."""
+        return {name: getattr(self, name) for name in _GIVEN}
+
+    @property
     def conditions(self) -> str:
         """What the planner was given, such as "predicted task, no goal"."""
         given = ["true task" if self.oracle_task else "predicted task"]
@@ -214,6 +225,15 @@ class TasksWithoutTraining(FileRecord):
     windows: int  # number of scored windows of these tasks
 
 
+class FoldScores(FileRecord):
+    """One fold of a cross-validation: a run without its videos, scored on them."""
+
+    videos: tuple[str, ...]  # ids of the videos held out
+    windows: int  # of these, that were scored
+    training: int  # number of windows that the run was trained on
+    metrics: dict[str, float | list[float]]  # as in `Evaluation`
+
+
 class RunEvaluation(Evaluation):
     """Scores of a run on a split of a data set: content of an evaluation-*.json."""
 
@@ -236,3 +256,4 @@ class RunEvaluation(Evaluation):
     per_task: list[TaskScores]
     other_dataset: OtherDataset | None = ABSENT  # if not scored on the run's own
     plans_sha256: str | None = ABSENT  # of the file of the plans, if they were saved
+    folds: list[FoldScores] | None = ABSENT  # of a cross-validation; other entries are pooled

@@ -41,6 +41,7 @@ __all__ = [
     "best_probabilities",
     "calibration",
     "evaluate_planner",
+    "evaluate_plans",
     "planned_tasks",
     "searched_mass",
     "successes",
@@ -295,8 +296,52 @@ def evaluate_planner(
     )
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
-    seconds, count = time.perf_counter() - started, len(windows)
-    tasks = planned_tasks(planner, queries, plans)
+    seconds = time.perf_counter() - started
+    evaluation = evaluate_plans(
+        plans,
+        windows,
+        planner=planner.name,
+        tasks=planned_tasks(planner, queries, plans),
+        seconds=seconds,
+        orders=orders,
+        top_k=top_k,
+        sampled_from=sampled_from,
+        oracle_task=oracle_task,
+        oracle_ends=oracle_ends or None,
+        oracle_between=oracle_between or None,
+        without_goal=not goal or None,
+        after_done=done or None,
+        with_elapsed=elapsed or None,
+    )
+    return evaluation, plans
+
+
+def evaluate_plans(
+    plans: Sequence[Plans],
+    windows: Windows,
+    *,
+    planner: str,
+    tasks: NDArray[np.int64] | None,
+    seconds: float,
+    orders: Orders | None = None,
+    top_k: int = TOP_K,
+    sampled_from: int | None = None,
+    **given: Any,
+) -> Evaluation:
+    """Score the plans of windows.
+
+    Args:
+        plans: The plans of each window.
+        windows: Windows with their true sequences and tasks.
+        planner: Name of the planner.
+        tasks: As in `task_scores`.
+        seconds: Wall time of planning.
+        orders: As in `task_scores`.
+        top_k: As in `task_scores`.
+        sampled_from: Number of windows that these are a sample of.
+        given: What the planner was given, as fields of `Evaluation`.
+    """
+    count, shortest = len(windows), int(windows.lengths.min())
     settings = _sum_settings(plans, windows, orders, top_k)
     sums = _sums(plans, windows, tasks, np.arange(count), **settings)
     shared = None
@@ -304,21 +349,16 @@ def evaluate_planner(
         shared = MetricSums(**settings | {"orders": None})
         to_shared = np.array([*windows.taxonomy.to_shared, -1])  # padding, -1, stays
         shared.add([to_shared[plan.actions] for plan in plans], to_shared[windows.actions])
-    probabilities, shortest = best_probabilities(plans), int(windows.lengths.min())
-    evaluation = Evaluation(
-        planner=planner.name,
+    probabilities = best_probabilities(plans)
+    return Evaluation(
+        planner=planner,
         dataset=windows.dataset,
         split=windows.split,
         horizon=windows.horizon,
         shortest=shortest if shortest < windows.horizon else None,
         windows=count,
         sampled_from=count if sampled_from is None else sampled_from,
-        oracle_task=oracle_task,
-        oracle_ends=oracle_ends or None,
-        oracle_between=oracle_between or None,
-        without_goal=not goal or None,
-        after_done=done or None,
-        with_elapsed=elapsed or None,
+        **given,
         metrics=sums.percents(),
         shared_metrics=None if shared is None else shared.percents(),
         without_plan=sums.without_plan,
@@ -333,7 +373,6 @@ def evaluate_planner(
         ),
         replies=_replies(plans),
     )
-    return evaluation, plans
 
 
 def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
-from cefito.progress import Advance, Progress, silent
+from cefito.progress import Progress, prefixed, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.folder import (
     RUN_FILE,
@@ -335,7 +335,7 @@ def train_runs(
             seed=seed,
             selection=selection,
             device=device,
-            progress=_named(progress, horizon) if several else progress,
+            progress=prefixed(progress, f"T = {horizon}") if several else progress,
             group=group,
             reuse=several,
             tracker=tracker,
@@ -343,12 +343,3 @@ def train_runs(
         if each is not None:
             each(runs[horizon], not finished)
     return runs
-
-
-def _named(progress: Progress, horizon: int) -> Progress:
-    """Progress whose descriptions name the horizon."""
-
-    def named(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
-        return progress(f"T = {horizon}: {description}", total=total)
-
-    return named

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,7 +16,7 @@ from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
 from cefito.planners.base import Planner
-from cefito.progress import Advance, Progress, silent
+from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.runtime import pick_device
@@ -141,7 +141,7 @@ class TrialScorer:
             oracle_between=row.true_between,
             orders=study.orders,
             sampled_from=whole,
-            progress=self._named(trial),
+            progress=prefixed(self.progress, trial.label),
         )
         description = planner.describe()
         return TrialFile(
@@ -164,16 +164,6 @@ class TrialScorer:
             evidence=description.evidence,
         )
 
-    def _named(self, trial: Trial) -> Progress:
-        """Progress whose descriptions name the trial."""
-
-        def progress(
-            description: str, *, total: int | None = None
-        ) -> AbstractContextManager[Advance]:
-            return self.progress(f"{trial.label}: {description}", total=total)
-
-        return progress
-
     def _trained(self, trial: Trial) -> Run:
         """The run of a trial, trained if there is none."""
         study, folder = self.study, trial.run_folder
@@ -188,7 +178,7 @@ class TrialScorer:
                 seed=trial.seed,
                 selection=study.selection,
                 device=pick_device(study.device),
-                progress=self._named(trial),
+                progress=prefixed(self.progress, trial.label),
                 trainings=folder.parents[1] / "trainings",
                 reuse=True,
             )

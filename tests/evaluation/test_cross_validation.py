@@ -1,0 +1,161 @@
+"""Cross-validation: every window is planned once, by a run that never saw its video."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+from cefito.data.folds import known_videos
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation import evaluate_planner, read_plans, training_orders
+from cefito.evaluation.cross_validation import FOLD_SCORES, cross_validate
+from cefito.evaluation.records import RunEvaluation
+from cefito.planners.methods import load_config
+from cefito.progress import silent
+from cefito.runs.folder import trained_videos
+from cefito.runs.run import open_run
+from tiny_runs import TINY_LENGTHS, TINY_RUN
+
+CHAIN = load_config("paper", method="chain", overrides=TINY_RUN, shared=True)
+NEAREST = load_config("small", method="nearest")
+
+
+@pytest.fixture(scope="module")
+def kept(world, tmp_path_factory):
+    """The folder of a cross-validation of the chain, and its scores."""
+    folder = tmp_path_factory.mktemp("folds") / "out"
+    plans = folder.parent / "plans.jsonl"
+    scores = cross_validate(
+        world, config=CHAIN, horizon=3, folds=3, out=folder, plans_file=plans, seed=1
+    )
+    return folder, scores, plans
+
+
+def test_every_window_is_scored_once(kept, world):
+    folder, scores, plans = kept
+    names = {world.videos[video].video_id for video in known_videos(world)}
+    assert sorted(name for fold in scores.folds for name in fold.videos) == sorted(names)
+    windows = sum(len(world.videos[video].steps) - 2 for video in known_videos(world))
+    assert scores.windows == sum(fold.windows for fold in scores.folds) == windows
+    assert {window.video for window in read_plans(plans)} <= names
+    assert scores.intervals.videos <= len(names)
+    assert scores.split == "3 folds"
+    assert RunEvaluation.read(folder / FOLD_SCORES) == scores
+
+
+def test_no_run_saw_the_videos_that_it_is_scored_on(kept, world):
+    folder, scores, _ = kept
+    test = {video.video_id for video in world.videos if video.split == "test"}
+    for number, fold in enumerate(scores.folds, 1):
+        seen = trained_videos(folder / f"fold-{number}-of-3")
+        assert not (set(seen.train) | set(seen.val)) & (set(fold.videos) | test)
+
+
+def test_scores_are_those_of_the_runs_on_their_windows(kept, world):
+    folder, scores, plans = kept
+    listed = {(window.video, window.from_step): window for window in read_plans(plans)}
+    right = 0
+    for number, fold in enumerate(scores.folds, 1):
+        videos = tuple(
+            replace(video, split="test" if video.video_id in fold.videos else "train")
+            for video in world.videos
+        )
+        view = replace(world, annotations=replace(world.annotations, videos=videos))
+        windows = cut_windows(view, horizon=3, split="test")
+        planner = open_run(folder / f"fold-{number}-of-3").planner
+        evaluation, found = evaluate_planner(planner, windows)
+        assert evaluation.success_rate == pytest.approx(fold.metrics["success_rate"])
+        right += evaluation.success_rate * len(windows) / 100
+        for row, best in enumerate(found):
+            place = (world.videos[windows.video[row]].video_id, windows.start[row] + 1)
+            assert listed[place].plans[0].actions == best.sequences[0].tolist()
+    assert scores.success_rate == pytest.approx(100 * right / scores.windows)
+
+
+def test_test_videos_are_never_read(world):
+    """Observations that are no numbers would spoil any training or plan."""
+    test = [video.split == "test" for video in world.videos for _ in video.steps]
+    start, end = world.start.copy(), world.end.copy()
+    start[test] = end[test] = np.nan
+    spoiled = replace(world, start=start, end=end)
+    found = cross_validate(spoiled, config=CHAIN, horizon=3, folds=2)
+    whole = cross_validate(world, config=CHAIN, horizon=3, folds=2)
+    assert found.metrics == whole.metrics
+    orders = training_orders(world, videos=known_videos(world))
+    assert orders != training_orders(world)
+
+
+def test_all_videos(world):
+    scores = cross_validate(world, config=NEAREST, horizon=3, folds=4, all_videos=True, sample=50)
+    assert sum(len(fold.videos) for fold in scores.folds) == len(world.videos)
+    assert (scores.windows, scores.sampled_from > 50) == (50, True)
+
+
+def test_an_interrupted_cross_validation_continues(world, kept, tmp_path):
+    place = tmp_path / "out"
+    arguments = {"config": CHAIN, "horizon": 3, "folds": 3, "seed": 1, "out": place}
+
+    def interrupted(description, *, total=None):
+        if description.startswith("fold 2 of 3"):
+            raise KeyboardInterrupt
+        return silent(description, total=total)
+
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(world, **arguments, progress=interrupted)
+    assert not (place / FOLD_SCORES).exists()
+    weights = place / "fold-1-of-3" / "chain.safetensors"
+    written = weights.stat().st_mtime_ns
+    scores = cross_validate(world, **arguments)
+    assert weights.stat().st_mtime_ns == written
+    assert (scores.metrics, scores.folds) == (kept[1].metrics, kept[1].folds)
+    other = load_config("small", method="chain")
+    with pytest.raises(RunError, match="another config"):
+        cross_validate(world, **arguments | {"config": other})
+
+
+def test_several_lengths(world):
+    config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
+    scores = cross_validate(
+        world, config=config, horizon=3, shortest=1, folds=2, goal=False, done=True
+    )
+    assert (scores.steps, scores.without_goal, scores.after_done) == ("1-3", True, True)
+
+
+def test_command(world, tmp_path, capsys):
+    command = ["evaluate", str(world.folder), "--folds", "2", "--method", "nearest", "--steps", "3"]
+    assert main([*command, "--per-task", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("synthetic world (simulated), 2 folds, T = 3, ")
+    assert "36 videos, each held out once; SR of the folds: " in said.err
+    assert f"kept in {tmp_path / 'out' / FOLD_SCORES}" in said.err
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["folds"]) == 2
+    assert main([*command, "--all-videos"]) == 0
+    assert "48 videos, each" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--folds", "3"], "expected --horizon 3"),
+        (["--folds", "3", "--steps", "3", "--horizon", "3"], "expected --horizon 3"),
+        (["--folds", "99", "--steps", "3"], "folds 99: expected from 2 to"),
+        (["--folds", "3", "--steps", "3", "--split", "val"], "--split: is for runs"),
+        (["--folds", "3", "--steps", "3", "--tasks", "2"], "--search: is for runs"),
+        (["--method", "chain", "--steps", "3"], "needs the number of folds"),
+    ],
+)
+def test_refused(world, more, message, capsys):
+    assert main(["evaluate", str(world.folder), *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_refused_samples(world):
+    with pytest.raises(ConfigError, match="sample of 0"):
+        cross_validate(world, config=NEAREST, horizon=3, sample=0)
