@@ -53,8 +53,12 @@ def names(strip) -> list[str]:
     return strip.locator("li > *").evaluate_all("all => all.map(one => one.firstChild.data)")
 
 
-def faults(page) -> list[tuple[str, str, str]]:
-    """What axe-core finds serious or critical in a page: rule, element, and what is wrong."""
+SERIOUS = ("serious", "critical")
+ALL = ("minor", "moderate", *SERIOUS)
+
+
+def faults(page, impacts=SERIOUS) -> list[tuple[str, str, str]]:
+    """What axe-core finds in a page: rule, element, and what is wrong."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response
@@ -62,15 +66,26 @@ def faults(page) -> list[tuple[str, str, str]]:
     return [
         (violation["id"], node["html"][:200], node.get("failureSummary", ""))
         for violation in found["violations"]
-        if violation["impact"] in ("serious", "critical")
+        if violation["impact"] in impacts
         for node in violation["nodes"]
     ]
 
 
-def check_file(path: Path) -> None:
-    """See that a page in a file asks for nothing, complains of nothing and has no serious fault.
+_CUT = """() => [...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  const all = chart.getBoundingClientRect();
+  return [...chart.querySelectorAll("text")].filter((text) => {
+    const box = text.getBoundingClientRect();
+    return box.left < all.left - 1 || box.right > all.right + 1 ||
+      box.top < all.top - 1 || box.bottom > all.bottom + 1;
+  }).map((text) => "cut off: " + text.textContent);
+})"""
 
-    It is looked at in light and dark, with all its details open.
+
+def check_file(path: Path) -> None:
+    """See that a page in a file asks for nothing, complains of nothing and has no fault.
+
+    It is looked at in light and dark, with all its details open. No label of a chart is cut off,
+    and on a phone nothing is wider than the screen.
     """
     with chromium() as browser:
         for scheme in ("light", "dark"):
@@ -82,8 +97,11 @@ def check_file(path: Path) -> None:
             page.on("pageerror", lambda problem, said=said: said.append(str(problem)))
             page.goto(path.as_uri())
             page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
-            found = faults(page)
+            found = faults(page, ALL) + page.evaluate(_CUT)
+            page.set_viewport_size({"width": 390, "height": 800})
+            wide = page.evaluate("document.documentElement.scrollWidth")
             context.close()
             assert found == []
+            assert wide == 390
             assert said == []
             assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]

@@ -12,6 +12,7 @@ import pytest
 from browsing import check_file
 from cefito.cli import main
 from cefito.errors import RunError
+from cefito.evaluation.statistics import paired_difference
 from cefito.files import value_sealed
 from cefito.report import ComparisonReport, rendered, report_comparison, save_report
 from cefito.study.results import Results
@@ -43,7 +44,11 @@ def test_numbers_are_those_of_the_results(folder, made):
     results = Results.read(folder / "results.json")
     assert list(made.rows) == [2, 3]
     for horizon, rows in made.rows.items():
-        for row, found in zip(results.rows, rows, strict=True):
+        rates = [found.success.success_rate for found in rows]
+        assert rates == sorted(rates, reverse=True)
+        rows = {found.success.name: found for found in rows}
+        for row in results.rows:
+            found = rows[row.title]
             trials, group = results.scored(horizon, row.name), found.success
             means = {
                 name: pytest.approx(np.mean([getattr(trial, name) for trial in trials], axis=0))
@@ -57,6 +62,27 @@ def test_numbers_are_those_of_the_results(folder, made):
             assert found.seconds_per_query == means["seconds_per_query"]
     assert made.simulated
     assert made.settings == dict(setting.split("=") for setting in CHEAP)
+
+
+def test_the_lead_is_the_paired_difference_of_the_two_best(folder, made):
+    results = Results.read(folder / "results.json")
+    for lead in made.leads:
+        video = np.array(results.windows_of(lead.horizon).video)
+        first, second = (
+            [
+                [int(digit) for digit in trial.success]
+                for trial in results.scored(lead.horizon, row.name)
+            ]
+            for title in (lead.ahead, lead.behind)
+            for row in results.rows
+            if row.title == title
+        )
+        wanted = paired_difference(first, second, video)
+        assert (lead.difference, lead.low, lead.high) == (wanted.mean, wanted.low, wanted.high)
+        assert lead.certain == (wanted.low > 0)
+        assert (lead.windows, lead.videos) == (len(video), len(set(video.tolist())))
+    assert [lead.horizon for lead in made.leads] == [2, 3]
+    assert rendered(made).index("is ahead of") < rendered(made).index("<table")
 
 
 def test_the_command_says_how_many_seeds_a_row_has(folder, made, tmp_path):

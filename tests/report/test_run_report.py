@@ -18,9 +18,11 @@ from cefito.evaluation.records import RunEvaluation
 from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.breakdowns import TrainingSequences, confusion, energy_gap, gallery
-from cefito.report.schema import RunReport
+from cefito.report.lead import run_lead
+from cefito.report.schema import Confusion, RunReport
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
+from cefito.study.tables import published_table
 from tiny_runs import TINY_RUN
 
 NAMES = "{http://www.w3.org/1999/xhtml}"
@@ -172,7 +174,8 @@ def test_the_page_holds_the_numbers(made, page):
     assert made.dataset.fingerprint in text
     assert "simulated observations" in text
     assert "cefito train" in text
-    queries = with_class(tree, "article", "q")
+    (every,) = (one for one in tree.iter(f"{NAMES}details") if one.get("id") == "queries")
+    queries = with_class(every, "article", "q")
     assert len(queries) == len(made.gallery)
     for element, query in zip(queries, made.gallery, strict=True):
         assert element.get("data-o") == query.outcome
@@ -186,6 +189,26 @@ def test_the_page_holds_the_numbers(made, page):
     targets = [link.get("href") for link in tree.iter(f"{NAMES}a")]
     assert targets
     assert all(target[1:] in ids for target in targets)
+
+
+def test_the_page_begins_with_a_sentence_and_examples(made, page):
+    body = parsed(page).find(f"{NAMES}body")
+    first = next(body.iter(f"{NAMES}p"))
+    assert text_of(first) == run_lead(made)[0]
+    sections = [one.get("aria-labelledby") for one in body.iter(f"{NAMES}section")]
+    assert sections[:2] == ["gallery", "scores"]
+    shown = next(body.iter(f"{NAMES}section"))
+    examples = [one.get("data-o") for one in shown.findall(f"{NAMES}article")]
+    outcomes = {query.outcome for query in made.gallery}
+    assert examples == [name for name in ("right", "listed", "wrong") if name in outcomes]
+
+
+def test_a_run_of_published_data_is_marked_among_published_results(made, page):
+    assert 'class="own"' not in page
+    scores = made.scores.model_copy(update={"dataset": "niv-simulated"})
+    tree = parsed(rendered(made.model_copy(update={"published": published_table(scores)})))
+    (own,) = with_class(tree, "tr", "own")
+    assert text_of(own).startswith("CEFITO (this run)")
 
 
 def test_the_page_asks_nothing_of_a_network(page):
@@ -243,7 +266,7 @@ def test_names_are_escaped(made):
     changes = {"title": hostile, "gallery": [query], "commands": [hostile]}
     tree = parsed(rendered(made.model_copy(update=changes)))
     assert not list(tree.iter(f"{NAMES}img"))
-    step = with_class(tree, "ol", "s")[0][0]
+    step = with_class(tree, "ol", "s")[0][0]  # of the only query, an example
     assert text_of(step).startswith('<img src=x onerror=alert(1)>"&\ufffd\ufffd')
     assert text_of(step).endswith("x" * 200)  # the truth is never cut
 
@@ -287,6 +310,12 @@ def test_where_a_report_cannot_be_written(made, tmp_path):
 
 
 def test_nothing_serious_for_axe_in_a_browser(made, tmp_path):
-    few = made.model_copy(update={"gallery": made.gallery[:8]})  # a large page takes axe long
+    ids = {"video": "a_long_name_without_any_space_" * 4}  # a large page takes axe long
+    gallery = [query.model_copy(update=ids) for query in made.gallery[:8]]
+    confusion = Confusion(
+        tasks={3: "make <a> " + "sandwich " * 6, 4: "切菜" * 9, 12: "tea $_1$"},
+        pairs=[(3, 3, 4), (3, 12, 1), (12, 4, 2)],
+    )
+    few = made.model_copy(update={"gallery": gallery, "confusion": confusion})
     save_report(few, tmp_path / "report.html")
     check_file(tmp_path / "report.html")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ __all__ = [
     "energy_gap",
     "gallery",
     "loss_curves",
+    "surest",
 ]
 
 GALLERY_SEED = 0
@@ -33,6 +35,8 @@ GALLERY_SEED = 0
 LISTED = 5
 """Number of plans of a query that count as listed."""
 _BINS = 20
+_SURE = 0.2  # share of windows that a run is sure of
+_LEAST = 10  # fewer windows say nothing
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,20 @@ def by_seen(windows: Sequence[WindowPlans], train: TrainingSequences) -> list[Gr
     return _groups(
         windows, lambda window: int(tuple(window.true_actions) in train.seen), names.__getitem__
     )
+
+
+def surest(windows: Sequence[WindowPlans]) -> Group | None:
+    """The most probable fifth of the windows, and all others of the same probability.
+
+    None without probabilities, for fewer than 10 windows, and if that is more than half of all.
+    """
+    best = [window.plans[0].probability if window.plans else 0.0 for window in windows]
+    known = [probability for probability in best if probability is not None]
+    if len(known) < len(windows):
+        return None
+    least = sorted(known, reverse=True)[math.ceil(_SURE * len(known)) - 1]
+    sure = [window for window, value in zip(windows, known, strict=True) if value >= least]
+    return _group("surest", sure) if _LEAST <= len(sure) <= len(windows) / 2 else None
 
 
 def _groups(

@@ -7,16 +7,19 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+from unicodedata import east_asian_width
 
+import numpy as np
 from markupsafe import Markup, escape
 
 from cefito.evaluation.records import Calibration
 from cefito.report.schema import Confusion, EnergyGap
-from cefito.study.figures import COLORS, plot_coverage, plot_reliability
+from cefito.study.figures import COLORS, plain_log_scale, plot_coverage, plot_reliability
 
 __all__ = ["confusion_chart", "coverage_chart", "gap_chart", "line_chart", "reliability_chart"]
 
 _EDGE = "#d0d7de"
+_NAME = 28  # letters of a name on an axis; its title has all of it
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cefito",
@@ -52,10 +55,10 @@ def line_chart(
             axis.plot(places, values, color=color, marker="o" if len(line) == 1 else "")
         axis.set(xlabel=x, ylabel=y)
         if logarithmic:
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+            plain_log_scale(axis)
         else:
             axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
+            axis.set_ylim(top=axis.get_ylim()[1] + 0.05 * np.ptp(axis.get_ylim()))
         axis.xaxis.get_major_locator().set_params(integer=True)
 
     return _chart(label, plot)
@@ -96,6 +99,8 @@ def confusion_chart(confusion: Confusion) -> Markup:
     places = {task: place for place, task in enumerate(confusion.tasks)}
     totals = confusion.totals()
     size = max(6.0, min(26.0, 380 / len(places)))
+    step = -(-12 // int(size))
+    names = {task: _short(name) for task, name in confusion.tasks.items()}
 
     def plot(axis: Any) -> None:
         for true, planned, windows in confusion.pairs:
@@ -103,16 +108,38 @@ def confusion_chart(confusion: Confusion) -> Markup:
             place = (places[planned] - 0.45, places[true] - 0.45)
             alpha = 0.12 + 0.88 * windows / totals[true]
             axis.add_patch(Rectangle(place, 0.9, 0.9, color=color, alpha=alpha, linewidth=0))
-        step = -(-12 // int(size))
         ids = [str(task) for task in places]
         axis.set_xticks(range(0, len(ids), step), ids[::step])
-        axis.set_yticks(range(0, len(ids), step), ids[::step])
+        axis.set_yticks(
+            range(0, len(ids), step),
+            ids[::step] if step > 1 else [_stand_in(name, task) for task, name in names.items()],
+        )
+        axis.set_aspect("equal", anchor="W")
         axis.set(xlim=(-0.5, len(ids) - 0.5), ylim=(len(ids) - 0.5, -0.5))
         axis.set(xlabel="planned task", ylabel="annotated task")
         axis.grid(visible=False)
 
     label = "Share of the windows of each annotated task that were planned for each task"
-    return _chart(label, plot, 70 + size * len(places), 54 + size * len(places))
+    room = 0 if step > 1 else 7 * max(map(_columns, names.values()))
+    drawing = str(_chart(label, plot, 80 + room + size * len(places), 54 + size * len(places)))
+    for task, name in names.items():
+        text = f"<title>{escape(confusion.tasks[task])}</title>{escape(name)} · {task}"
+        drawing = drawing.replace(f">{_stand_in(name, task)}<", f">{text}<")
+    return Markup(drawing)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME else name[: _NAME - 1].rstrip() + "…"
+
+
+def _columns(name: str) -> int:
+    """Width of a name in letters; letters of East Asia are wide."""
+    return sum(1 + (east_asian_width(letter) in "WF") for letter in name)
+
+
+def _stand_in(name: str, task: int) -> str:
+    """Latin text of the width of a name, which matplotlib measures whatever fonts it finds."""
+    return f"{'n' * _columns(name)} · {task}"
 
 
 def _colors(count: int) -> list[str]:
@@ -127,9 +154,8 @@ def _chart(
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width / 72, height / 72))
+        figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
         axis = figure.subplots()
-        figure.subplots_adjust(58 / width, 42 / height, 1 - 12 / width, 1 - 12 / height)
         plot(axis)
         svg = io.StringIO()
         figure.savefig(svg, format="svg", metadata={"Date": None})

@@ -8,11 +8,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.evaluation.statistics import video_interval
+from cefito.evaluation.statistics import LEVEL, video_interval
 from cefito.report.breakdowns import loss_curves
-from cefito.report.schema import CHOSEN_ON, ComparisonReport, Group, RowResults, command
+from cefito.report.schema import (
+    CHOSEN_ON,
+    ComparisonReport,
+    Group,
+    Lead,
+    RowResults,
+    command,
+)
 from cefito.study.results import RESULTS, Results
-from cefito.study.tables import metric_interval, result_tables
+from cefito.study.tables import metric_interval, paired_rows, result_tables
 from cefito.study.trials import PlannerVariant, ScoredTrial
 
 __all__ = ["report_comparison"]
@@ -59,14 +66,20 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
         notes=notes,
         dataset=results.dataset,
         facts=_facts(results),
+        leads=[
+            lead for horizon in results.horizons if (lead := _lead(results, horizon)) is not None
+        ],
         tables=result_tables(results),
         steps={horizon: results.steps(horizon) for horizon in results.horizons},
         rows={
-            horizon: [
-                _row(horizon, row, trials, np.array(results.windows_of(horizon).video))
-                for row in results.rows
-                if (trials := results.scored(horizon, row.name))
-            ]
+            horizon: sorted(
+                (
+                    _row(horizon, row, trials, np.array(results.windows_of(horizon).video))
+                    for row in results.rows
+                    if (trials := results.scored(horizon, row.name))
+                ),
+                key=lambda row: -row.success.success_rate,
+            )
             for horizon in results.horizons
         },
         settings=dict(results.settings),
@@ -123,6 +136,35 @@ def _row(
         **{cost: float(np.mean([getattr(trial, cost) for trial in trials])) for cost in costs},
         seed=trials[0].seed,
         calibration=trials[0].calibration,
+    )
+
+
+def _lead(results: Results, horizon: int) -> Lead | None:
+    """The best row at one horizon against the next best; None without scores of any row."""
+    video = np.array(results.windows_of(horizon).video)
+    scored = [
+        (row.title, trials)
+        for row in results.rows
+        if not row.oracle and (trials := results.scored(horizon, row.name))
+    ]
+    scored.sort(key=lambda one: -np.mean([trial.success_rate for trial in one[1]]))
+    if not scored:
+        return None
+    ahead, best = scored[0]
+    of = video if best[0].scored is None else video[np.array(best[0].scored)]
+    found = paired_rows(best, scored[1][1], video) if len(scored) > 1 else None
+    difference = None if found is None else found[0]
+    return Lead(
+        horizon=horizon,
+        ahead=ahead,
+        success_rate=float(np.mean([trial.success_rate for trial in best])),
+        behind=None if difference is None else scored[1][0],
+        difference=None if difference is None else difference.mean,
+        low=None if difference is None else difference.low,
+        high=None if difference is None else difference.high,
+        level=LEVEL if difference is None else difference.level,
+        windows=len(of) if found is None else found[1],
+        videos=len(np.unique(of)),
     )
 
 

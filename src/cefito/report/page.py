@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,15 @@ from cefito.report.charts import (
     line_chart,
     reliability_chart,
 )
+from cefito.report.lead import comparison_lead, run_lead
 from cefito.report.mistakes import KINDS
-from cefito.report.schema import ComparisonReport, LossCurve, RowResults, RunReport
+from cefito.report.schema import (
+    ComparisonReport,
+    GalleryQuery,
+    LossCurve,
+    RowResults,
+    RunReport,
+)
 from cefito.study.figures import COLORS
 
 __all__ = ["rendered", "save_report"]
@@ -55,15 +63,22 @@ def rendered(report: RunReport | ComparisonReport) -> str:
             "headline": headline(report.scores),
             "heads": _task_heads(report.scores),
             "legend": metric_legend(report.scores.metrics),
+            "lead": run_lead(report),
+            "examples": _examples(report.gallery),
             "confusion": _confusion(report),
             "kinds": KINDS,
             "room": _room(report),
         }
     else:
         named = _by_name(report)
-        own = {"costs": [_cost_chart(named, name) for name in _COSTS], "named": named}
+        own = {
+            "lead": comparison_lead(report),
+            "costs": [_cost_chart(named, name) for name in _COSTS],
+            "named": named,
+        }
     template = _environment().get_template(f"{report.kind}.html.j2")
-    return template.render(report=report, curves=[_curve(curve) for curve in report.curves], **own)
+    page = template.render(report=report, curves=[_curve(curve) for curve in report.curves], **own)
+    return _UNFIT.sub("\ufffd", page)
 
 
 def headline(scores: RunEvaluation) -> list[tuple[str, float, float | None, float | None]]:
@@ -75,6 +90,16 @@ def headline(scores: RunEvaluation) -> list[tuple[str, float, float | None, floa
             ends = None if scores.intervals is None else scores.intervals.ends(name)
             lines.append((head, value, *(ends or (None, None))))
     return lines
+
+
+def _examples(queries: Sequence[GalleryQuery]) -> list[GalleryQuery]:
+    """The first query of each outcome, of different tasks if there are any."""
+    found: list[GalleryQuery] = []
+    for outcome in ("right", "listed", "wrong"):
+        of = [query for query in queries if query.outcome == outcome]
+        tasks = {query.true_task for query in found}
+        found += [query for query in of if query.true_task not in tasks][:1] or of[:1]
+    return found
 
 
 def _task_heads(scores: RunEvaluation) -> dict[str, str]:
@@ -180,13 +205,6 @@ def _brief(name: str, room: int) -> str:
     return name if len(data) <= room else data[:room].decode("utf-8", "ignore").rstrip() + "…"
 
 
-def _fit(value: Any) -> Any:
-    """Text without characters that are forbidden in a page."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return _UNFIT.sub("\ufffd", value)
-    return value
-
-
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -196,7 +214,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_fit,
     )
     environment.filters |= {"number": _number, "brief": _brief}
     environment.globals |= {

@@ -21,6 +21,7 @@ from cefito.report.breakdowns import (
     energy_gap,
     gallery,
     loss_curves,
+    surest,
 )
 from cefito.report.frames import find_video_files, with_frames
 from cefito.report.schema import CHOSEN_ON, RunReport, command
@@ -29,6 +30,7 @@ from cefito.runs.matching import DatasetName, match_dataset
 from cefito.runs.run import Run
 from cefito.runs.settings_export import SettingDifference, compare_settings
 from cefito.settings import flattened
+from cefito.study.tables import published_table
 
 __all__ = ["GALLERY", "report_run"]
 
@@ -151,6 +153,8 @@ def report_run(
         ),
         facts=_facts(run, scores),
         scores=scores,
+        sure=surest(windows),
+        published=published_table(scores),
         confusion=tasks,
         by_candidates=None if known is None else by_candidates(windows, known),
         by_seen=None if known is None else by_seen(windows, known),

@@ -21,6 +21,7 @@ __all__ = [
     "EnergyGap",
     "GalleryQuery",
     "Group",
+    "Lead",
     "LossCurve",
     "RowResults",
     "RunReport",
@@ -94,6 +95,29 @@ class GalleryQuery(WindowPlans):
     frames: tuple[str, str] | None = ABSENT  # of start and goal, JPEG in base64
 
 
+class Lead(FileRecord):
+    """The planner of the highest success rate at one horizon, against the next best.
+
+    Oracles do not take part. The interval resamples videos; percentage points.
+    """
+
+    horizon: int
+    ahead: str  # title of the row
+    success_rate: float  # its own, mean over seeds, per cent
+    behind: str | None  # title of the next best row; None without any, as are the fields below
+    difference: float | None  # over common windows and, if there are any, common seeds
+    low: float | None
+    high: float | None
+    level: float
+    windows: int
+    videos: int
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval of the difference excludes 0."""
+        return self.low is not None and self.low > 0
+
+
 class _Report(FileRecord):
     """Common parts of reports."""
 
@@ -115,6 +139,8 @@ class RunReport(_Report):
 
     kind: Literal["run"] = "run"
     scores: RunEvaluation
+    sure: Group | None  # the most probable fifth of the windows; None if too few, or unknown
+    published: Table | None  # the run among published rows of its data set and horizon
     confusion: Confusion | None  # None if the planner has no notion of tasks
     by_candidates: list[Group] | None
     by_seen: list[Group] | None  # success against whether the sequence occurs in training
@@ -145,8 +171,9 @@ class ComparisonReport(_Report):
 
     kind: Literal["comparison"] = "comparison"
     tables: list[Table]
+    leads: list[Lead]  # of each horizon with scores
     steps: dict[int, str]  # numbers of steps of the windows of each horizon, such as "3" or "1-6"
-    rows: dict[int, list[RowResults]]  # by horizon
+    rows: dict[int, list[RowResults]]  # by horizon, by descending success rate
 
 
 def command(*words: str, **options: Any) -> str:

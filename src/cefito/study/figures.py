@@ -25,6 +25,7 @@ __all__ = [
     "draw_reliability",
     "draw_training",
     "literal",
+    "plain_log_scale",
     "plot_coverage",
     "plot_reliability",
 ]
@@ -166,6 +167,17 @@ def draw_reliability(calibration: Calibration, target: Path, *, title: str = "")
     _save(figure, target)
 
 
+def plain_log_scale(axis: Any) -> None:
+    """Make the values of an axis logarithmic, with ticks at plain numbers."""
+    from matplotlib import ticker
+
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axis.yaxis.set_minor_locator(ticker.NullLocator())
+
+
 def draw_curves(
     panels: Mapping[str, Sequence[Curve]],
     target: Path,
@@ -180,8 +192,6 @@ def draw_curves(
 
     Labels are of the horizontal axes, values of the vertical ones, one for each panel.
     """
-    from matplotlib import ticker
-
     figure, (axes,) = _figure(1, len(panels), 4.5 * len(panels), 3.6)
     for number, (axis, (name, curves)) in enumerate(zip(axes, panels.items(), strict=True)):
         for curve in curves:
@@ -199,12 +209,7 @@ def draw_curves(
         if any(log_places[number : number + 1]):
             axis.set_xscale("log")
         if log_values:
-            axis.set_yscale("log")
-            low, high = axis.get_ylim()
-            axis.yaxis.set_major_locator(
-                ticker.LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,))
-            )
-            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+            plain_log_scale(axis)
         axis.minorticks_off()
         ticks = sorted({place for curve in curves for place, _ in curve.points})
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

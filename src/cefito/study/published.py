@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 _PUBLISHED = (
-    "Below the rule: published rows (± is there the full width of a percentile bootstrap over "
-    "seeds; epochs were chosen on test; mIoU is bitwise on action ids, and no set IoU; those of an "
-    "own protocol have other windows and metrics)."
+    "Published rows: ± is the full width of a percentile bootstrap over seeds; epochs were chosen "
+    "on test; mIoU is bitwise on action ids, and no set IoU; rows of an own protocol have other "
+    "windows and metrics."
 )
-_SIMULATED = " They are of real features, the rows above of simulated ones: not comparable."
+_SIMULATED = " They are of real features, the others of simulated ones: not comparable."
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,23 @@ class PublishedRow:
 
 
 def published_rows(dataset: str, horizon: int, table: str = "main") -> list[PublishedRow]:
-    """Published rows for one data set and horizon, in the order of the tables; perhaps none.
+    """Published rows for one data set and horizon; perhaps none.
 
+    Those of the main table by descending success rate, others in the order of the tables.
     Data sets match by the beginning of their names: "crosstask-simulated" gives "crosstask".
     """
     rows = _all_rows()
     tables = sorted({row.table for row in rows})
     if table not in tables:
         raise ConfigError(f"no published table '{table}'; there are {', '.join(tables)}.")
-    return [
+    found = [
         row
         for row in rows
         if row.table == table and row.horizon == horizon and dataset.startswith(row.dataset)
     ]
+    if table == "main":
+        found.sort(key=lambda row: -row.success_rate.value if row.success_rate else 0)
+    return found
 
 
 @cache
@@ -131,7 +135,7 @@ def _rows(
 def published_lines(
     rows: Sequence[PublishedRow], metrics: Iterable[str], *, columns: int, simulated: bool
 ) -> tuple[list[tuple[Entry, ...]], list[str]]:
-    """Lines of published rows below those of real or simulated data, and notes."""
+    """Lines of published rows beside those of real or simulated data, and notes."""
     if not rows:
         return [], []
     footnotes = dict.fromkeys(note for row in rows for note in row.notes)  # in order, once each

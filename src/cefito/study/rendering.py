@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
 from cefito.markup import in_markdown
 
@@ -44,6 +45,7 @@ class Table(FileRecord):
     heads: tuple[str, ...]
     lines: tuple[tuple[Entry, ...], ...]
     below: int = 0  # number of lines below the rule
+    own: int | None = ABSENT  # the line that the table is about
     notes: tuple[str, ...] = ()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cefito.evaluation.metrics import metric_heads, metric_legend
-from cefito.evaluation.records import CALIBRATION_HEADS, Replies
+from cefito.evaluation.records import CALIBRATION_HEADS, Replies, RunEvaluation
 from cefito.evaluation.statistics import (
     Difference,
     Interval,
@@ -30,6 +30,8 @@ __all__ = [
     "difference_table",
     "energy_table",
     "metric_interval",
+    "paired_rows",
+    "published_table",
     "replies_title",
     "result_tables",
     "score_table",
@@ -216,6 +218,34 @@ def _shown(interval: Interval | None) -> str:
     return f"{interval.mean:.2f}{half}"
 
 
+def published_table(scores: RunEvaluation) -> Table | None:
+    """A run among published rows of its data set and horizon, by success rate; None without any."""
+    comparable = scores.shortest is None and scores.split == "test"
+    rows = published_rows(scores.dataset, scores.horizon) if comparable else []
+    if not rows:
+        return None
+    metrics = {
+        name: head
+        for name, head in metric_heads().items()
+        if any(getattr(row, name, None) is not None for row in rows)
+    }
+    simulated = "simulated" in scores.dataset.lower()
+    lines, notes = published_lines(rows, metrics, columns=len(metrics) + 1, simulated=simulated)
+    rates = sorted((row.success_rate.value for row in rows if row.success_rate), reverse=True)
+    own = sum(rate > scores.success_rate for rate in rates)
+    ours = [Entry(text=f"{scores.planner} (this run)")]
+    for name in metrics:
+        value = scores.percent(name)
+        ours.append(Entry(text=NONE if value is None else f"{value:.2f}"))
+    return Table(
+        title="This run among published results",
+        heads=("planner", *metrics.values()),
+        lines=(*lines[:own], tuple(ours), *lines[own:]),
+        own=own,
+        notes=tuple(notes),
+    )
+
+
 def difference_table(results: Results, horizon: int, *, against: str | None = None) -> Table:
     """Success rate of every row less that of one row, over common seeds and windows, best first."""
     base = against or results.rows[0].name
@@ -227,7 +257,7 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
         trials = results.scored(horizon, row.name)
         if row.name == base or not trials or not base_trials:
             continue
-        found = _paired(trials, base_trials, video)
+        found = paired_rows(trials, base_trials, video)
         if found is not None:
             difference, windows = found
             half_width = None if difference.seeds is None else difference.seeds.half_width
@@ -247,7 +277,7 @@ def difference_table(results: Results, horizon: int, *, against: str | None = No
     )
 
 
-def _paired(
+def paired_rows(
     first: Sequence[ScoredTrial], second: Sequence[ScoredTrial], video: np.ndarray[Any, Any]
 ) -> tuple[Difference, int] | None:
     """Difference of two rows on common windows, and the number of windows; None without any.

@@ -3,7 +3,7 @@
   var form = document.getElementById("filters");
   if (!form) return;
   var said = document.getElementById("shown");
-  var queries = Array.prototype.slice.call(document.querySelectorAll(".q"));
+  var queries = Array.prototype.slice.call(document.querySelectorAll("#queries .q"));
   function chosen(name) { return form.elements[name].value; }
   function update() {
     var task = chosen("task"), outcome = chosen("outcome"), mistake = chosen("mistake"), count = 0;
