@@ -30,7 +30,7 @@ def run_lead(report: RunReport) -> list[str]:
     done = _count(scores.success_rate, None if each else scores.windows)
     first += f"{done} {'is' if done in ('1', _LESS) else 'are'} planned right"
     second = f"Scored on {counted(scores.windows, 'window')}"
-    ends = scores.intervals and scores.intervals.ends("success_rate")
+    ends = None if scores.intervals is None else scores.intervals.ends("success_rate")
     if scores.intervals is None or ends is None:
         second += " of one video, which says little of others"
     else:
