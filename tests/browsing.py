@@ -53,6 +53,24 @@ def names(strip) -> list[str]:
     return strip.locator("li > *").evaluate_all("all => all.map(one => one.firstChild.data)")
 
 
+def choose_video(page, video: str) -> None:
+    """Choose a video on the page of the service by its id."""
+    field = page.get_by_label("video", exact=True)
+    field.fill(video)
+    page.locator(
+        "#videos li[aria-selected=true]", has=page.get_by_text(video, exact=True)
+    ).wait_for()
+    field.press("Enter")
+
+
+def move_handle(page, side: str, value: int) -> None:
+    """Move a handle of the timeline by keys: to the start, or to the end, of a step."""
+    handle = page.locator(f"#handle-{side}")
+    while (now := int(handle.get_attribute("aria-valuenow"))) != value:
+        handle.press("ArrowRight" if now < value else "ArrowLeft")
+        assert int(handle.get_attribute("aria-valuenow")) != now
+
+
 SERIOUS = ("serious", "critical")
 ALL = ("minor", "moderate", *SERIOUS)
 

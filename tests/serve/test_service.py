@@ -267,6 +267,37 @@ def test_the_list_of_videos(client, place):
     assert client.get("/v1/videos", params={"run": "tea", "task": "x"}).status_code == 422
 
 
+def test_a_search_of_videos(client, place):
+    def found(**given):
+        reply = client.get("/v1/videos", params={"run": "tea", "limit": 1000, **given}).json()
+        assert reply["total"] == len(reply["videos"])
+        return [video["id"] for video in reply["videos"]]
+
+    world, order = place.world, ("test", "val", "train")
+    by_split = [one.video_id for split in order for one in world.videos if one.split == split]
+    assert found(search="") == by_split
+    last = world.videos[-1].video_id
+    assert found(search=last)[0] == last
+    name = world.taxonomy.actions[world.videos[-1].steps[0].action].name
+    words = f"{last}  {name.upper()}"
+    assert found(search=words) == [last]
+    assert found(search=f"{words} no-such") == []
+    long = [video.video_id for video in world.videos if len(video.steps) >= 3]
+    assert sorted(found(windows=True)) == sorted(long)
+
+
+def test_the_last_step_of_a_window(client, place):
+    name = next(video.video_id for video in place.world.videos if len(video.steps) > 3)
+    query = {"run": "tea", "video": {"id": name, "step": 2}}
+    plans = ask(client, **query)["plans"]
+    query["video"]["last"] = 4
+    assert ask(client, **query)["plans"] == plans
+    query["video"]["last"] = 5
+    problem = refused(client, **query)
+    assert problem["field"] == "video.last"
+    assert "End it at step 4 to 4" in problem["detail"]
+
+
 def test_videos_of_two_data_sets(serving, place, tmp_path):
     knobs = WorldKnobs(train=24, val=12, test=12, dim=8, order_freedom=0.9)
     other = write_world(tmp_path / "other", knobs=knobs, seed=0)

@@ -221,9 +221,18 @@ def query_from_video(
 
 
 def query_from_window(
-    match: DatasetMatch, video_id: str, from_step: int = 1, *, goal: bool = True, done: bool = False
+    match: DatasetMatch,
+    video_id: str,
+    from_step: int = 1,
+    to_step: int | None = None,
+    *,
+    goal: bool = True,
+    done: bool = False,
 ) -> tuple[Queries, NDArray[np.int64] | None]:
-    """Return the query of a window of a matched data set, see `query_from_video`."""
+    """Return the query of a window of a matched data set, see `query_from_video`.
+
+    `to_step` is the number of its last step; None for the longest window of the run that fits.
+    """
     opened, index = match.dataset, _video(match.dataset, video_id)
     task, steps = opened.videos[index].task, opened.videos[index].steps
     least = match.run.shortest or match.run.horizon
@@ -236,7 +245,14 @@ def query_from_window(
             setting="from_step",
         )
     first = from_step - 1
-    length = min(match.run.horizon, len(steps) - first)
+    longest = min(match.run.horizon, len(steps) - first)
+    length = longest if to_step is None else to_step - first
+    if not least <= length <= longest:
+        raise ConfigError(
+            f"video '{video_id}': a window from step {from_step} cannot end at step {to_step} "
+            f"(counted from 1). End it at step {first + least} to {first + longest}.",
+            setting="to_step",
+        )
     row = int(opened.first_row[index]) + first
     known = match.vocabulary.actions[task, [step.action for step in steps]]  # −1 if unknown
     query = Queries.partial(

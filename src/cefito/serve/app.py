@@ -287,10 +287,20 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
         split: Annotated[str | None, Query(pattern="^(train|val|test)$")] = None,
         offset: Annotated[int, Query(ge=0, le=999_999_999)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+        search: Annotated[
+            str | None,
+            Query(
+                max_length=300,
+                description="Words that the id, the task or the steps hold. The video of this id "
+                "comes first, then test, val and train.",
+            ),
+        ] = None,
+        windows: Annotated[bool, Query(description="Only videos with windows.")] = False,
     ) -> VideosAnswer:
         """List videos of the opened data sets, with the first steps of their windows."""
-        served = models.find(run, horizon)
-        return served.list_videos(task=task, split=split, offset=offset, limit=limit)
+        return models.find(run, horizon).list_videos(
+            task=task, split=split, offset=offset, limit=limit, search=search, windows=windows
+        )
 
     @app.get("/health", tags=["monitoring"])
     async def health() -> Health:

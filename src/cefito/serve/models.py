@@ -38,6 +38,7 @@ from cefito.serve.settings import Limits
 __all__ = ["Models", "Served", "open_models"]
 
 _LISTED = 8  # runs named in a message
+_SEARCHED = ("test", "val", "train")  # order of the splits in a search: new to the run first
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Served:
             constraints=abilities.constraints,
             true_task=abilities.true_task,
             any_length=abilities.any_length,
+            elapsed=planner.reads_elapsed,
             shortest=run.shortest or run.horizon,
             uploads=[kind for kind, possible in uploads if possible],
             datasets=[match.dataset.name for match in self.matches],
@@ -101,24 +103,51 @@ class Served:
             actions=[Named.model_validate(action) for action in taxonomy.actions],
         )
 
+    @cached_property
+    def _texts(self) -> list[tuple[DatasetMatch, int, int, str]]:
+        """Data set, index, task and words of each video whose task the run knows."""
+        texts = []
+        for match in self.matches:
+            names = match.dataset.taxonomy.names
+            for index, video in enumerate(match.dataset.videos):
+                if (task := int(match.vocabulary.tasks[video.task])) >= 0:
+                    steps = names(list(dict.fromkeys(step.action for step in video.steps)))
+                    words = (video.video_id, self.run.taxonomy.tasks[task].name, *steps)
+                    texts.append((match, index, task, nfc("\n".join(words)).casefold()))
+        return texts
+
     def list_videos(
-        self, *, task: str | None, split: str | None, offset: int, limit: int
+        self,
+        *,
+        task: str | None,
+        split: str | None,
+        offset: int,
+        limit: int,
+        search: str | None = None,
+        windows: bool = False,
     ) -> VideosAnswer:
-        """Videos whose task the run knows; `task` and `split` select, None for all."""
+        """Videos whose task the run knows; the arguments are those of the route."""
         wanted = None if task is None else find_task(self.run.taxonomy, task)
-        found = [
-            (match, index, int(known))
-            for match in self.matches
-            for index, video in enumerate(match.dataset.videos)
-            if (known := match.vocabulary.tasks[video.task]) >= 0
-            and wanted in (None, known)
-            and split in (None, video.split)
-        ]
+        least = (self.run.shortest or self.run.horizon) if windows else 0
+        words = nfc(search or "").casefold().split()
+        found = []
+        for match, index, known, text in self._texts:
+            video = match.dataset.videos[index]
+            if (
+                wanted in (None, known)
+                and split in (None, video.split)
+                and len(video.steps) >= least
+                and all(word in text for word in words)
+            ):
+                named = nfc(video.video_id) == nfc(search or "")
+                found.append((not named, _SEARCHED.index(video.split), match, index, known))
+        if search is not None:
+            found.sort(key=lambda one: one[:2])
         return VideosAnswer(
             run=self.name,
             horizon=self.run.horizon,
             total=len(found),
-            videos=[self._video(*one) for one in found[offset : offset + limit]],
+            videos=[self._video(*one) for _, _, *one in found[offset : offset + limit]],
         )
 
     def _video(self, match: DatasetMatch, index: int, task: int) -> VideoOut:

@@ -26,6 +26,7 @@ _FIELDS = {
     "encoder": "",
     "features": "observations",
     "from_step": "video.step",
+    "to_step": "video.last",
     "goal": "observations.goal",
     "initial": "observations.initial",
     "method": "search",

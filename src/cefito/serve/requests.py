@@ -175,7 +175,7 @@ def _window(
     """The query of a window of a video, its truth, and its data set if not the run's own."""
     match = replace(find_video(served, wanted, "video"), run=run)
     query, truth = query_from_window(
-        match, wanted.id, wanted.step, goal=wanted.goal, done=wanted.done
+        match, wanted.id, wanted.step, wanted.last, goal=wanted.goal, done=wanted.done
     )
     name = DatasetName(name=match.dataset.name, fingerprint=match.dataset.fingerprint)
     return query, truth, None if match.own else name

@@ -85,6 +85,9 @@ class PlaceRequest(RequestBody):
 class VideoRequest(PlaceRequest):
     """A window of such a video."""
 
+    last: Annotated[StrictInt, Field(ge=1, le=999_999_999)] | None = Field(
+        None, description="Number of its last step; by default of the longest window that fits."
+    )
     goal: StrictBool = Field(True, description="Whether its goal observation is known.")
     done: StrictBool = Field(False, description="Whether its steps before are known as done.")
 
@@ -395,6 +398,7 @@ class RunOut(ResponseBody):
     any_length: bool = Field(
         description="Whether one observation or none is enough, and steps done before are used."
     )
+    elapsed: bool = Field(description="Whether it uses the time between both observations.")
     shortest: int = Field(description="Smallest number of steps; `horizon` is the largest.")
     uploads: list[Literal["pictures", "video", "text"]] = Field(
         description="What the service can encode; text for `goal_text`."

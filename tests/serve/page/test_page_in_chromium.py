@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from browsing import chromium, faults, names, strips
+from browsing import choose_video, chromium, faults, move_handle, names, strips
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
@@ -74,8 +74,8 @@ def plan_now(page):
 def choose(page, task="make toast", video="film-13", step=2):
     page.get_by_label("task", exact=True).select_option(label=task)
     page.locator("#plan:enabled").wait_for()
-    page.get_by_label("video", exact=True).select_option(label=video)
-    page.get_by_label("steps", exact=True).select_option(str(step))
+    choose_video(page, video)
+    move_handle(page, "start", step)
 
 
 def wanted(drawn, video="film-13", step=2, **constraints):
@@ -87,9 +87,6 @@ def wanted(drawn, video="film-13", step=2, **constraints):
 
 def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     choose(page)
-    assert page.locator("#video option").count() == 7  # of the task, of all splits
-    splits = page.locator("#video optgroup").evaluate_all("all => all.map(one => one.label)")
-    assert splits == ["test", "train"]
     for frame in ("#start", "#end"):
         page.locator(f"{frame}[src^='blob:']").wait_for()
         width = "image => image.decode().then(() => image.naturalWidth)"
@@ -215,9 +212,9 @@ def test_plans_against_the_annotated_steps(page, drawn):
     choose(page)
     kinds = set()
     for video in ("film-13", "film-11", "film-1"):
-        page.get_by_label("video", exact=True).select_option(label=video)
+        choose_video(page, video)
         for step in (1, 2, 3):
-            page.get_by_label("steps", exact=True).select_option(str(step))
+            move_handle(page, "start", step)
             plan_now(page)
             page.get_by_label("compare with the annotated steps").check()
             _, found = wanted(drawn, video, step)
@@ -249,9 +246,14 @@ def test_with_the_keyboard_alone(page):
     page.keyboard.press("ArrowDown")
     page.locator("#given:enabled").wait_for()
     page.locator("#plan:enabled").wait_for()
-    tab_to("window")
-    page.keyboard.press("ArrowDown")
-    assert page.locator("#window").input_value() == "2"
+    tab_to("video")
+    page.keyboard.type("leaves 12")
+    page.locator("#videos li").first.wait_for()
+    page.keyboard.press("Enter")
+    assert page.locator("#video").input_value() == "film-12"
+    tab_to("handle-start")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#handle-start").get_attribute("aria-valuenow") == "2"
     tab_to("plan")
     page.keyboard.press("Enter")
     first = planned(page)[0][0]
@@ -333,7 +335,7 @@ def test_a_method_that_takes_no_constraints(browser, drawn, listening):
         page.locator("#plan:enabled").wait_for()
         page.get_by_label("run").select_option(label="nearest: 2 steps, steps")
         page.locator("#plan:enabled").wait_for()
-        page.get_by_label("steps", exact=True).select_option("3")  # of five steps
+        move_handle(page, "start", 3)  # of five steps
         page.get_by_role("button", name="Plan", exact=True).click()
         page.locator("#said", has_text="plan").wait_for()
         page.locator("#plans ol li span").first.wait_for()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from browsing import chromium, faults, names, strips
+from browsing import choose_video, chromium, faults, move_handle, names, strips
 from cefito.inference.answer import answer
-from cefito.inference.query import query_from_video
+from cefito.inference.query import query_from_video, query_from_window
 from cefito.inference.steps import planning
 from cefito.planners.queries import Queries
+from cefito.runs.matching import match_dataset
 
 WAIT = 20_000  # milliseconds
 
@@ -51,8 +52,10 @@ def plan_now(page):
 
 
 def choose(page, video="film-13", step=2):
-    page.get_by_label("video", exact=True).select_option(label=video)
-    page.get_by_label("steps", exact=True).select_option(str(step))
+    choose_video(page, video)
+    move_handle(page, "start", step)
+    if page.locator("#handle-end").is_visible():
+        move_handle(page, "end", min(5, step + 3))
 
 
 def shares(page):
@@ -71,7 +74,6 @@ def shown(found):
 
 def test_any_number_of_steps(page, drawn):
     choose(page)
-    assert page.locator("#window option").last.inner_text().startswith("from step 5")
     assert page.locator("#end-said").inner_text() == "after: second 11.0"
     query, truth = query_from_video(drawn.lengths, "film-13", 2)
     found = answer(drawn.lengths, query)
@@ -83,11 +85,32 @@ def test_any_number_of_steps(page, drawn):
 
     page.get_by_label("number of steps").select_option("2")
     assert page.locator("#end-said").inner_text() == "after: second 7.0"
-    assert page.get_by_label("steps", exact=True).input_value() == "2"
+    assert page.locator("#handle-start").get_attribute("aria-valuenow") == "2"
     run = planning(drawn.lengths, 2)
     found = answer(run, query_from_video(run, "film-13", 2)[0])
     assert plan_now(page) == [plan.names for plan in found.plans]
     assert page.locator("#shares").is_hidden()
+
+
+def test_a_gap_whose_end_is_moved(page, drawn):
+    choose(page, step=1)
+    move_handle(page, "end", 2)
+    said = "Gap: steps 1 to 2, 4.0 s. Move both handles."
+    assert page.locator("#timeline-said").inner_text() == said
+    match = match_dataset(drawn.lengths, drawn.dataset)
+    query, truth = query_from_window(match, "film-13", 1, 2)
+    assert len(truth) == 2
+    found = answer(drawn.lengths, query)
+    assert plan_now(page) == [plan.names for plan in found.plans]
+    page.get_by_label("compare with the annotated steps").check()
+    assert names(page.locator("#truth ol")) == drawn.dataset.taxonomy.names(truth)
+    plans = strips(page)
+    page.goto(page.url)  # the link of the query
+    page.locator("#said", has_text="plans in").wait_for()
+    assert strips(page) == plans
+    assert page.locator("#handle-end").get_attribute("aria-valuenow") == "2"
+    page.locator("#handle-end").press("End")
+    assert page.locator("#handle-start").get_attribute("aria-valuenow") == "2"  # at most four steps
 
 
 def test_no_goal_and_steps_done(page, drawn):
@@ -116,6 +139,10 @@ def test_no_goal_and_steps_done(page, drawn):
     page.get_by_role("button", name="Remove step done: slice bread").click()
     found = answer(drawn.lengths, query, done=["cut"])
     assert plan_now(page) == [plan.names for plan in found.plans]
+    page.goto(page.url)  # the link of the query
+    page.locator("#said", has_text="plans in").wait_for()
+    assert page.locator("#done li > span").all_inner_texts() == ["cut"]
+    assert strips(page) == [plan.names for plan in found.plans]
 
 
 def test_nothing_seen(page, drawn):

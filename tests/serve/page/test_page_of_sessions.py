@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browsing import chromium, faults
+from browsing import choose_video, chromium, faults
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session
 
@@ -46,7 +46,7 @@ def page(browser, address, request):
     page.get_by_label("run", exact=True).select_option(index=1)
     page.locator("#live").wait_for()
     page.locator("#plan:enabled").wait_for()
-    page.get_by_label("video", exact=True).select_option(label=VIDEO)
+    choose_video(page, VIDEO)
     yield page
     context.close()
     assert said == []
@@ -167,7 +167,7 @@ def test_a_goal_a_task_and_a_picture(page, drawn, tmp_path):
     page.locator("#live-problem", has_text="The query has no goal.").wait_for()
     page.get_by_label("no goal picture: plan to the end").uncheck()
     begin(page)
-    video = page.locator("#video option:checked").inner_text()
+    video = page.locator("#video").input_value()
     goal = observation_of_step(drawn.dataset, video, 4, "end")
     session = Session(drawn.lengths, goal=goal, task="make tea")
     same(page, session, drawn.lengths)

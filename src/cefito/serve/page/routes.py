@@ -73,8 +73,9 @@ def page_router(models: Models) -> APIRouter:
             shared + _text("cefito.serve.page", "static", "page.css"), media_type="text/css"
         )
 
-    for script in ("page.js", "live.js"):
-        router.add_api_route(f"/{script}", partial(_script, script))
+    for script in (files(__package__) / "static").iterdir():
+        if script.name.endswith(".js"):
+            router.add_api_route(f"/{script.name}", partial(_script, script.name))
 
     @router.get("/frame")
     async def frame(

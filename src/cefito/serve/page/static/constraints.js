@@ -1,0 +1,100 @@
+// The constraints of every plan: those that are held, their words, and the forms that add them.
+import { $, fill, make, onSubmit } from "./base.js";
+import { fillActions, nameOf, run } from "./runs.js";
+
+// one form for each constraint that the service knows, by its option
+const forms = new Map([...document.querySelectorAll("form.constraint")].map((form) => [form.dataset.option, form.dataset]));
+const EMPTY = { map: () => ({}), list: () => [], value: () => undefined };
+export let held = nothing();
+let changed = () => {};
+
+function nothing() {
+  return Object.fromEntries([...forms].map(([option, form]) => [option, EMPTY[form.shape]()]));
+}
+
+export function clear() {
+  held = nothing();
+  showConstraints();
+}
+
+export function actionsKnown(task) {
+  for (const select of document.querySelectorAll("select.actions")) fillActions(select, task);
+  const steps = () => Array.from({ length: run().horizon }, (_, step) => make("option", { value: step + 1 }, String(step + 1)));
+  for (const select of document.querySelectorAll("select.steps")) fill(select, null, steps());
+}
+
+// the words of a constraint, with the parts of an entry in their places
+function inWords(form, entry) {
+  const kinds = form.kinds.split(" ");
+  let next = 0;
+  return form.words.replace(/(action )?\{(\d*)\}/g, (_, word, number) => {
+    const part = number === "" ? next++ : Number(number);
+    return kinds[part] === "action" ? "“" + nameOf(Number(entry[part])) + "”" : (word || "") + entry[part];
+  });
+}
+
+// the entries of an option, each with how to remove it
+function entries(option, shape) {
+  const value = held[option];
+  if (shape === "map") return Object.entries(value).map((entry) => [entry, () => delete value[entry[0]]]);
+  if (shape === "value") return value === undefined ? [] : [[[value], () => { held[option] = undefined; }]];
+  return value.map((item) => [[item].flat(), () => { held[option] = value.filter((other) => other !== item); }]);
+}
+
+export function showConstraints() {
+  const found = [...forms].flatMap(([option, form]) =>
+    entries(option, form.shape).map(([entry, remove]) => [inWords(form, entry), remove]));
+  $("held").replaceChildren(...found.map(([text, remove]) => {
+    const button = make("button", { type: "button", "aria-label": "Remove: " + text }, "Remove");
+    button.addEventListener("click", () => { remove(); $("constraints-head").focus(); changed(); });
+    return make("li", {}, make("span", {}, text), button);
+  }));
+  $("none").hidden = found.length > 0;
+  $("clear").hidden = found.length === 0;
+}
+
+function hold(option, entry) {
+  const shape = forms.get(option).shape;
+  if (shape === "map") held[option][entry[0]] = entry[1];
+  else if (shape === "value") held[option] = entry.length ? entry[0] : true;
+  else {
+    const item = entry.length === 1 ? entry[0] : entry;
+    if (!held[option].some((other) => JSON.stringify(other) === JSON.stringify(item))) held[option].push(item);
+  }
+}
+
+export function add(option, entry) {
+  hold(option, entry);
+  changed();
+}
+
+// ---- as parts of a link: pin=1,17
+
+export function toLink(link) {
+  for (const [option, form] of forms) {
+    for (const [entry] of entries(option, form.shape)) link.append(option, entry[0] === true ? "" : entry.join(","));
+  }
+}
+
+export function fromLink(link) {
+  for (const option of forms.keys()) {
+    for (const text of link.getAll(option)) {
+      const entry = text ? text.split(",").map(Number) : [];
+      if (entry.every(Number.isInteger)) hold(option, entry);
+    }
+  }
+  showConstraints();
+}
+
+// call `work` after each change
+export function onConstraints(work) {
+  changed = () => { showConstraints(); work(); };
+  for (const option of forms.keys()) {
+    onSubmit("add-" + option, () => {
+      const entry = [];
+      for (const input of $("add-" + option).querySelectorAll("[data-part]")) entry[input.dataset.part] = Number(input.value);
+      add(option, entry);
+    });
+  }
+  $("clear").addEventListener("click", () => { held = nothing(); $("constraints-head").focus(); changed(); });
+}

@@ -1,0 +1,127 @@
+// The plans of an answer: strips of steps, their numbers, and what can be done with a step.
+import { $, make, onSubmit, percent, say } from "./base.js";
+import { actionsKnown, add, held, showConstraints } from "./constraints.js";
+import { MARKS, missingSteps, stepKinds } from "./mistakes.js";
+import { run, taskOf } from "./runs.js";
+
+let answer = null; // the one that is shown
+let chosen = null; // step and action of the dialog
+let shown = 0; // answers so far
+let keep = null; // keeps a plan as an annotation; null if it has no video
+
+export function hideAnswer() {
+  answer = null;
+  $("answer").hidden = true;
+}
+
+export function showAnswer(found, keeping) {
+  answer = found;
+  keep = keeping;
+  const task = answer.task && answer.task.id !== null && answer.task.id !== undefined ? answer.task : null;
+  const again = shown++ ? "Planned again: " : "";
+  const best = answer.plans.length ? answer.plans[0].actions.map((action) => action.name).join(", ") : "";
+  const count = answer.plans.length === 1 ? "1 plan" : answer.plans.length + " plans";
+  say(best ? again + count + " in " + Math.round(answer.milliseconds) + " ms." : "No plan.");
+  if (best) $("said").append(make("span", { class: "apart" }, " The best: " + best + "."));
+  $("task-said").textContent = task
+    ? "Task: " + task.name + (typeof task.probability === "number" ? ", " + percent(task.probability) : "") + "."
+    : "";
+  if (task) actionsKnown(taskOf(task.id));
+  $("warnings").replaceChildren(...answer.warnings.map((text) => make("li", {}, text)));
+  showShares();
+  $("choose-said").hidden = !run().constraints;
+  $("effort").textContent = effort();
+  $("truth-row").hidden = !answer.truth;
+  $("answer").hidden = false;
+  $("answer").classList.remove("old");
+  $("constraints").hidden = !run().constraints;
+  showConstraints();
+  strips();
+}
+
+// the probability of each number of steps
+function showShares() {
+  const shares = Object.entries(answer.lengths || {});
+  const toEnd = answer.known && !answer.known.goal;
+  const most = shares.length ? shares[shares.length - 1][0] : "";
+  $("shares").hidden = shares.length < 2;
+  $("shares-said").textContent = toEnd ? "steps to the end, at most " + most : "number of steps";
+  $("shares").querySelector("ol").replaceChildren(...shares.map(([count, share]) => {
+    const bar = make("span", { class: "bar", "aria-hidden": "true" });
+    bar.style.width = 6 * share + "rem";
+    return make("li", {}, make("b", {}, count), make("span", { class: "share" }, percent(share)), bar);
+  }));
+}
+
+function effort() {
+  const cost = answer.effort;
+  return (answer.exact ? "Exact: no other allowed sequence is better. " : "Not exact: there may be better plans. ") +
+    cost.token_forwards.toLocaleString("en") + " token forwards, " + cost.leaves.toLocaleString("en") + " sequences scored.";
+}
+
+function strips() {
+  const truth = answer.truth && $("compare").checked ? answer.truth.map((action) => action.id) : null;
+  $("plans").replaceChildren(...answer.plans.map((one, place) => {
+    const ids = one.actions.map((action) => action.id);
+    const kinds = truth ? stepKinds(ids, truth) : null;
+    const steps = one.actions.map((action, step) => {
+      const pinned = held.pin[step + 1] === action.id;
+      const button = run().constraints
+        ? make("button", { type: "button", "aria-haspopup": "dialog" }, action.name)
+        : make("span", {}, action.name);
+      const words = (kinds ? " (" + kinds[step] + ")" : "") + (pinned ? " (pinned)" : "");
+      if (words) button.append(make("span", { class: "apart" }, words));
+      if (run().constraints) button.addEventListener("click", () => choose(step + 1, action));
+      return make("li", { class: kinds ? MARKS[kinds[step]] : null, "data-pinned": pinned }, button);
+    });
+    const right = truth && ids.length === truth.length && ids.every((id, step) => id === truth[step]);
+    return make("div", { class: "p" },
+      make("span", {}, figures(one, place) + (right ? " · annotated " : " "), keep ? keeper(one, place) : ""),
+      make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...steps));
+  }));
+  $("truth").hidden = $("legend").hidden = !truth;
+  if (!truth) return;
+  const missing = answer.plans.length
+    ? missingSteps(answer.plans[0].actions.map((action) => action.id), truth)
+    : truth.map(() => true);
+  $("truth").replaceChildren(make("div", { class: "p" },
+    make("b", {}, "annotated"),
+    make("ol", { class: "s", "aria-label": "Annotated steps" }, ...answer.truth.map((action, step) => make(
+      "li", { class: missing[step] ? "m" : null },
+      make("span", {}, action.name, missing[step] ? make("span", { class: "apart" }, " (missing)") : ""))))));
+}
+
+function keeper(one, place) {
+  const button = make("button", { type: "button", class: "keep", "aria-label": "Keep plan " + (place + 1) + " as an annotation" }, "Keep");
+  button.addEventListener("click", () => keep(one));
+  return button;
+}
+
+function figures(one, place) {
+  const parts = [String(place + 1)];
+  if (typeof one.probability === "number") parts.push(percent(one.probability));
+  if (answer.weights && answer.weights.energy) parts.push("E " + one.energy.toFixed(3).replace("-", "−"));
+  return parts.join(" · ");
+}
+
+// ---- one step
+
+function choose(step, action) {
+  chosen = { step: step, action: action.id };
+  $("step-head").textContent = "Step " + step + ": " + action.name;
+  $("step-pin").textContent = "Pin it to step " + step;
+  $("step-then").value = "";
+  $("step").showModal();
+}
+
+function decide(option, entry) {
+  $("step").close();
+  $("plans-head").focus();
+  add(option, entry());
+}
+
+$("compare").addEventListener("change", () => { if (answer) strips(); });
+$("step-pin").addEventListener("click", () => decide("pin", () => [chosen.step, chosen.action]));
+$("step-forbid").addEventListener("click", () => decide("forbid", () => [chosen.action]));
+onSubmit("step-before", () => decide("before", () => [chosen.action, Number($("step-then").value)]));
+$("step-close").addEventListener("click", () => $("step").close());

@@ -1,0 +1,43 @@
+// The runs of the service, and the one that is chosen.
+import { $, fill, get, make } from "./base.js";
+
+let runs = [];
+export let limits = null;
+
+export async function loadRuns() {
+  const model = await get("v1/model");
+  runs = model.runs;
+  limits = model.limits;
+  for (const one of runs) one.names = new Map(one.actions.map((action) => [action.id, action.name]));
+}
+
+export function run() {
+  const { run: name, horizon } = $("run").selectedOptions[0].dataset;
+  return runs.find((one) => one.name === name && String(one.horizon) === horizon);
+}
+
+// choose the run of a name and a horizon, if it is there
+export function chooseRun(name, horizon) {
+  const option = [...$("run").options].find((one) => one.dataset.run === name && one.dataset.horizon === String(horizon));
+  if (option) option.selected = true;
+  return Boolean(option);
+}
+
+// all numbers of steps that the run plans
+export function counts() {
+  const one = run();
+  return Array.from({ length: one.horizon - one.shortest + 1 }, (_, place) => one.shortest + place);
+}
+
+export const taskOf = (id) => run().tasks.find((task) => task.id === Number(id));
+export const nameOf = (id) => run().names.get(id) || "action " + id;
+
+// the actions of a task by name, or all
+export function actionsOf(task) {
+  const known = task ? task.actions.map((id) => ({ id: id, name: nameOf(id) })) : run().actions.slice();
+  return known.sort((a, b) => a.name.localeCompare(b.name));
+}
+
+export function fillActions(select, task) {
+  fill(select, "choose an action", actionsOf(task).map((action) => make("option", { value: action.id }, action.name)));
+}

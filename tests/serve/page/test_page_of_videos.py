@@ -1,0 +1,162 @@
+"""The choice of a video and a gap on the page, and its link, in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from browsing import choose_video, chromium, faults, move_handle, strips
+
+WAIT = 20_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(browser, drawn, listening):
+    with listening(drawn.settings()) as address:
+        yield address
+
+
+def opened(browser, address, **context):
+    """The page at an address, once it is ready."""
+    page = browser.new_context(**context).new_page()
+    page.set_default_timeout(WAIT)
+    page.goto(address)
+    page.locator("#plan:enabled").wait_for()
+    return page
+
+
+@pytest.fixture
+def page(browser, address):
+    page = opened(browser, address, viewport={"width": 1280, "height": 900})
+    said = []
+    page.on("pageerror", lambda problem: said.append(str(problem)))
+    yield page
+    page.context.close()
+    assert said == []
+
+
+def listed(page):
+    return page.locator("#videos li b").all_inner_texts()
+
+
+def plan_now(page):
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#said", has_text="plans in").wait_for()
+    return strips(page)
+
+
+def test_the_list_narrows_while_words_are_typed(page):
+    field = page.get_by_role("combobox", name="video")
+    assert page.locator("#lead").is_visible()
+    assert page.locator("#videos-said").inner_text() == "14 videos"
+    field.click()
+    page.locator("#videos").wait_for()
+    assert listed(page)[:4] == [f"film-{number}" for number in (10, 11, 12, 13)]  # of test first
+    for words, count in (("TOAST", 7), ("toast film-1", 3), ("leaves", 7), ("no such", 0)):
+        field.fill(words)
+        said = f"{count} videos" if count else "No video fits."
+        page.locator("#videos-said", has_text=said).wait_for()
+        assert len(listed(page)) == count
+    assert page.locator("#videos").is_hidden()
+    field.press("Escape")
+    assert field.input_value() == "film-10"
+
+    field.fill("film-1")  # also a part of other ids
+    page.locator("#videos-said", has_text="5 videos").wait_for()
+    assert listed(page)[0] == "film-1"
+    assert faults(page) == []
+    field.press("ArrowDown")
+    active = page.locator(f"#{field.get_attribute('aria-activedescendant')}")
+    assert active.locator("b").inner_text() == listed(page)[1]
+    field.press("Enter")
+    assert field.input_value() == "film-10"
+    assert field.get_attribute("aria-expanded") == "false"
+
+
+def test_a_list_longer_than_a_page(browser, place, listening):
+    settings = place.settings(runs=(place.run,))
+    with listening(settings) as address:
+        page = opened(browser, address)
+        page.get_by_role("combobox", name="video").click()
+        page.locator("#videos li").first.wait_for()
+        total = int(page.locator("#videos-said").inner_text().split()[0])
+        assert total > 20
+        assert len(listed(page)) == 20
+        for _ in range(total):
+            page.keyboard.press("ArrowDown")
+        page.locator(f"#videos li >> nth={total - 1}").wait_for()
+        assert len(set(listed(page))) == total
+        page.context.close()
+
+
+def test_handles_by_keys_and_by_touch(browser, address):
+    page = opened(browser, address, viewport={"width": 390, "height": 844}, has_touch=True)
+    choose_video(page, "film-13")
+    start, end = page.locator("#handle-start"), page.locator("#handle-end")
+    assert start.get_attribute("aria-valuetext") == "before step 1, slice bread, second 1.0"
+    assert end.get_attribute("aria-valuetext") == "after step 3, spread butter, second 7.0"
+    start.press("End")
+    assert [one.get_attribute("aria-valuenow") for one in (start, end)] == ["3", "5"]
+    end.press("ArrowLeft")
+    assert [one.get_attribute("aria-valuenow") for one in (start, end)] == ["2", "4"]
+    assert page.locator("#start-said").inner_text() == "before: second 3.0"
+
+    track = page.locator("#timeline-track").bounding_box()
+    middle = track["y"] + track["height"] / 2
+    page.touchscreen.tap(track["x"] + 0.1 * track["width"], middle)  # second 1.1 of 11
+    assert start.get_attribute("aria-valuenow") == "1"
+    box = end.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    page.mouse.down()
+    page.mouse.move(track["x"] + 0.8 * track["width"], middle, steps=5)  # second 8.8
+    page.mouse.up()
+    assert end.get_attribute("aria-valuenow") == "4"
+    page.mouse.move(track["x"] + 5, middle)  # it no longer follows
+    assert end.get_attribute("aria-valuenow") == "4"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert faults(page) == []
+    page.context.close()
+
+
+def test_a_link_holds_the_query(browser, address, page):
+    page.get_by_label("task", exact=True).select_option(label="make toast")
+    page.locator("#plan:enabled").wait_for()
+    page.get_by_label("tell the planner the task").check()
+    choose_video(page, "film-11")
+    move_handle(page, "start", 2)
+    plans = plan_now(page)
+    page.locator("#plans ol").nth(1).locator("button").first.click()
+    page.get_by_role("button", name="Pin it to step 1").click()
+    page.locator("#plans li[data-pinned]").first.wait_for()
+    page.locator("#add-no_repeats").evaluate("one => one.requestSubmit()")
+    page.locator("#held li").nth(1).wait_for()
+    page.locator("#answer:not([aria-busy])").wait_for()
+    plans, held = strips(page), page.locator("#held span").all_inner_texts()
+
+    other = opened(browser, page.url)
+    other.locator("#said", has_text="plans in").wait_for()
+    assert strips(other) == plans
+    assert other.locator("#held span").all_inner_texts() == held
+    assert other.get_by_label("tell the planner the task").is_checked()
+    assert other.get_by_label("video", exact=True).input_value() == "film-11"
+    assert other.locator("#handle-start").get_attribute("aria-valuenow") == "2"
+    other.context.close()
+
+
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [
+        ("?run=another&horizon=3", "This service has no run 'another' of the link."),
+        ("?run=tea-and-toast&horizon=3&video=film-99", "There is no video 'film-99'"),
+        ("?run=tea-and-toast&horizon=3&video=film-13&first=2&last=4&pin=1,99", "99"),
+    ],
+)
+def test_links_to_what_is_not_there(page, address, link, words):
+    page.goto(f"{address}/{link}")
+    page.locator("#problem p").wait_for()
+    assert words in page.get_by_role("alert").inner_text()
