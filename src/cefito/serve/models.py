@@ -130,7 +130,7 @@ class Served:
         wanted = None if task is None else find_task(self.run.taxonomy, task)
         least = (self.run.shortest or self.run.horizon) if windows else 0
         words = nfc(search or "").casefold().split()
-        found = []
+        found: list[tuple[tuple[bool, int], tuple[DatasetMatch, int, int]]] = []
         for match, index, known, text in self._texts:
             video = match.dataset.videos[index]
             if (
@@ -140,14 +140,15 @@ class Served:
                 and all(word in text for word in words)
             ):
                 named = nfc(video.video_id) == nfc(search or "")
-                found.append((not named, _SEARCHED.index(video.split), match, index, known))
+                order = not named, _SEARCHED.index(video.split)
+                found.append((order, (match, index, known)))
         if search is not None:
-            found.sort(key=lambda one: one[:2])
+            found.sort(key=lambda one: one[0])
         return VideosAnswer(
             run=self.name,
             horizon=self.run.horizon,
             total=len(found),
-            videos=[self._video(*one) for _, _, *one in found[offset : offset + limit]],
+            videos=[self._video(*one) for _, one in found[offset : offset + limit]],
         )
 
     def _video(self, match: DatasetMatch, index: int, task: int) -> VideoOut:
