@@ -2,7 +2,7 @@
 
 import pytest
 
-from cefito.times import parse_seconds
+from cefito.times import parse_duration, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,16 @@ def test_times(text, expected):
 def test_texts_that_are_not_times(text):
     with pytest.raises(ValueError, match="is not a time"):
         parse_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90), ("10m", 600), ("1.5 h", 5400), ("2:00", 120), ("30", 30)]
+)
+def test_durations(text, expected):
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1m", "10d", "m", "", "1h30"])
+def test_texts_that_are_no_durations(text):
+    with pytest.raises(ValueError, match="is not a"):
+        parse_duration(text)

@@ -1,4 +1,4 @@
-"""Times in videos as people and tools write them: the one parser of all tables and options."""
+"""Times as people and tools write them: the one parser of all tables and options."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-__all__ = ["TIME_FORMS", "Seconds", "parse_seconds"]
+__all__ = ["TIME_FORMS", "Seconds", "parse_duration", "parse_seconds"]
 
 TIME_FORMS = "Expected seconds (43.27 or 43,27) or hours, minutes and seconds (1:02:03.5)."
 """Remedy of messages about times."""
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]+)?|[+-]?[.,][0-9]+")
 _CLOCK = re.compile(r"(?:([0-9]+):(?=[0-5]?[0-9]:))?([0-9]+):([0-5]?[0-9](?:[.,][0-9]*)?)")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 _LONGEST = 40  # characters
 
 
@@ -34,6 +35,20 @@ def parse_seconds(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{written[:_LONGEST]!r} is not a time")
     return value
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration: "90s", "10m", "1.5h", or a time of `parse_seconds`.
+
+    Raises:
+        ValueError: The text is not a positive duration.
+    """
+    written = text.strip().lower()
+    unit = _UNITS.get(written[-1:], 0)
+    seconds = unit * parse_seconds(written[:-1]) if unit else parse_seconds(written)
+    if seconds <= 0:
+        raise ValueError(f"{written[:_LONGEST]!r} is not a duration")
+    return seconds
 
 
 Seconds = Annotated[

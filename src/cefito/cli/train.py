@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Settings, horizons, known_settings, settings
+from cefito.cli.options import Duration, Settings, horizons, known_settings, settings
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.markup import counted
 from cefito.runtime import Precision
 
 if TYPE_CHECKING:
+    from cefito.planners.methods import RunConfig
     from cefito.runs.run import Run
 
 __all__ = ["finetune", "train"]
@@ -32,6 +33,7 @@ def train(
     selection: Selection = "held-out",
     tracker: str = "tensorboard",
     precision: Precision | None = None,
+    tune: Duration = None,
     set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
@@ -59,6 +61,8 @@ def train(
             trackio, or none.
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
             if the processor multiplies it natively), float32 or bfloat16.
+        tune: First choose settings within this processor time (90s, 10m, 1h), by folds over the
+            videos of training and validation; the preset stays unless a change is clearly better.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
@@ -95,6 +99,20 @@ def train(
 
     with processes(pick_device(device)) as (group, place), log_warnings():
         each = _report if group.first else None
+        if tune is not None:
+            if group.world > 1:
+                raise ConfigError("several processes cannot tune. Begin with one.", setting="tune")
+            for length, folder in folders_for(out, configs).items():
+                configs[length] = _tuned(
+                    dataset,
+                    folder,
+                    config=configs[length],
+                    horizon=length,
+                    shortest=shortest,
+                    seed=seed,
+                    budget=tune,
+                    device=place,
+                )
         finished = [
             finished_run(
                 folder,
@@ -127,6 +145,21 @@ def train(
             )
         if group.first and len(configs) > 1:
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
+
+
+def _tuned(dataset: Path, folder: Path, *, config: RunConfig, **arguments: Any) -> RunConfig:
+    """Tune settings, or take those that the folder's tuning of these arguments chose."""
+    from cefito.data.prepared import name_and_fingerprint, open_dataset
+    from cefito.evaluation.tuning import read_tuning, settings_text, tune, tuned_config, tuning_key
+
+    kept = {name: value for name, value in arguments.items() if name != "device"}
+    key = tuning_key(name_and_fingerprint(dataset)[1], config, **kept)
+    found = read_tuning(folder, key)
+    if found is None:
+        data = open_dataset(dataset)
+        found = tune(data, folder, config=config, progress=progress, **arguments)
+    talk(f"tuned in {found.seconds:.0f} s: {settings_text(found.chosen)}; {found.reason}")
+    return tuned_config(config, found.chosen)
 
 
 def finetune(

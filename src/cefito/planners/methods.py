@@ -193,6 +193,7 @@ class Method:
     needs: tuple[str, ...] = ()  # beside windows and its own networks
     uses: tuple[str, ...] = ()  # used if available, replaced otherwise
     variants: tuple[PlannerVariant, ...] = ()
+    tuned_by: str = ""  # name of a method that is a part of it and is tuned in its place
 
 
 def _fault(name: str, entry: Any) -> str:

@@ -10,6 +10,7 @@ from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.plan_files import WindowPlans, read_plans
 from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import evaluate_run, scores_name
+from cefito.evaluation.tuning import read_tuning, settings_text
 from cefito.files import file_digest
 from cefito.markup import counted
 from cefito.progress import Progress, silent
@@ -244,6 +245,8 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
         "parameters": parameters or "none",
         "epochs kept": trainings or "none",
     }
+    if (tuning := read_tuning(run.folder)) is not None:
+        facts["settings tuned"] = f"{settings_text(tuning.chosen)}: {tuning.reason}"
     if info.imported:
         facts["weights"] = "imported"
     if info.started_from is not None:

@@ -28,6 +28,8 @@ from cefito.training.trainer import TrainingResult
 __all__ = [
     "MANIFEST",
     "RUN_FILE",
+    "TUNING_FILE",
+    "TUNING_FOLDER",
     "VIDEOS_FILE",
     "DatasetReference",
     "Manifest",
@@ -46,6 +48,10 @@ __all__ = [
 ]
 
 RUN_FILE = "run.json"
+TUNING_FILE = "tuning.json"
+"""What a tuning tried and chose, if there was one."""
+TUNING_FOLDER = "tuning"
+"""Scored folds of a tuning that has not ended."""
 _REMEDY = "Remove the folder and train it again."
 
 

@@ -67,6 +67,8 @@ class Study:
     fewer_seeds: Mapping[str, int] = field(default_factory=dict)  # rows with the first seeds only
     preset: str = "small"
     settings: Mapping[str, Any] = field(default_factory=dict)  # for all rows, dotted keys
+    # chosen by folds for rows at a horizon (`tuned_study`), dotted keys
+    tuned: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
     selection: Selection = "held-out"  # windows that epochs and weights are chosen on
     sample: int | None = None  # size of a fixed sample of test windows to score; None for all
     costly: float = 5000  # mean number of candidates above which exhaustive rows are scored on …
@@ -138,7 +140,8 @@ class Study:
 
     def _config(self, row: PlannerVariant, horizon: int) -> tuple[RunConfig, Any]:
         """Settings of a row's run at a horizon, and those of them that training depends on."""
-        overrides = {**self.settings, **row.settings}
+        tuned = self.tuned.get((row.name, horizon), {})
+        overrides = {**self.settings, **row.settings, **tuned}
         key = (horizon, row.method, json.dumps(overrides, sort_keys=True, default=str))
         if key not in self._configs:
             config = load_config(

@@ -17,6 +17,7 @@ CEFITO = Method(
     ),
     needs=(CLASSIFIER,),
     uses=(TEXT,),
+    tuned_by="chain",
     variants=(
         PlannerVariant(
             name="cefito",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from pydantic import Field, PositiveInt, model_validator
 
-from cefito.settings import Settings, check_weights
+from cefito.settings import Settings, Times, check_weights
 from cefito.training.settings import (
     AugmentationConfig,
     EmaConfig,
@@ -64,5 +66,19 @@ class ChainTrainingConfig(TrainingConfig):
 class ChainSettings(Settings):
     """The sections that the chain reads."""
 
+    tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
+        ("chain.hidden", 512),
+        ("chain_training.optimiser.epochs", Times(0.5)),
+        ("chain_training.augmentation.noise", 0.3),
+        ("chain.dropout", 0.4),
+        ("chain.input_dropout", 0.6),
+        ("chain.normalise", False),
+        ("chain.scale", Times(0.5)),
+        ("chain_training.optimiser.weight_decay", 0.1),
+        ("chain.dropout", 0.1),
+        ("chain.input_dropout", 0.2),
+        ("chain.width", 256),
+        ("chain_training.optimiser.epochs", Times(2)),
+    )
     chain: ChainConfig = ChainConfig()
     chain_training: ChainTrainingConfig = ChainTrainingConfig()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from pydantic import Field
 
 from cefito.field.settings import ProposalConfig
-from cefito.settings import Settings
+from cefito.settings import Settings, Times
 from cefito.training.settings import (
     AugmentationConfig,
     EmaConfig,
@@ -36,4 +38,14 @@ class PkgConfig(Settings):
 class PkgSettings(Settings):
     """The sections that PKG reads."""
 
+    tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
+        ("pkg.training.optimiser.epochs", Times(0.5)),
+        ("pkg.network.dropout", 0.5),
+        ("pkg.training.optimiser.epochs", Times(2)),
+        ("pkg.network.hidden", (1024, 1024)),
+        ("pkg.training.augmentation.noise", 1.0),
+        ("pkg.training.augmentation.swap", 0.5),
+        ("pkg.smoothing", 0.1),
+        ("pkg.training.optimiser.learning_rate", Times(0.5)),
+    )
     pkg: PkgConfig = PkgConfig()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from cefito.settings import Settings, check_weights
+from cefito.settings import Settings, Times, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["Alignment", "ViterbiConfig", "ViterbiSettings"]
@@ -69,4 +69,14 @@ class ViterbiConfig(Settings):
 class ViterbiSettings(Settings):
     """The sections that ViterbiPlanNet reads."""
 
+    tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
+        ("viterbi.training.optimiser.epochs", Times(0.5)),
+        ("viterbi.dropout", 0.3),
+        ("viterbi.input_dropout", 0.4),
+        ("viterbi.hidden", 1024),
+        ("viterbi.training.optimiser.learning_rate", Times(0.5)),
+        ("viterbi.training.augmentation.noise", 0.0),
+        ("viterbi.training.optimiser.weight_decay", 0.1),
+        ("viterbi.training.optimiser.epochs", Times(2)),
+    )
     viterbi: ViterbiConfig = ViterbiConfig()
