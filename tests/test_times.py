@@ -38,14 +38,14 @@ def test_texts_that_are_not_times(text):
         parse_seconds(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("90s", 90), ("10m", 600), ("1.5 h", 5400), ("2:00", 120), ("30", 30)]
-)
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("10m", 600), (" 1.5 h", 5400)])
 def test_durations(text, expected):
     assert parse_duration(text) == expected
 
 
-@pytest.mark.parametrize("text", ["0", "-1m", "10d", "m", "", "1h30"])
+@pytest.mark.parametrize(
+    "text", ["0s", "-1m", "10d", "m", "", "1h30", "30", "1,5m", "9" * 400 + "s"]
+)
 def test_texts_that_are_no_durations(text):
     with pytest.raises(ValueError, match="is not a"):
         parse_duration(text)

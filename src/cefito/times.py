@@ -14,6 +14,7 @@ TIME_FORMS = "Expected seconds (43.27 or 43,27) or hours, minutes and seconds (1
 """Remedy of messages about times."""
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]+)?|[+-]?[.,][0-9]+")
 _CLOCK = re.compile(r"(?:([0-9]+):(?=[0-5]?[0-9]:))?([0-9]+):([0-5]?[0-9](?:[.,][0-9]*)?)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([smh])")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _LONGEST = 40  # characters
 
@@ -38,15 +39,15 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration: "90s", "10m", "1.5h", or a time of `parse_seconds`.
+    """Return the seconds of a duration: "90s", "10m" or "1.5h".
 
     Raises:
         ValueError: The text is not a positive duration.
     """
-    written = text.strip().lower()
-    unit = _UNITS.get(written[-1:], 0)
-    seconds = unit * parse_seconds(written[:-1]) if unit else parse_seconds(written)
-    if seconds <= 0:
+    written = text.strip()
+    found = _DURATION.fullmatch(written) if len(written) <= _LONGEST else None
+    seconds = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
+    if not seconds:
         raise ValueError(f"{written[:_LONGEST]!r} is not a duration")
     return seconds
 

@@ -61,7 +61,8 @@ def cross_validate(
 
     Folds split the training and validation videos of each task evenly. Each training holds out a
     part of its videos for validation, as `split_videos` does. Every window is planned by the run
-    that was trained without its video. Means are over all windows; intervals resample videos.
+    that was trained without its video. Means are over all windows; intervals resample videos. The
+    order-tolerant success rate takes the orders that all these videos keep.
 
     Args:
         dataset: An opened data set.
