@@ -19,7 +19,7 @@ myst_enable_extensions = ["colon_fence"]
 autodoc_typehints = "none"  # the docstrings give shapes and units
 autodoc_member_order = "bysource"
 default_role = "code"
-smartquotes = False
+smartquotes_action = "D"  # dashes alone
 highlight_language = "none"
 
 html_theme = "furo"
@@ -30,8 +30,18 @@ html_copy_source = False
 html_show_copyright = html_show_sphinx = False
 
 
+_ACCESSIBLE = {
+    r'role="heading">': 'role="heading" aria-level="2">',
+    r'<th class="head[^"]*">(?:<p>)?\s*(?:</p>)?</th>': "<td></td>",
+    r'<aside class="(sidebar|toc)-drawer': r'<aside aria-label="\1" class="\1-drawer',
+    r"<pre>": '<pre tabindex="0">',  # wide code scrolls by keys too
+    r'<div id="search-results">': '<h1>Search</h1><div id="search-results">',
+}
+"""Patterns in the theme's pages that keep out screen readers or keyboards, and their remedies."""
+
+
 def setup(app: Any) -> None:
-    """Make links of pages of the repository's root, such as the README, links of this folder."""
+    """Make links of the repository's root links of this folder; mend the built pages."""
 
     def moved(found: re.Match[str]) -> str:
         link = found[1]
@@ -42,4 +52,12 @@ def setup(app: Any) -> None:
     def include(_app: Any, _path: Path, _document: str, content: list[str]) -> None:
         content[0] = re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", moved, content[0])
 
+    def mend(app: Any, problem: Exception | None) -> None:
+        for path in () if problem else Path(app.outdir).glob("*.html"):
+            text = path.read_text(encoding="utf-8")
+            for pattern, remedy in _ACCESSIBLE.items():
+                text = re.sub(pattern, remedy, text)
+            path.write_text(text, encoding="utf-8")
+
     app.connect("include-read", include)
+    app.connect("build-finished", mend)

@@ -75,11 +75,12 @@ SERIOUS = ("serious", "critical")
 ALL = ("minor", "moderate", *SERIOUS)
 
 
-def faults(page, impacts=SERIOUS) -> list[tuple[str, str, str]]:
-    """What axe-core finds in a page: rule, element, and what is wrong."""
+def faults(page, impacts=SERIOUS, rules=None) -> list[tuple[str, str, str]]:
+    """What axe-core finds in a page, by some rules or all: rule, element, and what is wrong."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page).response
+    options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
+    found = Axe().run(page, options=options).response
     assert found["passes"]  # it has looked
     return [
         (violation["id"], node["html"][:200], node.get("failureSummary", ""))

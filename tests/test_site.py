@@ -11,9 +11,15 @@ from urllib.parse import unquote, urlsplit
 import html5lib
 import pytest
 
+from browsing import ALL, chromium, faults
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 LOADS = {"link": "href", "script": "src", "img": "src", "source": "src", "iframe": "src"}
+
+
+# the first page, one of tables and code, that of the library, and that of the search
+KINDS = ("index", "serve", "api", "search")
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +84,18 @@ def test_nothing_is_loaded_from_elsewhere(site, trees):
     assert [address for address in loaded if address and urlsplit(address).netloc] == []
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']+", styles) == []
+
+
+def test_no_fault_for_axe_and_nothing_wider_than_a_phone(site):
+    with chromium() as browser:
+        page = browser.new_page()
+        for name in KINDS:
+            page.emulate_media(color_scheme="light")
+            page.goto((site / f"{name}.html").as_uri())
+            found = faults(page, ALL)
+            page.emulate_media(color_scheme="dark")
+            found += faults(page, ALL, ["color-contrast"])
+            page.set_viewport_size({"width": 390, "height": 800})
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            page.set_viewport_size({"width": 1280, "height": 800})
+            assert (name, found, wide) == (name, [], 390)
