@@ -49,8 +49,8 @@ class CefitoError(Exception):
 
     Args:
         message: What was found, where, and what to do.
-        setting: Dotted key of the setting or name of the argument at fault, if any; the command
-            line names the option that sets it.
+        setting: Dotted key of the setting or name of the argument at fault, if any, or several
+            separated by ", "; the command line names the option that sets it.
     """
 
     def __init__(self, message: str, *, setting: str = "") -> None:

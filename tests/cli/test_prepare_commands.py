@@ -117,7 +117,9 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused,
     argv = ["data", "prepare", "custom", "steps.csv", "out"]
     columns = ["--column", "task=Aufgabe", "--column", "step=Aktion"]
     assert main([*argv, "--features", "features"]) == 2
-    assert "has no column 'task', only video, aufg" in one_line(capsys.readouterr().err)
+    said = one_line(capsys.readouterr().err)
+    assert "has no column 'task' and no column 'step', only video, aufg" in said
+    assert said.endswith("or one task for all videos. (--column, --task)")
     assert main([*argv, *columns, "--suggest-merges", "map.csv"]) == 0
     assert "then repeat the command with --merge map.csv" in one_line(capsys.readouterr().err)
     assert Path("map.csv").read_text() == (

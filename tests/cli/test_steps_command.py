@@ -83,8 +83,15 @@ def test_what_is_missing_is_asked_for_by_its_option(tmp_path, refused):
     table = ("--video-table", tmp_path / "videos.csv")
     for argv, message in (
         (
-            steps,
+            (*steps, *TEA[:2]),
             "counts frames and holds no frame rate. Give the frames per second. (--frame-rate)",
+        ),
+        (
+            steps,
+            "(Label Studio): lacks the frames per second, the task of its videos and a split "
+            "(without one, 30 % of the videos of each task are drawn for test). Give all of them; "
+            "a table of the videos may hold task, frame rate and split of each. (--frame-rate, "
+            "--task, --video-table)",
         ),
         ((*steps, *TEA[2:]), "(Label Studio): holds no task. Give one for all videos, or a table"),
         ((*steps, *TEA[2:]), "(--task)"),

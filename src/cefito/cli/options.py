@@ -116,9 +116,10 @@ _OTHER_NAMES = {  # settings whose options have another name
 
 
 def with_option(problem: CefitoError, app: App, argv: Sequence[str]) -> str:
-    """Return the message of an error, followed by the option of its setting, if there is one."""
+    """Return the message of an error, followed by the options of its settings, if there are any."""
     message = str(problem)
-    option = _option(problem.setting, app, argv) if problem.setting else ""
+    settings = filter(None, problem.setting.split(", "))
+    option = ", ".join(filter(None, (_option(setting, app, argv) for setting in settings)))
     return message if not option or option in message else f"{message} ({option})"
 
 

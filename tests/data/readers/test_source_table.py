@@ -105,6 +105,10 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     [
         ("", r"mine.csv \(table of steps\): holds no steps"),
         ("video,task,step,begin,end\na,b,c,1,2\n", "has no column 'start', only video, task"),
+        (
+            "video,aufgabe,step,begin,end\na,b,c,1,2\n",
+            r"no column 'task' and no column 'start', only .* \(task=NAME, start=NAME\), or one",
+        ),
         ("video,task,step,start,end,Step\na,b,c,1,2,d\n", "mine.csv: has two columns 'step'"),
         (TABLE + "two,toast,pour,2.0,3,test\n", "mine.csv, line 6: repeats line 5"),
         (TABLE + "two,toast,pour,-1,3,test\n", "line 6: the step runs from -1.0 to 3.0 "),

@@ -71,6 +71,7 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
         formats[used].append(document)
         tiers[used].update(row.tier for row in found)
         rows += table.completed(document, found)
+    _check_lacking([document for files in formats.values() for document in files], rows)
     notes = [note for used, files in formats.items() for note in _notes(used, files, tiers[used])]
     single = nfc(paths[0].stem)
     return StepRows(
@@ -79,6 +80,28 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
         form=", ".join(dict.fromkeys(used.name for used in formats)),
         notes=(*notes, *table.notes(rows)),
     )
+
+
+def _check_lacking(documents: Iterable[Document], rows: Iterable[StepRow]) -> None:
+    """Raise one error for all that the files leave open and nobody gave."""
+    open_ones = [document for document in documents if document.lacking]
+    lacking: dict[str, str] = {}
+    for document in open_ones:
+        where = f" ({document.path})" if document is not open_ones[0] else ""
+        for setting, (what, _) in document.lacking.items():
+            lacking.setdefault(setting, what + where)
+    if not lacking:
+        return
+    if len(lacking) == 1:
+        raise next(error for _, error in open_ones[0].lacking.values())
+    named = list(lacking.values())
+    if not any(row.split for row in rows):
+        named.append("a split (without one, 30 % of the videos of each task are drawn for test)")
+    problem = (
+        f"lacks {', '.join(named[:-1])} and {named[-1]}. Give all of them; a table of the videos "
+        "may hold task, frame rate and split of each."
+    )
+    raise open_ones[0].wrong(problem, setting=", ".join([*lacking, "video_table"]))
 
 
 def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
@@ -138,7 +161,8 @@ def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[Ste
         raise document.wrong(f"has no {used.tier} '{wanted}', only {shown}.", setting="tier")
     if wanted is None and len(counts) > 1:
         problem = f"has {len(counts)} {used.tier}s: {shown}. Choose the one with the steps"
-        raise document.wrong(f"{problem}.", setting="tier")
+        what = f"the choice among {len(counts)} {used.tier}s ({shown})"
+        document.lacks("tier", what, document.wrong(f"{problem}."))
     return [row for row in rows if wanted is None or row.tier == wanted]
 
 
@@ -219,7 +243,7 @@ class _VideoTable:
                 problem = f"holds the task '{row.task}', not '{task}'. Leave that out"
                 raise DataError(f"{row.place}: {problem}.", setting=setting)
             if not row.task and not task:
-                raise self._no_task(document, row)
+                document.lacks("task", "the task of its videos", self._no_task(document, row))
             end = facts.seconds if row.end is None else row.end
             if end is None:
                 self._dropped += 1
@@ -231,11 +255,11 @@ class _VideoTable:
     def _no_task(self, document: Document, row: StepRow) -> DataError:
         if self._path is not None:
             problem = f"names no task of video '{row.video}'. Add it, or one task for all"
-            return DataError(f"{self._path}: {problem}.", setting="task")
+            return DataError(f"{self._path}: {problem}.")
         problem = (
             "holds no task. Give one for all videos, or a table with the columns video and task"
         )
-        return document.wrong(f"{problem}.", setting="task")
+        return document.wrong(f"{problem}.")
 
     def notes(self, rows: list[StepRow]) -> Iterable[str]:
         """Rows of the table without steps, and steps without an end."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cefito.data.readers import Choices, read_steps
 from cefito.errors import DataError
 
 Elan = pytest.importorskip("pympi.Elan")
+EXPORT = Path(__file__).resolve().parent.parent / "exported" / "label_studio.json"
 TEA = (("Boil  water", 1000, 4500), ("Pour", 4500, 6250))
 
 
@@ -88,3 +91,13 @@ def test_a_declared_encoding(tmp_path):
     text = path.read_text(encoding="utf-8").replace("UTF-8", "ISO-8859-1")
     path.write_bytes(text.encode("latin-1"))
     assert spans(read_steps(path, choices=Choices(task="Suppe"))) == [("Brühe", 0.0, 0.9)]
+
+
+def test_all_that_is_missing_is_said_at_once(tmp_path):
+    film = write_eaf(tmp_path / "film.eaf", {"Steps": TEA, "Other": [("b", 0, 10)]})
+    table = tmp_path / "videos.csv"
+    table.write_text("video,split\ntea_01,test\n")
+    with pytest.raises(DataError, match=r"lacks the frames per second, the task") as caught:
+        read_steps([EXPORT, film], choices=Choices(video_table=table))
+    assert "a split" not in str(caught.value)  # the table has some
+    assert caught.value.setting == "frame_rate, task, tier, video_table"

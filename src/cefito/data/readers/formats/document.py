@@ -79,6 +79,7 @@ class Document:
         rate_of: Frame rate of a video; None if it is not known.
         format: Name of its format, once it is recognised; empty for tables of steps.
         left_out: Number of annotations that are no steps, by kind.
+        lacking: What it leaves open and nobody gave, in words, with the error, by setting.
     """
 
     path: Path
@@ -86,6 +87,7 @@ class Document:
     rate_of: Callable[[str], float | None]
     format: str = ""
     left_out: Counter[str] = field(default_factory=Counter)
+    lacking: dict[str, tuple[str, DataError]] = field(default_factory=dict)
     read_as: str = ""  # encoding of a text that is not Unicode, once the text was used
 
     @cached_property
@@ -123,14 +125,22 @@ class Document:
         return DataError(f"{self.place(where)}: {problem}", setting=setting)
 
     def rate(self, video: str, written: object = None) -> float:
-        """Return the frames per second of a video, as given or else as `written` in the file."""
+        """Return the frames per second of a video, as given or else as `written` in the file.
+
+        1 if nobody gave them, which is then among what the file lacks.
+        """
         found = self.rate_of(video) or self.choices.frame_rate
         if found is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:
             return float(written)
         if found is None:
-            problem = "counts frames and holds no frame rate. Give the frames per second"
-            raise self.wrong(f"{problem}.", setting="frame_rate")
-        return found
+            problem = "counts frames and holds no frame rate. Give the frames per second."
+            self.lacks("frame_rate", "the frames per second", self.wrong(problem))
+        return found or 1.0
+
+    def lacks(self, setting: str, what: str, error: DataError) -> None:
+        """Remember what is left open, to be said once everything is read."""
+        error.setting = setting
+        self.lacking.setdefault(setting, (what, error))
 
     def json(self) -> Any:
         """Parse JSON."""

@@ -66,13 +66,14 @@ def _rows(
             for column in (*COLUMNS, "split")
             if column in columns or column in row or column not in optional
         }
-        for column, name in wanted.items():
-            if name not in row:
-                found = f"{path}: has no column '{name}', only {', '.join(filter(None, row))}"
-                if column == "task":
-                    remedy = "Give its name (task=NAME), or one name for all videos"
-                    raise DataError(f"{found}. {remedy}.", setting="task")
-                raise DataError(f"{found}. Give its name ({column}=NAME).", setting="column")
+        if missing := [column for column, name in wanted.items() if name not in row]:
+            absent = " and no column ".join(f"'{wanted[column]}'" for column in missing)
+            found = f"{path}: has no column {absent}, only {', '.join(filter(None, row))}"
+            names = "its name" if len(missing) == 1 else "their names"
+            remedy = f"Give {names} ({', '.join(f'{column}=NAME' for column in missing)})"
+            remedy += ", or one task for all videos" * ("task" in missing)
+            setting = "column, task" if "task" in missing else "column"
+            raise DataError(f"{found}. {remedy}.", setting=setting)
         cells = {
             column: "" if row[name] is None else " ".join(nfc(str(row[name])).split())
             for column, name in wanted.items()
