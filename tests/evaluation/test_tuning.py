@@ -299,3 +299,15 @@ def test_lengths_cannot_be_tuned_for_in_a_comparison(world, tmp_path, capsys):
     command = ["compare", str(world.folder), "--planners", "nearest", "--steps", "1-3"]
     assert main([*command, "--out", str(tmp_path / "cmp"), "--tune", "10m"]) == 2
     assert "cannot be tuned" in capsys.readouterr().err
+
+
+def test_a_planner_that_cannot_be_tuned_does_not_stop_the_others(world, tmp_path, capsys):
+    chain = {key: value for key, value in TINY_RUN.items() if "chain" in key}
+    settings = chain | {"chain_training.optimiser.learning_rate": 1e30}
+    command = ["compare", str(world.folder), "--planners", "chain,nearest", "--horizons", "3"]
+    command += ["--seeds", "1", "--out", str(tmp_path / "cmp"), "--tune", "1m", "--json"]
+    assert main([*command, *as_arguments(settings)]) == 1
+    said = capsys.readouterr()
+    assert "chain, T = 3, seed 0 is not tuned: " in said.err
+    rows = {trial["row"]: "error" in trial for trial in json.loads(said.out)["trials"]}
+    assert rows == {"chain": True, "nearest": False}

@@ -245,7 +245,8 @@ def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
         "parameters": parameters or "none",
         "epochs kept": trainings or "none",
     }
-    if (tuning := read_tuning(run.folder)) is not None:
+    tuning, settings = read_tuning(run.folder), flattened(info.config)
+    if tuning is not None and all(settings[key] == new for key, new in tuning.chosen.items()):
         facts["settings tuned"] = f"{settings_text(tuning.chosen)}: {tuning.reason}"
     if info.imported:
         facts["weights"] = "imported"

@@ -84,14 +84,19 @@ def tuned_study(study: Study, budget: float, *, progress: Progress = silent) -> 
                 "seed": study.seeds[0],
             }
             key = tuning_key(study.dataset.fingerprint, trial.config, **arguments)
-            found = read_tuning(folder, key) or tune(
-                study.dataset,
-                folder,
-                config=trial.config,
-                device=pick_device(study.device),
-                progress=prefixed(progress, f"{trial.row.name}, T = {trial.horizon}"),
-                **arguments,
-            )
+            try:
+                found = read_tuning(folder, key) or tune(
+                    study.dataset,
+                    folder,
+                    config=trial.config,
+                    device=pick_device(study.device),
+                    progress=prefixed(progress, f"{trial.row.name}, T = {trial.horizon}"),
+                    **arguments,
+                )
+            except CefitoError as problem:  # a failing planner must not stop the others
+                logger.warning("%s is not tuned: %s", trial.label, problem)
+                chosen[place] = {}
+                continue
             chosen[place] = found.chosen
     return replace(study, tuned=chosen)
 
