@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -81,6 +83,19 @@ def client(serving) -> TestClient:
     return serving()
 
 
+def _await_ready(address: str) -> None:
+    """Wait until a service has loaded its encoder."""
+    until = time.monotonic() + 120
+    while True:
+        try:
+            urllib.request.urlopen(f"{address}/ready").close()
+            return
+        except urllib.error.HTTPError as problem:
+            assert problem.code == 503
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+
 @contextmanager
 def _listening(settings: ServiceSettings) -> Iterator[str]:
     server = make_server(create_app(settings), settings.limits)
@@ -91,7 +106,9 @@ def _listening(settings: ServiceSettings) -> Iterator[str]:
         while not server.started and thread.is_alive() and time.monotonic() < until:
             time.sleep(0.01)
         assert server.started
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        _await_ready(address)
+        yield address
         server.should_exit = True
         thread.join(30)
     assert not thread.is_alive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -220,7 +221,11 @@ def seeing(serving, run_of_lengths, tmp_path_factory):
             "features": record(Pictures(PretrainedImages(clip))),
         }
         (run / "run.json").write_text(json.dumps(info))
-    return serving(runs=(run,), datasets=(), encoder=str(clip))
+    client = serving(runs=(run,), datasets=(), encoder=str(clip))
+    until = time.monotonic() + 120
+    while client.get("/ready").status_code == 503 and time.monotonic() < until:
+        time.sleep(0.1)
+    return client
 
 
 def picture(shade):

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import time
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -286,6 +287,35 @@ def test_too_large_and_too_many_uploads(serving, taking, model, monkeypatch):
     response = taking.post(UPLOAD, files=BOTH, data={"request": '{"run": "tea"}'})
     assert response.status_code == 429
     assert response.headers["retry-after"] == "5"
+
+
+def load_until(path, upload):
+    """The function of a process that has loaded its encoder once a file is there."""
+    while upload is None and not path.exists():
+        time.sleep(0.01)
+    return "" if upload is None else "loaded"
+
+
+def test_requests_are_told_that_the_encoder_is_loading(taking, place, monkeypatch, tmp_path):
+    encoding = EncodingProcess(partial(load_until, tmp_path / "there"), threads=1, seconds=60)
+    monkeypatch.setattr(taking.app.state.service, "encoding", encoding)
+    assert taking.get("/ready").status_code == 200
+    started = encoding.start()
+    try:
+        for response in (taking.post(UPLOAD, files=BOTH), taking.get("/ready")):
+            assert response.status_code == 503
+            assert response.json()["type"] == "urn:cefito:not-ready"
+            assert response.json()["detail"].startswith("loading the encoder of uploads.")
+            assert int(response.headers["retry-after"]) > 0
+        query = {"run": "tea", "observations": place.observations()}
+        assert taking.post("/v1/plan", json=query).status_code == 200
+        (tmp_path / "there").touch()
+        started.result(120)
+        assert taking.get("/ready").json() == {"status": "ready"}
+        response = taking.post(UPLOAD, files=BOTH, data={"request": '{"run": "tea"}'})
+        assert response.json()["detail"] == "loaded"  # by the process
+    finally:
+        encoding.close()
 
 
 def test_a_run_whose_encoder_takes_no_pictures(taking, monkeypatch):

@@ -309,9 +309,10 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
 
     @app.get("/ready", responses={503: possible_problems("not-ready")[503]}, tags=["monitoring"])
     async def ready() -> Health:
-        """Whether the service accepts requests."""
+        """Whether the service accepts requests, and has loaded its encoder of uploads."""
         if not service.scheduler.open:
             raise closing()
+        service.check_loaded()
         return Health(status="ready")
 
     @app.get(

@@ -44,7 +44,7 @@ _KINDS = {
     "invalid": (422, "The request is invalid"),
     "no-encoder": (422, "No encoder for uploads"),
     "not-found": (404, "Not found"),
-    "not-ready": (503, "The service takes no requests now"),
+    "not-ready": (503, "The service is not ready; Retry-After says when to try again"),
     "slow": (408, "The request arrived too slowly"),
     "token": (401, "No valid token"),
     "too-large": (413, "The request is too large"),

@@ -149,6 +149,7 @@ class Service:
                 "projected layer, and a service with their encoder. Send an observation."
             )
             raise ProblemError(detail, "goal_text", kind="no-encoder")
+        self.check_loaded()
         upload = Upload(served.title, {}, text=text)
         found = await self._encoded(partial(self.encoding, upload, {}))
         goal: NDArray[np.float32] = found.goal[0]
@@ -194,11 +195,18 @@ class Service:
         return found
 
     def check_upload(self) -> EncodingProcess:
-        """The encoding process."""
+        """The encoding process, once its encoders are loaded."""
         if self.encoding is None:
             detail = "this service has no encoder for uploads. Send observations."
             raise ProblemError(detail, kind="no-encoder")
+        self.check_loaded()
         return self.encoding
+
+    def check_loaded(self) -> None:
+        """Refuse to go on while the encoders of uploads are loaded."""
+        if self.encoding is not None and self.encoding.loading:
+            detail = "loading the encoder of uploads. Try again in a moment."
+            raise ProblemError(detail, headers={"retry-after": "2"}, kind="not-ready")
 
     async def _read(self, request: Request, value: Any) -> SearchJob | ProblemError:
         """The job of one query of a batch."""

@@ -147,6 +147,7 @@ class EncodingProcess:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="uploads")
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
+        self.loading = False  # whether the process starts and loads its encoders
 
     def __call__(self, upload: Any, paths: Mapping[str, Path]) -> Queries:
         """Encode an upload with these files."""
@@ -159,6 +160,7 @@ class EncodingProcess:
 
     def start(self) -> Future[Any]:
         """Start the process before it is needed."""
+        self.loading = True
         return self._thread.submit(self._running)
 
     def close(self) -> None:
@@ -182,6 +184,14 @@ class EncodingProcess:
         """The pipe of the process, which is started if it does not run."""
         if self._connection is not None and self._process is not None and self._process.is_alive():
             return self._connection
+        self.loading = True
+        try:
+            return self._started()
+        finally:
+            self.loading = False
+
+    def _started(self) -> Connection[Any, Any]:
+        """The pipe of a new process, whose encoders are loaded."""
         self._end()
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()

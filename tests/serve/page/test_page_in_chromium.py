@@ -340,7 +340,7 @@ def test_a_method_that_takes_no_constraints(browser, drawn, listening):
         page.locator("#said", has_text="plan").wait_for()
         page.locator("#plans ol li span").first.wait_for()
         assert page.locator("#plans ol").first.locator("li").count() == 2
-        assert page.locator("#plans button").count() == 0
+        assert page.locator("#plans ol button").count() == 0
         assert page.locator("#constraints").is_hidden()
         page.close()
 

@@ -76,7 +76,8 @@ def test_any_number_of_steps(page, drawn):
     choose(page)
     assert page.locator("#end-said").inner_text() == "after: second 11.0"
     query, truth = query_from_video(drawn.lengths, "film-13", 2)
-    found = answer(drawn.lengths, query)
+    assert page.locator("#elapsed").input_value() == "8"
+    found = answer(drawn.lengths, query, elapsed=8)
     assert plan_now(page) == [plan.names for plan in found.plans]
     assert shares(page) == shown(found)
     assert page.locator("#shares-said").inner_text() == "number of steps"
@@ -87,6 +88,7 @@ def test_any_number_of_steps(page, drawn):
     assert page.locator("#end-said").inner_text() == "after: second 7.0"
     assert page.locator("#handle-start").get_attribute("aria-valuenow") == "2"
     run = planning(drawn.lengths, 2)
+    page.get_by_label("seconds between both scenes, if known").fill("")
     found = answer(run, query_from_video(run, "film-13", 2)[0])
     assert plan_now(page) == [plan.names for plan in found.plans]
     assert page.locator("#shares").is_hidden()
@@ -100,7 +102,7 @@ def test_a_gap_whose_end_is_moved(page, drawn):
     match = match_dataset(drawn.lengths, drawn.dataset)
     query, truth = query_from_window(match, "film-13", 1, 2)
     assert len(truth) == 2
-    found = answer(drawn.lengths, query)
+    found = answer(drawn.lengths, query, elapsed=4)
     assert plan_now(page) == [plan.names for plan in found.plans]
     page.get_by_label("compare with the annotated steps").check()
     assert names(page.locator("#truth ol")) == drawn.dataset.taxonomy.names(truth)
@@ -171,11 +173,11 @@ def test_one_picture(page, tmp_path):
 
 
 def test_other_runs_show_no_such_controls(page):
-    for control in ("#open", "#before"):
+    for control in ("#open", "#before", "#elapsed-row"):
         assert page.locator(control).is_visible()
     page.get_by_label("run", exact=True).select_option(index=1)
     page.locator("#plan:enabled").wait_for()
-    for control in ("#open", "#before", "#of-nothing"):
+    for control in ("#open", "#before", "#elapsed-row", "#of-nothing"):
         assert page.locator(control).is_hidden()
     assert len(plan_now(page)) == 5
     assert page.locator("#shares").is_hidden()

@@ -18,12 +18,18 @@ export function fill(select, first, options) {
   if ([...select.options].some((option) => option.value === before)) select.value = before;
 }
 
+// A number with its meaning, which the page lists under "What the numbers mean".
+export function number(kind, text) {
+  const meaning = $("means-" + kind);
+  return make("span", { class: "number", title: meaning.textContent, "aria-describedby": meaning.id }, text);
+}
+
 export const seconds = (value) => value.toFixed(1) + " s";
 export const percent = (value) => (100 * value).toFixed(1) + " %";
 export const clamp = (value, least, most) => Math.max(least, Math.min(most, value));
 
-export function say(text) {
-  $("said").textContent = text;
+export function say(...parts) {
+  $("said").replaceChildren(...parts);
 }
 
 export function complain(text, place = "problem") {
@@ -51,7 +57,23 @@ export async function call(path, options) {
   const problem = await response.json().catch(() => ({}));
   const wait = response.headers.get("Retry-After");
   const text = problem.detail || problem.title || "The service answered " + response.status + ".";
-  throw new Error(wait ? text + " (try again in " + wait + " s)" : text);
+  throw Object.assign(new Error(wait ? text + " (try again in " + wait + " s)" : text), { type: problem.type, wait: Number(wait) });
+}
+
+// Send an upload again as long as the service loads its encoder.
+export async function upload(path, parts, signal) {
+  const form = new FormData();
+  for (const [name, part] of Object.entries(parts)) form.append(name, part);
+  for (;;) {
+    try {
+      return await call(path, { method: "POST", body: form, signal: signal });
+    } catch (problem) {
+      if (problem.type !== "urn:cefito:not-ready") throw problem;
+      say("Waiting: " + problem.message);
+      await new Promise((resolve) => setTimeout(resolve, 1000 * problem.wait));
+      if (signal) signal.throwIfAborted();
+    }
+  }
 }
 
 export const get = async (path, options) => (await call(path, options)).json();

@@ -1,5 +1,5 @@
 // Live sessions: what is done, what comes now, and what is next, as the service tells it.
-import { $, call, complain, fill, get, guarded, json, make, onSubmit, percent } from "./base.js";
+import { $, call, complain, fill, get, guarded, json, make, number, onSubmit, percent, upload } from "./base.js";
 import { actionsOf, run } from "./runs.js";
 import { video } from "./videos.js";
 
@@ -42,17 +42,11 @@ const forget = () => history.replaceState(null, "", location.pathname + location
 async function begin() {
   const body = { run: run().name, horizon: run().horizon };
   if ($("given").checked) body.task = Number($("task").value);
-  const { picture, ...given } = $("live-goal").checked ? goal() : {};
-  if ($("live-goal").checked && !picture && !Object.keys(given).length) throw new Error("The query has no goal.");
-  let response;
-  if (picture) {
-    const form = new FormData();
-    form.append("request", JSON.stringify(body));
-    form.append("goal", picture);
-    response = await call("v1/sessions/upload", { method: "POST", body: form });
-  } else {
-    response = await call("v1/sessions", json({ ...body, ...given }));
-  }
+  const { parts, ...given } = $("live-goal").checked ? goal() : {};
+  if ($("live-goal").checked && !parts && !Object.keys(given).length) throw new Error("The query has no goal.");
+  const response = parts
+    ? await upload("v1/sessions/upload", { request: JSON.stringify(body), ...parts })
+    : await call("v1/sessions", json({ ...body, ...given }));
   followSession(await response.json());
   $("live-now-head").focus();
 }
@@ -97,20 +91,20 @@ async function end() {
 
 // ---- events
 
-async function tell(path, options) {
+async function tell(send) {
   if (going) return;
   going = true;
   $("live").setAttribute("aria-busy", "true");
   complain("", PLACE);
   try {
-    show(await (await call("v1/sessions/" + state.id + path, options)).json());
+    show(await (await send("v1/sessions/" + state.id)).json());
   } finally {
     going = false;
     $("live").removeAttribute("aria-busy");
   }
 }
 
-const add = guarded((event) => tell("/events", json(event)), PLACE);
+const add = guarded((event) => tell((path) => call(path + "/events", json(event))), PLACE);
 
 // ---- the state
 
@@ -119,12 +113,12 @@ function show(next) {
   state = next;
   const inList = $("live-now").contains(document.activeElement);
   const [best, second] = next.tasks;
-  $("live-task").textContent = "Task: " + best.name + ", " + percent(best.probability) +
-    (second && second.probability >= 0.05 ? "; or " + second.name + ", " + percent(second.probability) : "") + "." +
-    (next.goal ? " To the goal." : "");
+  const likely = (task) => [task.name + ", ", number("task", percent(task.probability))];
+  $("live-task").replaceChildren("Task: ", ...likely(best),
+    ...(second && second.probability >= 0.05 ? ["; or ", ...likely(second)] : []), next.goal ? ". To the goal." : ".");
   $("live-notes").replaceChildren(...next.notes.map((text) => make("li", {}, text)));
   $("live-done").replaceChildren(...next.done.map((step) => make("li", {}, step.name + " ",
-    make("span", { class: "soft" }, step.reported ? "reported" : "inferred, " + percent(step.probability)))));
+    make("span", { class: "soft" }, ...(step.reported ? ["reported"] : ["inferred, ", number("inferred", percent(step.probability))])))));
   $("live-done").scrollTop = $("live-done").scrollHeight;
   $("live-done").hidden = !next.done.length;
   $("live-nothing").hidden = next.done.length > 0;
@@ -132,9 +126,9 @@ function show(next) {
   $("live-now").replaceChildren(...next.next_steps.map(nextStep));
   if (inList) $("live-now-head").focus();
   fillActions(best.id);
-  $("live-remaining").textContent = remaining();
+  $("live-remaining").replaceChildren(...remaining());
   $("live-plans").replaceChildren(...next.plans.slice(0, PLANS).map((plan, place) => make("div", { class: "p" },
-    make("span", {}, percent(plan.probability)),
+    make("span", {}, number("probability", percent(plan.probability))),
     make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...plan.actions.map((action) => make("li", {}, action.name))))));
   const latest = next.done.length ? "Done: " + next.done[next.done.length - 1].name + ". " : "";
   const likeliest = next.next_steps.length ? "Now: " + next.next_steps[0].name + "." : "";
@@ -146,7 +140,7 @@ function nextStep(step) {
   button.addEventListener("click", () => add({ done: step.id }));
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   bar.style.width = 100 * step.probability + "%";
-  return make("li", {}, make("span", {}, step.name), make("span", { class: "share" }, percent(step.probability)), bar, button);
+  return make("li", {}, make("span", {}, step.name), make("span", { class: "share" }, number("next", percent(step.probability))), bar, button);
 }
 
 function fillActions(task) {
@@ -164,13 +158,13 @@ function remaining() {
   const counts = Object.entries(state.remaining);
   const most = state.goal ? "" : counts[counts.length - 1][0];
   const likely = counts.filter(([, share]) => share >= 0.05).sort((a, b) => b[1] - a[1]);
-  return "Steps that remain: " + likely.map(([count, share]) =>
-    count + (count === most ? " or more" : "") + " (" + percent(share) + ")").join(", ") + ".";
+  return ["Steps that remain: ", ...likely.flatMap(([count, share], place) => [
+    (place ? ", " : "") + count + (count === most ? " or more" : "") + " (", number("length", percent(share)), ")"]), "."];
 }
 
 // ---- controls
 
-// `work` gives the goal of the query: fields of a request, or a picture
+// `work` gives the goal of the query: fields of a request, or the parts of an upload
 export function onSessionGoal(work) {
   goal = work;
 }
@@ -183,9 +177,5 @@ onSubmit("live-other", async () => {
   $("live-action").value = "";
 });
 onSubmit("live-video", () => add({ video: { id: video().id, dataset: video().dataset, step: Number($("live-scene").value) } }));
-onSubmit("live-picture", guarded(() => {
-  const form = new FormData();
-  form.append("initial", $("live-file").files[0]);
-  return tell("/upload", { method: "POST", body: form });
-}, PLACE));
+onSubmit("live-picture", guarded(() => tell((path) => upload(path + "/upload", { initial: $("live-file").files[0] })), PLACE));
 

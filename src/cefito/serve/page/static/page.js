@@ -1,25 +1,28 @@
 // The page of `cefito serve`: sends queries to the same service and shows its answers.
 import { keep, showAnnotation } from "./annotation.js";
-import { $, call, complain, fill, guarded, json, make, onSubmit, say } from "./base.js";
+import { $, call, complain, fill, guarded, json, make, number, onSubmit, say, upload } from "./base.js";
 import * as constraints from "./constraints.js";
 import { followSession, onSessionGoal, openSession, sessionRun, sessionScenes } from "./live.js";
+import { checkSize, fileOf, filmName, hideFilm, onFilm, openFilm, showFilm, times } from "./film.js";
 import { hideAnswer, showAnswer } from "./plans.js";
 import { chooseRun, counts, fillActions, loadRuns, nameOf, run, taskOf } from "./runs.js";
 import { endHidden, gap, hideTimeline, onTimeline, showSteps } from "./timeline.js";
 import { chooseVideo, onVideo, video } from "./videos.js";
 
 const LISTED = 5; // plans
-const KINDS = ["video", "pictures", "nothing"];
+const KINDS = ["video", "film", "pictures", "nothing"];
 const NO_LINK = new URLSearchParams();
 let going = null; // the request
 let done = []; // ids of the steps done before, if they are listed
 
-const number = (id) => Number($(id).value);
+const valueOf = (id) => Number($(id).value);
 const kind = () => KINDS.find((one) => $("of-" + one).checked);
 const byVideo = () => kind() === "video";
+const byFilm = () => kind() === "film";
 const withoutGoal = () => run().any_length && $("no-goal").checked;
 const goalText = () => ($("words").hidden ? "" : $("goal-text").value.trim());
 const goalHidden = () => withoutGoal() || Boolean(goalText());
+const elapsed = () => ($("elapsed-row").hidden ? 0 : valueOf("elapsed"));
 const listed = () => run().any_length && $("done-kind").value === "listed";
 
 // ---- runs, tasks, videos
@@ -35,6 +38,7 @@ async function begin() {
   }
   const linked = link.get("run") === run().name;
   await runChosen(linked ? link : NO_LINK);
+  if (linked) $("elapsed").value = link.get("elapsed") || "";
   if (open) followSession(open);
   else if (linked && !$("plan").disabled) await plan();
 }
@@ -42,11 +46,13 @@ async function begin() {
 async function runChosen(link = NO_LINK) {
   reset();
   const open = run().any_length;
-  const possible = { video: run().datasets.length > 0, pictures: run().uploads.includes("pictures"), nothing: open };
+  const uploads = run().uploads;
+  const possible = { video: run().datasets.length > 0, film: uploads.includes("video"), pictures: uploads.includes("pictures"), nothing: open };
   const kinds = KINDS.filter((one) => possible[one]);
   for (const one of KINDS) $("of-" + one).parentElement.hidden = !possible[one];
   $("kind").hidden = kinds.length < 2;
   $("nothing").hidden = kinds.length > 0;
+  $("no-uploads").hidden = possible.film || possible.pictures || !kinds.length;
   $("of-" + (kinds.includes(link.get("from")) ? link.get("from") : kinds[0] || "video")).checked = true;
   $("open").hidden = $("before").hidden = !open;
   $("no-goal").checked = link.get("goal") === "0";
@@ -58,6 +64,7 @@ async function runChosen(link = NO_LINK) {
   done = before && before !== "video" ? before.split(",").map(Number) : [];
   fill($("task"), "all tasks", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
   $("task").value = link.get("task") || "";
+  for (const side of ["start", "end"]) $("time-" + side).value = link.get(side) || "";
   sessionRun();
   showAnnotation();
   kindChosen();
@@ -83,28 +90,35 @@ async function taskChosen(link = NO_LINK) {
 function videoChosen(wanted = {}) {
   sessionScenes();
   $("video-task").textContent = video() ? "Task: " + video().task.name + "." : "";
-  showVideo(wanted);
+  if (byVideo()) showVideo(wanted);
 }
 
 // windows have the chosen number of steps, otherwise any that the run plans
 function showVideo(wanted = gap() || {}) {
-  const count = number("count");
+  const count = valueOf("count");
   if (video()) showSteps(video().steps, count || run().shortest, count || run().horizon, wanted);
   else hideTimeline();
-  endHidden(goalHidden());
   gapChosen();
 }
 
 function gapChosen() {
-  const found = gap();
+  const found = moments();
+  const shown = (side) => Boolean(found) && !(side === "end" && goalHidden());
+  $("elapsed-row").hidden = !run().elapsed || goalHidden() || kind() === "nothing";
+  $("elapsed").value = found ? Math.round(1000 * (found.end - found.start)) / 1000 : "";
   stale();
   ready();
+  endHidden(goalHidden());
+  if (byFilm()) showFilm(shown);
+  else hideFilm();
   for (const [side, word] of [["start", "before"], ["end", "after"]]) {
-    const shown = found && byVideo() && !(side === "end" && goalHidden());
-    $(side + "-said").textContent = shown ? word + ": second " + found[side].toFixed(1) : "";
-    frame($(side), shown ? side : "");
+    $(side + "-said").replaceChildren(...(shown(side) ? [word + ": ", number("second", "second " + found[side].toFixed(1))] : []));
+    frame($(side), byVideo() && shown(side) ? side : "");
   }
 }
+
+// the gap between two moments, if the query is of a video
+const moments = () => (byVideo() ? gap() : byFilm() ? fileOf("film") && times() : null);
 
 async function frame(image, side) {
   const found = gap();
@@ -128,24 +142,28 @@ async function frame(image, side) {
   image.hidden = false;
 }
 
-// ---- pictures
+// ---- files
 
 function kindChosen() {
   $("by-video").hidden = !byVideo();
+  $("by-film").hidden = !byFilm();
   $("by-pictures").hidden = kind() !== "pictures";
   $("frames").hidden = kind() === "nothing";
   $("words").hidden = !run().uploads.includes("text") || withoutGoal();
-  $("goal-row").hidden = goalHidden();
+  $("goal-row").hidden = $("time-end-row").hidden = goalHidden();
   const ofVideo = $("done-kind").querySelector("[value=video]");
   ofVideo.hidden = ofVideo.disabled = !byVideo();
   if (ofVideo.hidden && $("done-kind").value === "video") $("done-kind").value = "";
   showDone();
   if (byVideo()) showVideo();
-  else for (const [field, side] of [["initial", "start"], ["goal", "end"]]) pictureChosen(field, side);
+  else if (byFilm()) openFilm(times() || {});
+  else hideTimeline();
+  if (!byVideo()) gapChosen();
+  if (kind() === "pictures") for (const [field, side] of [["initial", "start"], ["goal", "end"]]) pictureChosen(field, side);
 }
 
 function pictureOf(field) {
-  return kind() === "pictures" && !(field === "goal" && goalHidden()) ? $(field).files[0] : undefined;
+  return kind() === "pictures" && !(field === "goal" && goalHidden()) ? fileOf(field) : undefined;
 }
 
 function pictureChosen(field, side) {
@@ -158,14 +176,26 @@ function pictureChosen(field, side) {
   $(side + "-said").textContent = file ? file.name : "";
   stale();
   ready();
+  checkSize(field);
 }
 
 function ready() {
-  const initial = byVideo() ? gap() : pictureOf("initial");
-  const goal = byVideo() || pictureOf("goal") || goalHidden();
+  const initial = moments() || pictureOf("initial");
+  const goal = moments() || pictureOf("goal") || goalHidden();
   const known = pictureOf("initial") || pictureOf("goal") || goalText() || $("given").checked ||
     (listed() && done.length > 0);
-  $("plan").disabled = !((initial && goal) || (run().any_length && !byVideo() && known));
+  const partial = run().any_length && !byVideo() && !byFilm() && known;
+  $("plan").disabled = !((initial && goal) || partial);
+}
+
+// the files and times of an upload; null if the query has none
+function parts() {
+  if (byFilm()) {
+    const { start, end } = times();
+    return { video: fileOf("film"), start, ...(goalHidden() ? {} : { end }) };
+  }
+  const given = ["initial", "goal"].filter(pictureOf).map((field) => [field, pictureOf(field)]);
+  return given.length ? Object.fromEntries(given) : null;
 }
 
 // ---- steps done before
@@ -211,7 +241,9 @@ function link() {
     const { first, last } = gap();
     for (const [name, value] of Object.entries({ video: video().id, dataset: video().dataset, first, last })) query.set(name, value);
   }
+  for (const [side, second] of Object.entries(byFilm() ? times() : {})) query.set(side, second);
   if (run().any_length && $("count").value) query.set("steps", $("count").value);
+  if (elapsed()) query.set("elapsed", elapsed());
   if (withoutGoal()) query.set("goal", 0);
   if (goalText()) query.set("goal_text", goalText());
   if (listed()) query.set("done", done.join(","));
@@ -222,8 +254,9 @@ function link() {
 
 function asked() {
   const question = { run: run().name, horizon: run().horizon, top_k: LISTED, constraints: constraints.held };
-  if ($("given").checked) question.task = number("task");
-  if (run().any_length && $("count").value) question.steps = number("count");
+  if ($("given").checked) question.task = valueOf("task");
+  if (run().any_length && $("count").value) question.steps = valueOf("count");
+  if (elapsed()) question.elapsed = elapsed();
   if (listed()) question.done = done;
   if (goalText()) question.goal_text = goalText();
   if (byVideo()) {
@@ -245,16 +278,12 @@ async function plan() {
   $("answer").classList.add("old");
   $("answer").setAttribute("aria-busy", "true");
   try {
-    const files = ["initial", "goal"].filter(pictureOf);
-    let options = json(asked());
-    if (files.length) {
-      const form = new FormData();
-      form.append("request", JSON.stringify(asked()));
-      for (const field of files) form.append(field, pictureOf(field));
-      options = { method: "POST", body: form };
-    }
-    const response = await call(files.length ? "v1/plan/upload" : "v1/plan", { ...options, signal: mine.signal });
-    showAnswer(await response.json(), byVideo() ? keepPlan : null);
+    const request = asked();
+    const given = parts();
+    const response = given
+      ? await upload("v1/plan/upload", { request: JSON.stringify(request), ...given }, mine.signal)
+      : await call("v1/plan", { ...json(request), signal: mine.signal });
+    showAnswer(await response.json(), moments() ? keepPlan : null);
   } finally {
     if (going === mine) {
       going = null;
@@ -265,12 +294,13 @@ async function plan() {
 }
 
 // Keep a plan as an annotation of the gap; its steps have the annotated times if there are as many.
-function keepPlan(plan) {
-  const { first, last, start, end } = gap();
-  const even = plan.actions.length !== last - first + 1;
+function keepPlan(plan, task) {
+  const { first, last, start, end } = moments();
+  const even = !byVideo() || plan.actions.length !== last - first + 1;
   const times = (place) => (even ? { start, end } : video().steps[first - 1 + place]);
   const steps = plan.actions.map((action, place) => ({ step: action.name, start: times(place).start, end: times(place).end }));
-  keep({ video: video().id, task: video().task.name, start, end, even, steps });
+  const of = byVideo() ? { video: video().id, task: video().task.name } : { video: filmName(), task: task };
+  keep({ ...of, start, end, even, steps });
 }
 
 // ---- live sessions
@@ -278,7 +308,8 @@ function keepPlan(plan) {
 onSessionGoal(() => {
   if (goalText()) return { goal_text: goalText() };
   if (withoutGoal()) return {};
-  if (!byVideo()) return { picture: pictureOf("goal") };
+  if (byFilm()) return moments() ? { parts: { video: fileOf("film"), end: times().end } } : {};
+  if (!byVideo()) return pictureOf("goal") ? { parts: { goal: pictureOf("goal") } } : {};
   return gap() ? { goal_video: { id: video().id, dataset: video().dataset, step: gap().last } } : {};
 });
 
@@ -291,12 +322,14 @@ $("run").addEventListener("change", guarded(() => runChosen()));
 $("task").addEventListener("change", guarded(() => { reset(); return taskChosen(); }));
 $("given").addEventListener("change", () => { stale(); ready(); });
 onVideo(() => { reset(); videoChosen(); });
+onFilm(() => { if (byFilm()) gapChosen(); });
 onTimeline(() => { reset(); gapChosen(); });
+$("elapsed").addEventListener("change", stale);
 $("count").addEventListener("change", () => showVideo());
 for (const id of ["no-goal", "goal-text"]) $(id).addEventListener("change", kindChosen);
 $("done-kind").addEventListener("change", doneChanged);
 $("done-add").addEventListener("click", () => {
-  if ($("done-action").value) done.push(number("done-action"));
+  if ($("done-action").value) done.push(valueOf("done-action"));
   doneChanged();
 });
 for (const one of KINDS) $("of-" + one).addEventListener("change", () => { reset(); kindChosen(); });

@@ -1,5 +1,5 @@
 // The plans of an answer: strips of steps, their numbers, and what can be done with a step.
-import { $, make, onSubmit, percent, say } from "./base.js";
+import { $, make, number, onSubmit, percent, say } from "./base.js";
 import { actionsKnown, add, held, showConstraints } from "./constraints.js";
 import { MARKS, missingSteps, stepKinds } from "./mistakes.js";
 import { run, taskOf } from "./runs.js";
@@ -21,16 +21,17 @@ export function showAnswer(found, keeping) {
   const again = shown++ ? "Planned again: " : "";
   const best = answer.plans.length ? answer.plans[0].actions.map((action) => action.name).join(", ") : "";
   const count = answer.plans.length === 1 ? "1 plan" : answer.plans.length + " plans";
-  say(best ? again + count + " in " + Math.round(answer.milliseconds) + " ms." : "No plan.");
-  if (best) $("said").append(make("span", { class: "apart" }, " The best: " + best + "."));
-  $("task-said").textContent = task
-    ? "Task: " + task.name + (typeof task.probability === "number" ? ", " + percent(task.probability) : "") + "."
-    : "";
+  if (best) {
+    say(again + count + " in ", number("milliseconds", Math.round(answer.milliseconds) + " ms"), ".",
+      make("span", { class: "apart" }, " The best: " + best + "."));
+  } else say("No plan.");
+  $("task-said").replaceChildren(...(task ? ["Task: " + task.name] : []),
+    ...(task && typeof task.probability === "number" ? [", ", number("task", percent(task.probability))] : []), task ? "." : "");
   if (task) actionsKnown(taskOf(task.id));
   $("warnings").replaceChildren(...answer.warnings.map((text) => make("li", {}, text)));
   showShares();
   $("choose-said").hidden = !run().constraints;
-  $("effort").textContent = effort();
+  $("effort").replaceChildren(...effort());
   $("truth-row").hidden = !answer.truth;
   $("answer").hidden = false;
   $("answer").classList.remove("old");
@@ -49,14 +50,17 @@ function showShares() {
   $("shares").querySelector("ol").replaceChildren(...shares.map(([count, share]) => {
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
     bar.style.width = 6 * share + "rem";
-    return make("li", {}, make("b", {}, count), make("span", { class: "share" }, percent(share)), bar);
+    return make("li", {}, make("b", {}, count), make("span", { class: "share" }, number("length", percent(share))), bar);
   }));
 }
 
 function effort() {
   const cost = answer.effort;
-  return (answer.exact ? "Exact: no other allowed sequence is better. " : "Not exact: there may be better plans. ") +
-    cost.token_forwards.toLocaleString("en") + " token forwards, " + cost.leaves.toLocaleString("en") + " sequences scored.";
+  return [
+    answer.exact ? "Exact: no other allowed sequence is better. " : "Not exact: there may be better plans. ",
+    number("tokens", cost.token_forwards.toLocaleString("en") + " token forwards"), ", ",
+    number("sequences", cost.leaves.toLocaleString("en") + " sequences scored"), ".",
+  ];
 }
 
 function strips() {
@@ -76,7 +80,7 @@ function strips() {
     });
     const right = truth && ids.length === truth.length && ids.every((id, step) => id === truth[step]);
     return make("div", { class: "p" },
-      make("span", {}, figures(one, place) + (right ? " · annotated " : " "), keep ? keeper(one, place) : ""),
+      make("span", {}, ...figures(one, place), right ? " · annotated " : " ", keep ? keeper(one, place) : ""),
       make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...steps));
   }));
   $("truth").hidden = $("legend").hidden = !truth;
@@ -93,15 +97,16 @@ function strips() {
 
 function keeper(one, place) {
   const button = make("button", { type: "button", class: "keep", "aria-label": "Keep plan " + (place + 1) + " as an annotation" }, "Keep");
-  button.addEventListener("click", () => keep(one));
+  const task = one.task || answer.task;
+  button.addEventListener("click", () => keep(one, (task && task.name) || ""));
   return button;
 }
 
 function figures(one, place) {
-  const parts = [String(place + 1)];
-  if (typeof one.probability === "number") parts.push(percent(one.probability));
-  if (answer.weights && answer.weights.energy) parts.push("E " + one.energy.toFixed(3).replace("-", "−"));
-  return parts.join(" · ");
+  const parts = [number("place", String(place + 1))];
+  if (typeof one.probability === "number") parts.push(" · ", number("probability", percent(one.probability)));
+  if (answer.weights && answer.weights.energy) parts.push(" · ", number("energy", "E " + one.energy.toFixed(3).replace("-", "−")));
+  return parts;
 }
 
 // ---- one step

@@ -1,6 +1,6 @@
 // The timeline of a video: its steps, and two handles at the start and the end of the gap to plan.
 // Handles of an annotated video snap to its steps; those of another video move freely.
-import { $, clamp, make, seconds } from "./base.js";
+import { $, clamp, make, number, seconds } from "./base.js";
 
 const FINE = 0.5; // seconds of a key on a free handle
 const COARSE = 5;
@@ -104,7 +104,7 @@ function draw() {
     return item;
   }));
   $("timeline-steps").hidden = !scale.steps.length;
-  $("timeline-end").textContent = seconds(scale.to);
+  $("timeline-end").replaceChildren(number("second", seconds(scale.to)));
   place();
 }
 
@@ -123,16 +123,18 @@ function place() {
   $("timeline-gap").style.left = part(scale.time("start"));
   $("timeline-gap").style.width = "calc(" + (open ? "100%" : part(scale.time("end"))) + " - " + part(scale.time("start")) + ")";
   $("timeline-gap").classList.toggle("open", open);
-  $("timeline-said").textContent = open ? "From second " + scale.time("start").toFixed(1) + " to the end. Move the handle."
-    : scale.words() + ", " + seconds(scale.time("end") - scale.time("start")) + ". Move both handles.";
+  const said = open ? ["From ", number("second", "second " + scale.time("start").toFixed(1)), " to the end. Move the handle."]
+    : [scale.words() + ", ", number("gap", seconds(scale.time("end") - scale.time("start"))), ". Move both handles."];
+  $("timeline-said").replaceChildren(...said);
 }
 
 function move(side, value) {
-  const before = JSON.stringify(scale.gap());
   scale.move(side, value);
   place();
-  if (JSON.stringify(scale.gap()) !== before) changed();
+  changed();
 }
+
+export const moveTo = (side, time) => move(side, scale.nearest(side, time));
 
 function timeAt(event) {
   const box = $("timeline-track").getBoundingClientRect();

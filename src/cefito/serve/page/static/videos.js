@@ -1,5 +1,5 @@
 // The search of a video: a text field whose list holds the videos that fit it, a page at a time.
-import { $, get, guarded, make } from "./base.js";
+import { $, get, guarded, make, number } from "./base.js";
 import { run } from "./runs.js";
 
 const PAGE = 20; // videos
@@ -48,7 +48,7 @@ export async function chooseVideo(id = "", dataset = null) {
 
 function tell() {
   const all = total.toLocaleString("en") + (total === 1 ? " video" : " videos");
-  $("videos-said").textContent = run().datasets.length ? (total ? all : "No video fits.") : "";
+  $("videos-said").replaceChildren(run().datasets.length ? (total ? number("videos", all) : "No video fits.") : "");
 }
 
 function option(one, place) {

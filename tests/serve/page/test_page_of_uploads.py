@@ -1,0 +1,158 @@
+"""Videos of the user's own on the page, in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from browsing import chromium, faults, move_handle, strips
+from cefito.inference.answer import answer
+from cefito.inference.observer import ObservationRecipe
+from cefito.serve.settings import Limits
+
+WAIT = 60_000  # milliseconds: the encoder is loaded by a process of its own
+BARE_NUMBERS = """() => {
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (texts.nextNode()) {
+    const { data, parentElement } = texts.currentNode;
+    const explained = parentElement.closest(".number, select, .apart, dl");
+    if (/[0-9][.][0-9]|[0-9] ms/.test(data) && !explained) found.push(data);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(browser, drawn, listening):
+    settings = drawn.settings(
+        runs=(drawn.lengths.folder,), encoder="own", limits=Limits(upload_mib=1)
+    )
+    with listening(settings) as address:
+        yield address
+
+
+def opened(browser, address, **context):
+    page = browser.new_context(**context).new_page()
+    page.set_default_timeout(WAIT)
+    page.goto(address)
+    page.locator("#plan:enabled").wait_for()
+    return page
+
+
+def plan_now(page):
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#said", has_text="plans in").wait_for()
+    return strips(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_two_moments_of_a_video_of_ones_own(browser, address, drawn, scheme):
+    page = opened(browser, address, color_scheme=scheme)
+    assert page.locator("#no-uploads").is_hidden()
+    page.get_by_label("two moments of a video of your own").check()
+    assert page.locator("#plan").is_disabled()
+    film = drawn.folder / "films" / "film-12.mp4"
+    page.get_by_label("video file").set_input_files(film)
+    page.locator("#timeline").wait_for()
+    assert page.locator("#timeline-end").inner_text() == "12.0 s"
+    start, end = page.locator("#handle-start"), page.locator("#handle-end")
+    start.press("PageUp")
+    start.press("ArrowLeft")
+    assert start.get_attribute("aria-valuetext") == "second 4.5"
+    page.get_by_label("second after the last step").fill("8.2")
+    page.get_by_label("second after the last step").press("Tab")
+    assert end.get_attribute("aria-valuetext") == "second 8.2"
+    page.get_by_label("second before the first step").fill("3")
+    page.get_by_label("second before the first step").press("Tab")
+    assert page.locator("#end-film").evaluate("one => one.currentTime") == pytest.approx(8.2)
+
+    query = ObservationRecipe.of(drawn.lengths).open().of_video(film, 3, 8.2)
+    found = answer(drawn.lengths, query, elapsed=5.2)
+    assert plan_now(page) == [plan.names for plan in found.plans]
+    assert "start=3&end=8.2&elapsed=5.2" in page.url
+    page.get_by_role("button", name="Keep plan 1 as an annotation").click()
+    assert page.locator("#kept legend").inner_text() == "film-12, second 3.0 to 8.2"
+    assert page.get_by_label("Task of film-12").input_value() == found.plans[0].task
+    assert faults(page) == []
+
+    page.get_by_label("no goal picture: plan to the end").check()
+    assert page.locator("#end-film").is_hidden()
+    query = ObservationRecipe.of(drawn.lengths).open().of_video(film, 3, None)
+    assert plan_now(page) == [plan.names for plan in answer(drawn.lengths, query).plans]
+    page.context.close()
+
+
+def test_a_video_that_the_browser_cannot_show_and_one_that_is_too_large(browser, address, tmp_path):
+    page = opened(browser, address)
+    page.get_by_label("two moments of a video of your own").check()
+    (tmp_path / "odd.avi").write_bytes(b"RIFF0000AVI LIST" + bytes(100))
+    page.get_by_label("video file").set_input_files(tmp_path / "odd.avi")
+    page.locator("#film-said", has_text="The browser cannot show this video.").wait_for()
+    assert page.locator("#timeline").is_hidden()
+    page.get_by_label("second before the first step").fill("1")
+    page.get_by_label("second after the last step").fill("4")
+    page.get_by_label("second after the last step").press("Tab")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#problem", has_text="cannot be opened as a video").wait_for()
+
+    (tmp_path / "large.mp4").write_bytes(bytes(3 << 20))
+    page.get_by_label("video file").set_input_files(tmp_path / "large.mp4")
+    said = "large.mp4 has 3.0 MiB; this service takes uploads up to 1.0 MiB."
+    page.locator("#problem", has_text=said).wait_for()
+    assert page.locator("#plan").is_disabled()
+    page.context.close()
+
+
+def test_an_upload_waits_for_the_encoder(browser, address, drawn):
+    page = opened(browser, address)
+    page.get_by_label("two moments of a video of your own").check()
+    page.get_by_label("video file").set_input_files(drawn.folder / "films" / "film-12.mp4")
+    page.locator("#timeline").wait_for()
+    asked = []
+
+    def loading(route):
+        asked.append(route.request.url)
+        problem = {"type": "urn:cefito:not-ready", "detail": "loading the encoder of uploads."}
+        if len(asked) > 1:
+            route.continue_()
+        else:
+            route.fulfill(status=503, headers={"retry-after": "1"}, json=problem)
+
+    page.route("**/v1/plan/upload", loading)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#said", has_text="Waiting: loading the encoder of uploads.").wait_for()
+    page.locator("#said", has_text="plans in").wait_for()
+    assert len(asked) == 2
+    page.context.close()
+
+
+def test_a_service_without_an_encoder_says_so(browser, drawn, listening):
+    with listening(drawn.settings()) as address:
+        page = opened(browser, address)
+        assert "without an encoder" in page.locator("#no-uploads").inner_text()
+        assert page.locator("#of-film").is_hidden()
+        page.context.close()
+
+
+def test_every_number_is_explained(browser, address):
+    page = opened(browser, address)
+    move_handle(page, "end", 3)
+    plan_now(page)
+    page.get_by_role("button", name="Begin a session").click()
+    page.locator("#live-open").wait_for()
+    numbers = page.locator(".number").evaluate_all(
+        "all => all.map(one => [one.innerText, one.title,"
+        " document.getElementById(one.getAttribute('aria-describedby')).textContent])"
+    )
+    assert len(numbers) > 30
+    assert all(title and title == described for _, title, described in numbers)
+    page.locator("#plans-head").wait_for()
+    bare = page.evaluate(BARE_NUMBERS)
+    assert bare == []
+    page.context.close()
