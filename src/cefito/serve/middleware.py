@@ -37,8 +37,9 @@ __all__ = [
 UPLOAD = "/upload"
 """End of the paths of uploads, whose bodies may be larger."""
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; media-src blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; "
+    "media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 """Content-Security-Policy of all answers: nothing inline, nothing from other origins."""
 _HEADERS = {
