@@ -55,7 +55,7 @@ class Walk:
 
 @dataclass
 class Times:
-    """Seconds that updates of sessions took."""
+    """Seconds that updates of sessions took: an event, and the next steps after it."""
 
     wall: list[float]
     processor: list[float]
@@ -100,13 +100,17 @@ def follow(
     """The next steps before each step, and the steps that the session believes done at the end."""
     found = []
     for place, row in enumerate(walk.seen):
-        began = clocks()
         if report and place:
+            began = clocks()
             session.done(int(walk.actions[place - 1]))
+            session.next_actions(TOP)
+            times.measure(began)
         if observe:
+            began = clocks()
             session.observe(row)
+            session.next_actions(TOP)
+            times.measure(began)
         found.append([action for action, _ in session.next_actions(TOP)])
-        times.measure(began)
     padded = [row + [-1] * (TOP - len(row)) for row in found]
     return np.array(padded), [step.action for step in session.belief().done]
 
