@@ -20,6 +20,7 @@ import time
 import urllib.request
 from fractions import Fraction
 from pathlib import Path
+from urllib.parse import urlencode
 
 import av
 import numpy as np
@@ -169,8 +170,8 @@ def write_video(path: Path, frames: list[Image.Image]) -> None:
         container.mux(stream.encode())
 
 
-def shoot(address: str, video: str, step: str) -> dict[str, Image.Image]:
-    """Plan a window on the page; pictures of its frames, its numbers of steps and its plans."""
+def shoot(address: str, video: str, step: int) -> dict[str, Image.Image]:
+    """Plan a window on the page; pictures of its timeline, frames, numbers of steps and plans."""
     names = (os.environ.get("CEFITO_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
     found = next(filter(None, (shutil.which(name) for name in names if name)), None)
     with sync_playwright() as playwright:
@@ -178,15 +179,13 @@ def shoot(address: str, video: str, step: str) -> dict[str, Image.Image]:
         page = browser.new_page(
             viewport={"width": 1120, "height": 1600}, device_scale_factor=2, color_scheme="light"
         )
-        page.goto(address)
-        page.locator("#plan:enabled").wait_for()
-        page.select_option("#video", video)
-        page.select_option("#window", step)
+        query = {"run": "RUN", "horizon": 4, "video": video, "first": step}
+        page.goto(f"{address}/?{urlencode(query)}")  # plans at once
         page.locator("#frames img").nth(1).wait_for()
         page.wait_for_function("[...document.images].every(one => one.complete)")
-        page.locator("#plan").click()
         page.locator("#plans ol").first.wait_for()
         boxes = {
+            "timeline": _around(page, "#timeline, #timeline > p"),
             "frames": _around(page, "#frames figure"),
             "shares": _around(page, "#shares"),
             "plans": _around(page, "#plans li"),
@@ -219,13 +218,20 @@ def wait_for(address: str) -> None:
 
 
 def join(shots: dict[str, Image.Image], out: Path) -> None:
-    """One picture: the numbers of steps beside the frames, the plans below."""
+    """One picture: the timeline, the numbers of steps beside the frames, the plans below."""
     edge, frames, shares, plans = 24, shots["frames"], shots["shares"], shots["plans"]
     width = max(frames.width + edge + shares.width, plans.width) + 2 * edge
-    joined = Image.new("RGB", (width, frames.height + plans.height + 3 * edge), "white")
-    joined.paste(frames, (edge, edge))
-    joined.paste(shares, (width - edge - shares.width, edge))
-    joined.paste(plans, (edge, frames.height + 2 * edge))
+    timeline = shots["timeline"]
+    timeline = timeline.resize(
+        (width - 2 * edge, round(timeline.height * (width - 2 * edge) / timeline.width)),
+        Image.LANCZOS,
+    )
+    below = timeline.height + 2 * edge
+    joined = Image.new("RGB", (width, below + frames.height + plans.height + 2 * edge), "white")
+    joined.paste(timeline, (edge, edge))
+    joined.paste(frames, (edge, below))
+    joined.paste(shares, (width - edge - shares.width, below))
+    joined.paste(plans, (edge, below + frames.height + edge))
     joined.quantize(128).save(out, optimize=True)
 
 
@@ -255,7 +261,7 @@ def main() -> None:
     try:
         address = f"http://127.0.0.1:{given.port}"
         wait_for(f"{address}/ready")
-        shots = shoot(address, given.video or tests[0], str(given.from_step))
+        shots = shoot(address, given.video or tests[0], given.from_step)
     finally:
         service.terminate()
         service.wait()

@@ -95,3 +95,40 @@ def test_wrong_calls_are_one_line(videos, weights, tmp_path, call, changed, mess
     assert (code, out) == (2, "")
     assert message in err.splitlines()[-1]
     assert not (tmp_path / "features").exists()
+
+
+def test_the_encoder_of_a_run_is_found_again(weights, tmp_path, capsys):
+    def call(*argv, code=0):
+        assert main([*map(str, argv)]) == code
+        captured = capsys.readouterr()
+        return captured.err if code else captured.out
+
+    lines = ["video,task,step,start,end,split"]
+    for number, split in enumerate(("train", "train", "test")):
+        (tmp_path / "videos").mkdir(exist_ok=True)
+        draw_greys(tmp_path / "videos" / f"v{number}.mp4", 5, first=number)
+        for step in range(2):
+            lines.append(f"v{number},tea,step {step},{2 * step},{2 * step + 2},{split}")
+    (tmp_path / "steps.csv").write_text("\n".join(lines) + "\n")
+    features, data, run = (tmp_path / name for name in ("features", "data", "run"))
+    call("extract", tmp_path / "videos", "--weights", weights, "--out", features, *TINY)
+    call("data", "prepare", "custom", tmp_path / "steps.csv", data, "--features", features)
+    call("train", data, "--method", "nearest", "--horizon", 2, "--out", run, "--device", "cpu")
+
+    of_run = ("extract", tmp_path / "videos", "--run", run, "--device", "cpu", "--out")
+    call(*of_run, tmp_path / "again")
+    for name in ("extract.json", "v0.npy"):
+        assert (tmp_path / "again" / name).read_bytes() == (features / name).read_bytes()
+    new = ("plan", run, "--video", tmp_path / "videos" / "v2.mp4", "--start", 0, "--end", 4)
+    annotated = json.loads(call("plan", run, "--video", "v2", "--json"))
+    assert json.loads(call(*new, "--json"))["plans"][0]["actions"] == [0, 1]
+    assert annotated["plans"][0]["actions"] == [0, 1]
+
+    said = call(*of_run, tmp_path / "other", "--frames", 8, code=2)
+    assert "--run gives the encoder's settings. Leave frames out." in said
+    moved = weights.rename(weights.with_name("moved.pth"))
+    try:
+        assert "needs the file of its weights" in call(*new, code=2)
+        call(*of_run, tmp_path / "again", "--weights", moved)  # the same but for its place
+    finally:
+        moved.rename(weights)

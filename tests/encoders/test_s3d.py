@@ -192,7 +192,11 @@ def test_clips_do_not_see_each_other(network):
 
 def test_encoder(network, released):
     encoder = S3DEncoder(released, sampling=Sampling(frames=16, rate=16, size=32))
-    assert encoder.describe() == {"model": "s3d", "weights": sha256(released)}
+    assert encoder.describe() == {
+        "model": "s3d",
+        "weights": sha256(released),
+        "file": str(released.resolve()),
+    }
     batch = clips(2, 3, 16, 32, 32)
     found = encoder.encode(batch)
     with torch.inference_mode():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
 from cefito.cli.console import print_json, progress, talk
 from cefito.cli.options import Flag
+from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.encoders.extraction import Extraction
+    from cefito.encoders.video import VideoEncoder
 
 __all__ = ["S3D_OF_BENCHMARKS", "EncoderOptions", "extract", "extract_folder"]
 
@@ -56,6 +58,7 @@ def extract(
     /,
     *,
     out: Path,
+    run: Path | None = None,
     options: EncoderOptions = S3D_OF_BENCHMARKS,
     json: Flag = False,
 ) -> int:
@@ -68,10 +71,11 @@ def extract(
     Args:
         source: A video, or a folder of videos.
         out: Folder to write.
+        run: A run whose encoder and settings are used, instead of those below.
         options: The video encoder.
         json: Print the outcome of each video as JSON.
     """
-    result = extract_folder(source, out, options)
+    result = extract_folder(source, out, options, run)
     if json:
         print_json({"out": str(out), **asdict(result)})
     if failed := len(result.failed):
@@ -80,16 +84,37 @@ def extract(
     return 1 if failed else 0
 
 
-def extract_folder(source: Path, out: Path, options: EncoderOptions) -> Extraction:
+def _open(given: dict[str, Any]) -> VideoEncoder:
+    from cefito.encoders.video import open_encoder
+
+    return open_encoder(given.pop("encoder"), **given)
+
+
+def _encoder_of(run: Path, given: dict[str, Any]) -> VideoEncoder:
+    """Open the encoder of a run's features; weights may be given, if they have moved."""
+    from cefito.inference.observer import ObservationRecipe
+    from cefito.runs.run import open_run
+
+    weights, device = given.pop("weights"), given.pop("device")
+    default = asdict(S3D_OF_BENCHMARKS)
+    for name, value in given.items():
+        if value != default[name]:
+            message = f"--run gives the encoder's settings. Leave {name} out."
+            raise ConfigError(message, setting=name)
+    return ObservationRecipe.of(open_run(run)).open(weights=weights, device=device).encoder
+
+
+def extract_folder(
+    source: Path, out: Path, options: EncoderOptions, run: Path | None = None
+) -> Extraction:
     """Extract features, and report the written, kept and failed videos."""
     from cefito.encoders.extraction import extract_videos
-    from cefito.encoders.video import open_encoder
     from cefito.runtime import pick_device
 
     given = asdict(options)
-    name, batch = given.pop("encoder"), given.pop("batch")
+    batch = given.pop("batch")
     given["device"] = pick_device(options.device, float64=False)
-    opened = open_encoder(name, **given)
+    opened = _open(given) if run is None else _encoder_of(run, given)
     result = extract_videos(source, out, opened, batch=batch, progress=progress)
     for problem in result.failed.values():
         talk(f"left out: {problem}", urgent=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from cefito.arrays import check_regular
 from cefito.encoders.frames import probe
-from cefito.encoders.images import FOLDER
+from cefito.encoders.images import PLACES
 from cefito.encoders.video import BATCH, VideoEncoder, check_batch, encode_rows, record
 from cefito.errors import ConfigError, DataError, RunError, explained
 from cefito.files import load_npy, read_json, write_bytes, write_json
@@ -135,7 +135,7 @@ def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]
     remedy = "Choose another folder, or remove this file and the features beside it."
     found = read_json(path, remedy)
     found = found if isinstance(found, dict) else {}
-    for name in filter(lambda name: name != FOLDER, {**settings, **found}):  # it may have moved
+    for name in filter(lambda name: name not in PLACES, {**settings, **found}):  # may have moved
         if found.get(name) != settings.get(name):
             both = f"{name} = {found.get(name)}, not {settings.get(name)}"
             raise ConfigError(f"{path}: the features there were made with {both}. {remedy}")

@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "FILE",
     "FOLDER",
     "IMAGE_LAYERS",
     "IMAGE_MODELS",
+    "PLACES",
     "ImageEncoder",
     "PretrainedImages",
     "check_made_with",
@@ -46,8 +48,11 @@ __all__ = [
     "repeats",
 ]
 
-FOLDER = "folder"
-"""Entry of the record of an encoder: the folder of a local model. It does not decide features."""
+FOLDER, FILE = "folder", "file"
+"""Entries of the record of an encoder: the folder of a local model, the file of weights."""
+
+PLACES = (FOLDER, FILE)
+"""Entries that are places on this machine. They do not decide features."""
 
 IMAGE_MODELS = {"clip": "openai/clip-vit-base-patch32", "dinov2": "facebook/dinov2-base"}
 """Names on the hub by short name."""

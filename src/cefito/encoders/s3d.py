@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from cefito.arrays import check_regular
 from cefito.encoders.frames import Sampling
+from cefito.encoders.images import FILE
 from cefito.errors import ConfigError, RunError, explained
 from cefito.files import sha256
 
@@ -159,10 +160,14 @@ class S3DEncoder:
                 raise ConfigError(f"{number} {what}: S3D takes even numbers only, such as 32.")
         self.network = load_s3d(weights).to(device)
         self.device = device
-        self._description = {"model": "s3d", "weights": sha256(weights)}
+        self._description = {
+            "model": "s3d",
+            "weights": sha256(weights),
+            FILE: str(weights.resolve()),
+        }
 
     def describe(self) -> dict[str, Any]:
-        """Return the name of the network and the digest of its weights."""
+        """Return the name of the network, the digest of its weights and their file."""
         return dict(self._description)
 
     def encode(self, clips: Tensor, /) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cefito.encoders.images import FOLDER
+from cefito.encoders.images import PLACES
 from cefito.errors import RunError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoIntervals
@@ -109,10 +109,10 @@ def _front_matter(license_name: str) -> str:
 
 
 def _public(observed: Mapping[str, Any] | None) -> dict[str, Any]:
-    """How observations were made, without the encoder's folder on this machine."""
+    """How observations were made, without the encoder's places on this machine."""
     made = dict(observed or {})
     if "features" in made:
-        kept = {name: part for name, part in (made["features"] or {}).items() if name != FOLDER}
+        kept = {name: part for name, part in (made["features"] or {}).items() if name not in PLACES}
         made["features"] = kept or "of an unknown encoder"
     return made
 

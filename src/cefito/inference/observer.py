@@ -73,16 +73,21 @@ class ObservationRecipe:
         weights: Path | str | None = None,
         device: torch.device | None = None,
     ) -> Observer:
-        """Open the encoder (by default the run's) with the settings of the run.
+        """Open the encoder (by default the run's, from its place) with the settings of the run.
 
         Raises:
             ConfigError: Unknown encoder, or none is given and the run does not say which.
             RunError: The encoder's weights are missing or do not fit.
         """
+        from cefito.encoders.images import FILE
         from cefito.encoders.video import open_encoder, settings_of
 
         name = self._encoder() if encoder is None else encoder
-        settings = set(_SETTINGS) & {*settings_of(name)} & {*self.made_with}
+        taken = {*settings_of(name)}
+        settings = set(_SETTINGS) & taken & {*self.made_with}
+        file = str(self.made_with.get(FILE, ""))
+        if weights is None and "weights" in taken and Path(file).is_file():
+            weights = file
         opened = open_encoder(
             name,
             weights=None if weights is None else Path(weights),
