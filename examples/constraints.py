@@ -55,4 +55,6 @@ def main(data: str, folder: str, *overrides: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -29,6 +29,14 @@ def run(tmp_path, capsys):
     return run
 
 
+@pytest.mark.parametrize("name", ["plan.py", "constraints.py", "table/features.py"])
+@pytest.mark.parametrize("given", [[], ["--help"]])
+def test_usage(name, given, monkeypatch):
+    monkeypatch.setattr("sys.argv", [name, *given])
+    with pytest.raises(SystemExit, match=f"python examples/{name}"):
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
 def test_plan(run):
     first, task, *plans = run("plan.py")
     assert first.startswith("synthetic world (simulated): success rate ")

@@ -42,4 +42,6 @@ def main(target: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     main(Path(sys.argv[1]))

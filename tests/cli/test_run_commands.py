@@ -562,6 +562,8 @@ def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
 
 
 def test_lists_of_a_run(run, world, capsys, refused):
+    videos = json.loads(succeeds(capsys, "data", "list", run, "videos", "--json").out)
+    assert [entry["id"] for entry in videos] == [video.video_id for video in world.videos]
     lose_dataset(run)
     (run / "field.safetensors").unlink()  # no weights are read
     value = json.loads(succeeds(capsys, "data", "list", run, "tasks", "--json").out)
@@ -570,7 +572,9 @@ def test_lists_of_a_run(run, world, capsys, refused):
     lines = succeeds(capsys, "data", "list", run, "actions", "--task", task.name).out.splitlines()
     assert lines[0].split() == ["id", "name", "tasks"]
     assert [int(line.split()[0]) for line in lines[1:]] == list(task.actions)
-    assert "Give its data set to list videos" in refused("data", "list", run, "videos")
+    assert "its data set is not at hand. Give a data set to list videos" in refused(
+        "data", "list", run, "videos"
+    )
 
 
 @pytest.mark.parametrize(

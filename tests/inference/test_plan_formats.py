@@ -138,3 +138,11 @@ def test_formats_that_cannot_be_written(tmp_path, monkeypatch):
         plan_formats.find_format("parquet")
     with pytest.raises(ConfigError, match=r"\.parquet: pyarrow is not installed"):
         format_of(tmp_path / "plans.parquet", "out")
+
+
+def test_a_score_of_nearly_zero_has_no_sign(rows):
+    file = io.BytesIO()
+    best = rows[0].model_copy(update={"score": -1e-9})
+    FORMATS["md"].write([json_line(best)], file)
+    assert " 0.0000 " in file.getvalue().decode()
+    assert "-0.0000" not in file.getvalue().decode()

@@ -123,7 +123,10 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert [line.split("  ")[0] for line in lines[2:6]] == names
     assert captured.out.count("annotated: ") == EXAMPLES
     assert captured.out.count(" → ") == EXAMPLES * 6 * (HORIZON - 1)
-    assert "training.png" in captured.err
+    assert captured.out.count("probability  plan") == EXAMPLES
+    assert "score" not in captured.out
+    assert f"look at {out}/report.html and {out}/run/training.png" in captured.err
+    assert "planned right" in (out / "report.html").read_text()
     assert f"cefito plan {out}/run --video world-" in captured.err
     assert "Traceback" not in captured.err
     assert open_run(out / "run").info.seed == 1

@@ -78,7 +78,7 @@ def list_(
     task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     json: Flag = False,
 ) -> None:
-    """List the tasks, actions or videos of a data set, or the tasks or actions of a run.
+    """List the tasks, actions or videos of a data set, or of a run and the data set it is of.
 
     Args:
         path: Folder of a data set, prepared or with taxonomy.json and videos.jsonl, or of a run.
@@ -88,10 +88,14 @@ def list_(
     """
     from cefito.data import info
     from cefito.data.vocabulary import find_task
-    from cefito.runs.folder import RUN_FILE, horizons_in
+    from cefito.runs.folder import RUN_FILE, RunInfo, horizons_in
     from cefito.runs.run import taxonomy_of_run
 
     of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
+    if what == "videos" and (path / RUN_FILE).exists():
+        trained_on = RunInfo.read(path).dataset.path
+        if trained_on is not None and Path(trained_on).is_dir():
+            path, of_run = Path(trained_on), False
     annotations = None if of_run else info.annotations_of(path)
     taxonomy = taxonomy_of_run(path) if annotations is None else annotations.taxonomy
     wanted = None if task is None else find_task(taxonomy, task)
@@ -102,7 +106,7 @@ def list_(
     elif annotations is not None:
         rows = info.list_videos(annotations, task=wanted)
     else:
-        raise ConfigError(f"{path}: a run has tasks and actions. Give its data set to list videos.")
+        raise ConfigError(f"{path}: its data set is not at hand. Give a data set to list videos.")
     if json:
         print_json(rows)
         return

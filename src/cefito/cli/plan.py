@@ -150,10 +150,10 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         talk(f"done: {sequence(taxonomy, found.known.done, ids=ids) or 'nothing'}")
     if found.lengths_in_words:
         talk(found.lengths_in_words)
-    columns = {"score (lower is better)": [f"{plan.score:.4f}" for plan in plans]}
+    columns = {"score (lower is better)": [f"{plan.score:z.4f}" for plan in plans]}
     if found.by_energy:
         alone = all(plan.score == plan.energy for plan in plans)
-        energies = [f"{plan.energy:.4f}" for plan in plans]
+        energies = [f"{plan.energy:z.4f}" for plan in plans]
         columns = (
             {"energy (lower is better)": energies} if alone else {"energy": energies, **columns}
         )
@@ -301,7 +301,7 @@ def _show_many(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool
     columns = {
         "query": [name for name, _ in found],
         "task": [made.task or "" for _, made in found],
-        "score (lower is better)": [f"{plan.score:.4f}" for plan in best],
+        "score (lower is better)": [f"{plan.score:z.4f}" for plan in best],
         **_probabilities(best),
         "best plan": [sequence(taxonomy, plan.actions, ids=ids) for plan in best],
     }

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, table, talk
 from cefito.cli.options import Flag
 from cefito.cli.scores import metric_cells, metric_columns
 
-if TYPE_CHECKING:
-    from cefito.inference.answer import PlannedSequence
-
 __all__ = ["quickstart"]
 
 
 def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) -> None:
-    """Make a small simulated world, train on it, plan its test videos.
+    """Make a small simulated world, train on it, plan its test videos, write a report.
 
     Two simple planners are scored for comparison.
 
     Args:
         real: Download features of 383 real kitchen videos (CaptainCook4D, 5 MB), train the chain
-            on them alone, plan the test videos, write a report.
+            on them alone, plan the test videos.
         out: New folder for data set, run and pictures; by default runs/quickstart, with --real
             runs/quickstart-real.
         seed: Seed of world and training.
@@ -39,11 +35,10 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
             downloads = default_cache().with_name(REAL)
             talk(f"files: {downloads} (CaptainCook4D: annotations MIT, features Apache-2.0)")
             made = run_real_quickstart(out, downloads=downloads, seed=seed, progress=progress)
-            shown = [out / "report.html"]
-            save_report(report_run(made.run, frames=False, progress=progress), shown[0])
         else:
             made = run_quickstart(out, seed=seed, progress=progress)
-            shown = made.pictures
+        report = out / "report.html"
+        save_report(report_run(made.run, frames=False, progress=progress), report)
     first, columns = made.evaluations[0], metric_columns(made.evaluations)
     rows = [
         [
@@ -63,16 +58,15 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
         if example.predicted_task_name != task:
             task += f" (taken for: {example.predicted_task_name})"
         lines = [
-            (*_values(plan, real), " → ".join(plan.names), mark)
+            (f"{100 * (plan.probability or 0):.1f} %", " → ".join(plan.names), mark)
             for plan in example.plans
             for mark in ["annotated" if plan.names == example.true_names else ""]
         ]
         title = f"\n{task} – {example.video}, from step {example.from_step}\n"
         title += f"  annotated: {' → '.join(example.true_names)}"
-        heads = ("probability",) if real else ("score", "energy")
-        table(title, (*heads, "plan", ""), lines)
+        table(title, ("probability", "plan", ""), lines)
     seconds = time.monotonic() - started
-    where = " and ".join(map(str, shown))
+    where = " and ".join(map(str, [report, *made.pictures]))
     talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {where}.")
     example = made.examples[0]
     talk(
@@ -80,7 +74,7 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
         f"  one plan          cefito plan {out}/run --video {example.video} --from-step "
         f"{example.from_step}\n"
         "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then "
-        "cefito train DATA --horizon 3 --out RUN\n"
+        "cefito train DATA --steps 1-6 --out RUN\n"
         f"  {_LAST_REAL.format(out=out) if real else _LAST}"
     )
 
@@ -89,9 +83,3 @@ _LAST = "the paper's size  cefito train DATA --horizon 3 --preset paper --out RU
 _LAST_REAL = (
     "other planners    cefito compare {out}/data --planners all --horizons 3 --seeds 1 --out CMP"
 )
-
-
-def _values(plan: PlannedSequence, real: bool) -> list[str]:
-    if real:
-        return [f"{100 * (plan.probability or 0):.1f} %"]
-    return [f"{plan.score:.3f}", f"{plan.energy:.4f}"]

@@ -241,7 +241,7 @@ def _report(run: Run, trained: bool) -> None:
     for name, result in run.info.training.items():
         names = result.metrics or [""] * len(result.scores)
         scores = ", ".join(
-            f"{metric.replace('_', ' ')} {value:.2f}".strip()
+            f"{metric.replace('_', ' ')} {value:z.2f}".strip()
             for metric, value in zip(names, result.scores, strict=True)
         )
         talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")

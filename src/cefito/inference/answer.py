@@ -168,7 +168,7 @@ class Answer(Record):
     def _repr_html_(self) -> str:
         columns = {
             "probability": [_percent(plan.probability) for plan in self.plans],
-            "score": [f"{plan.score:.4f}" for plan in self.plans],
+            "score": [f"{plan.score:z.4f}" for plan in self.plans],
             "steps": [" → ".join(plan.names) for plan in self.plans],
             "task": [plan.task or "" for plan in self.plans],
         }
@@ -421,7 +421,7 @@ def _name_of(task: int | None, taxonomy: Taxonomy) -> str | None:
 
 def _named(plan: PlannedSequence) -> str:
     """Return a plan in words, after its probability, or its score if it has none."""
-    value = f"{plan.score:.4f}" if plan.probability is None else _percent(plan.probability)
+    value = f"{plan.score:z.4f}" if plan.probability is None else _percent(plan.probability)
     return f"{value:>7}  {' → '.join(plan.names)}"
 
 

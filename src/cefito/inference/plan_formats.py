@@ -123,7 +123,7 @@ def write_markdown(lines: Iterable[bytes], file: BinaryIO) -> None:
     def cells(row: PlanRow) -> tuple[str, ...]:
         likely = "" if row.probability is None else _percent(row.probability)
         plan = " → ".join(row.names)
-        return row.query, str(row.rank), row.task or "", likely, f"{row.score:.4f}", plan
+        return row.query, str(row.rank), row.task or "", likely, f"{row.score:z.4f}", plan
 
     rows = (tuple(map(in_markdown, cells(row))) for row in _rows(lines))
     for one in chain([heads, ("---",) * len(heads)], rows):
