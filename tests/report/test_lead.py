@@ -76,6 +76,7 @@ def test_small_counts_and_other_conditions(found, first, second):
 
 
 def test_the_sure_ones_of_few_are_counted():
+    assert "(the most certain fifth)" in said(scores(windows=86), sure=group(90, 18))[0]
     first, _ = said(scores(40, windows=60), sure=group(75, 12))
     assert first.endswith("24 are planned right; where the run is sure (the most certain fifth), "
                           "9 of 12.")  # fmt: skip

@@ -19,6 +19,7 @@ from cefito.study.figures import COLORS, plain_log_scale, plot_coverage, plot_re
 __all__ = ["confusion_chart", "coverage_chart", "gap_chart", "line_chart", "reliability_chart"]
 
 _EDGE = "#d0d7de"
+_LABEL = 100  # pixels that the label of an axis may take
 _NAME = 28  # letters of a name on an axis; its title has all of it
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -121,7 +122,8 @@ def confusion_chart(confusion: Confusion) -> Markup:
 
     label = "Share of the windows of each annotated task that were planned for each task"
     room = 0 if step > 1 else 7 * max(map(_columns, names.values()))
-    drawing = str(_chart(label, plot, 80 + room + size * len(places), 54 + size * len(places)))
+    side = max(size * len(places), _LABEL)
+    drawing = str(_chart(label, plot, 80 + room + side, 54 + side))
     for task, name in names.items():
         text = f"<title>{escape(confusion.tasks[task])}</title>{escape(name)} · {task}"
         drawing = drawing.replace(f">{_stand_in(name, task)}<", f">{text}<")

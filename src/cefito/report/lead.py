@@ -37,8 +37,8 @@ def run_lead(report: RunReport) -> list[str]:
         level = f"{100 * scores.intervals.level:g} % interval"
         second += f" of {scores.intervals.videos:,} videos: {_interval(*ends, level)}"
     if sure is not None:
-        share = round(100 * sure.windows / scores.windows)
-        part = "fifth" if share == 20 else f"{share} %"
+        share = sure.windows / scores.windows
+        part = "fifth" if sure.windows == -(-scores.windows // 5) else f"{100 * share:.0f} %"
         among = _count(sure.success_rate, None if each else sure.windows)
         first += f"; where the run is sure (the most certain {part}), {among}"
         first += "" if each else f" of {sure.windows}"
