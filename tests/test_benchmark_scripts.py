@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -227,3 +228,33 @@ def test_spaces_of_all_methods(script):
         assert {key.partition(".")[0] for key in keys} <= sections
         for trial in range(1, 10):  # every draw is valid
             load_config("small", method=method, overrides=module.drawn(space, method, 0, trial))
+
+
+def test_differences_over_several_data_sets(script):
+    module = script("everything")
+
+    def scores(rows, video):
+        return module.Scores(np.array(rows, dtype=float), np.array(video), {})
+
+    ours = [scores([[1, 1, 0, 1]], [0, 0, 1, 1]), scores([[1, 0]], [0, 1])]
+    theirs = [scores([[0, 1, 0, 0]], [0, 0, 1, 1]), scores([[0, 0]], [0, 1])]
+    pooled = module.difference(ours, theirs)
+    assert pooled["mean"] == pytest.approx(50)  # 4 of 6 windows less 1
+    assert pooled["low"] <= 50 <= pooled["high"]
+    # videos of different data sets are different videos
+    one = module.difference(ours[1:], theirs[1:])
+    assert (one["mean"], one["low"], one["high"]) == (50, 0, 100)
+
+
+def test_everything_on_two_data_sets(script, world, tmp_path, monkeypatch, capsys):
+    module, other = script("everything"), tmp_path / "other"
+    shutil.copytree(world.folder, other)
+    out = tmp_path / "everything.json"
+    argv = ["everything.py", world.folder, other, "--work", tmp_path / "work", "--out", out]
+    argv += ["--planners", "nearest,frequent", "--against", "frequent", "--horizons", "3"]
+    monkeypatch.setattr(sys, "argv", [str(part) for part in [*argv, "--seeds", 1]])
+    module.main()
+    value = json.loads(out.read_text())
+    differences = value["success rate less that of frequent"]["nearest, T = 3"]
+    assert differences["pooled"]["mean"] == pytest.approx(differences["mean"])
+    assert "| other, T = 3 |" in capsys.readouterr().out

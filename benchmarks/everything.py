@@ -1,0 +1,147 @@
+"""Chain, CEFITO and ViterbiPlanNet on several data sets: one table, and the pooled differences.
+
+Every planner has the same budget of settings: those of the preset, or with --tune a time in which
+they are chosen by folds of the training and validation videos of each data set. The test split is
+scored once. Differences of success rates have intervals with videos resampled; the pooled one takes
+the windows of all data sets together, and the mean one counts each data set alike.
+
+    python benchmarks/everything.py DATA… --work WORK --out FILE [--seeds 3] [--tune 10m]
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.cli.console import progress, talk
+from cefito.data.prepared import open_dataset
+from cefito.evaluation.statistics import paired_difference, seed_interval
+from cefito.files import write_json
+from cefito.study.running import run_study, tuned_study
+from cefito.study.study import Study
+from cefito.study.trials import TrialFile, find_rows, read_trial
+from cefito.times import parse_duration
+
+METRICS = ("success_rate", "mean_accuracy", "task_accuracy", "expected_calibration_error")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A planner's trials on one data set at one horizon."""
+
+    success: NDArray[np.float64]  # of each seed and window [S, N]
+    video: NDArray[np.int64]  # of each window [N]
+    figures: dict[str, Any]  # metrics: mean over seeds and half the width of their 90 % interval
+
+    @classmethod
+    def read(cls, study: Study, planner: str, horizon: int) -> Scores:
+        """Those of a finished study; its failures were said before."""
+        found = [
+            read_trial(trial)
+            for trial in study.trials
+            if (trial.row.name, trial.horizon) == (planner, horizon)
+        ]
+        files = [value for value in found if isinstance(value, TrialFile)]
+        figures = {}
+        for name in METRICS:
+            values = [value for file in files if (value := file.percent(name)) is not None]
+            if values:
+                interval = seed_interval(values)
+                figures[name] = [interval.mean, interval.half_width]
+        success = np.array([[float(digit) for digit in file.success] for file in files])
+        return cls(success, np.array(files[0].videos), figures)
+
+
+def difference(ours: list[Scores], theirs: list[Scores]) -> dict[str, float]:
+    """Difference of success rates over the windows of all data sets, in points."""
+    first = np.concatenate([one.success for one in ours], axis=1)
+    second = np.concatenate([one.success for one in theirs], axis=1)
+    offsets = np.cumsum([0, *(one.video.max() + 1 for one in ours)])
+    video = np.concatenate([one.video + start for one, start in zip(ours, offsets, strict=False)])
+    found = paired_difference(first, second, video)
+    return {"mean": found.mean, "low": found.low, "high": found.high}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("data", type=Path, nargs="+")
+    parser.add_argument("--work", type=Path, required=True, help="runs and scores go there")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--planners", default="chain,cefito-guided,viterbi")
+    parser.add_argument("--against", default="viterbi")
+    parser.add_argument("--horizons", default="3,4")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tune", help="time for the settings of each planner, such as 10m")
+    given = parser.parse_args()
+    planners = given.planners.split(",")
+    horizons = tuple(int(horizon) for horizon in given.horizons.split(","))
+    scores: dict[tuple[str, int, str], Scores] = {}
+    names = []
+    for folder in given.data:
+        study = Study(
+            dataset=open_dataset(folder),
+            out=given.work / folder.name,
+            rows=find_rows(planners),
+            horizons=horizons,
+            seeds=tuple(range(given.seeds)),
+        )
+        if given.tune:
+            study = tuned_study(study, parse_duration(given.tune), progress=progress)
+        for problem in run_study(study, progress=progress):
+            talk(problem)
+        names.append(folder.name)
+        for horizon in horizons:
+            for planner in planners:
+                scores[names[-1], horizon, planner] = Scores.read(study, planner, horizon)
+    print(f"| success rate | {' | '.join(planners)} |\n| --- |{' ---: |' * len(planners)}")
+    differences = {}
+    for horizon in horizons:
+        for name in names:
+            cells = [scores[name, horizon, one].figures["success_rate"] for one in planners]
+            texts = (f"{mean:.1f}" + (f" ± {half:.1f}" if half else "") for mean, half in cells)
+            print(f"| {name}, T = {horizon} | {' | '.join(texts)} |")
+        for planner in planners:
+            if planner == given.against:
+                continue
+            pairs = {
+                name: [scores[name, horizon, one] for one in (planner, given.against)]
+                for name in names
+            }
+            apart = {name: difference([ours], [theirs]) for name, (ours, theirs) in pairs.items()}
+            ours, theirs = zip(*pairs.values(), strict=True)
+            differences[f"{planner}, T = {horizon}"] = {
+                **apart,
+                "pooled": difference(list(ours), list(theirs)),
+                "mean": float(np.mean([one["mean"] for one in apart.values()])),
+            }
+    value = {
+        "command": "python benchmarks/everything.py DATA…",
+        "arguments": {
+            name: part for name, part in vars(given).items() if name not in ("data", "work", "out")
+        },
+        "scores": {
+            f"{name}, T = {horizon}": {
+                planner: scores[name, horizon, planner].figures for planner in planners
+            }
+            for horizon in horizons
+            for name in names
+        },
+        f"success rate less that of {given.against}": differences,
+    }
+    if given.out:
+        write_json(given.out, value)
+    for name, parts in differences.items():
+        pooled = parts["pooled"]
+        print(
+            f"{name}: {pooled['mean']:+.1f} ({pooled['low']:.1f} to {pooled['high']:.1f}) pooled, "
+            f"{parts['mean']:+.1f} as a mean of the data sets, against {given.against}"
+        )
+
+
+if __name__ == "__main__":
+    main()
