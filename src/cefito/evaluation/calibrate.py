@@ -144,7 +144,7 @@ def _fold_scores(
         )
     parts = split_folds(data, videos, folds, least=0)
     method = find_method(info.method)
-    settings = method.settings.model_validate(single_members(info.config))
+    settings = method.settings.model_validate(_single(info.config))
     config = RunConfig(method=info.method, preset=info.preset, settings=settings)
     found = []
     for fold, held in enumerate(parts):
@@ -174,13 +174,11 @@ def _fold_scores(
     return [WindowScores.concatenate(several) for several in zip(*found, strict=True)]
 
 
-def single_members(settings: Any) -> Any:
+def _single(settings: Any) -> Any:
     """Return settings in which every model has one member, by section."""
     if not isinstance(settings, Mapping):
         return settings
-    return {
-        name: 1 if name == "members" else single_members(part) for name, part in settings.items()
-    }
+    return {name: 1 if name == "members" else _single(part) for name, part in settings.items()}
 
 
 def _scores(

@@ -22,7 +22,6 @@ from cefito.data.folds import fold_view, known_videos, split_folds
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.errors import CefitoError, ConfigError, RunError
-from cefito.evaluation.calibrate import single_members
 from cefito.evaluation.records import ABSENT
 from cefito.evaluation.score import successes
 from cefito.files import FileRecord, read_json, value_digest, write_json
@@ -160,9 +159,9 @@ def tune(
     exceeds (1 + z) standard errors, where z is the mean of the largest of as many standard normal
     numbers as changes were tried, and the success rate is not lower by more than one standard
     error. A change that is worse by more than one standard error is not scored on further folds. A
-    combination must gain more than one standard error over what it extends. Networks have one
-    member in all folds. The time only decides how many folds are scored: the choice is a function
-    of the scored ones.
+    combination must gain more than one standard error over what it extends. Networks have as many
+    members as in the end: a change that only makes a single one steadier gains little by several.
+    The time only decides how many folds are scored: the choice is a function of the scored ones.
 
     Args:
         dataset: An opened data set; its test videos are not used.
@@ -237,7 +236,7 @@ def tuned_config(config: RunConfig, chosen: Mapping[str, Any]) -> RunConfig:
 class _Search:
     """The search of a tuning."""
 
-    base: RunConfig  # of the method that is trained, with one member
+    base: RunConfig  # of the method that is trained
     changes: Sequence[dict[str, Any]]  # single ones, in order
     views: Sequence[PreparedDataset]  # the data set as each fold sees it
     folder: Path
@@ -270,8 +269,7 @@ class _Search:
             **{name: rest[name] for name in ("horizon", "budget", "shortest", "seed")},
         )
         kind = find_method(method.tuned_by or method.name)
-        sections = single_members(config.sections)
-        own = {name: sections[name] for name in kind.settings.model_fields}
+        own = {name: config.sections[name] for name in kind.settings.model_fields}
         base = RunConfig(kind.name, config.preset, validated(kind.settings, own, place="tuning"))
         changes = single_changes(base)
         if not changes:
