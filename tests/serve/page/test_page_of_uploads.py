@@ -81,6 +81,15 @@ def test_two_moments_of_a_video_of_ones_own(browser, address, drawn, scheme):
     assert page.get_by_label("Task of film-12").input_value() == found.plans[0].task
     assert faults(page) == []
 
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator("#said", has_text="The link holds no files. Choose them again.").wait_for()
+    assert other.locator("#time-end").input_value() == "8.2"
+    other.get_by_label("video file").set_input_files(film)
+    other.locator("#timeline").wait_for()
+    assert other.locator("#handle-end").get_attribute("aria-valuetext") == "second 8.2"
+    other.close()
+
     page.get_by_label("no goal picture: plan to the end").check()
     assert page.locator("#end-film").is_hidden()
     query = ObservationRecipe.of(drawn.lengths).open().of_video(film, 3, None)

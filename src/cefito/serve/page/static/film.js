@@ -79,5 +79,9 @@ export function onFilm(work) {
       else changed();
     });
   }
-  $("film").addEventListener("change", () => { openFilm(); changed(); checkSize("film"); });
+  $("film").addEventListener("change", () => {
+    openFilm(known ? {} : times() || {}); // the times of a link stay
+    changed();
+    checkSize("film");
+  });
 }

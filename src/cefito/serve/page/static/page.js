@@ -41,6 +41,7 @@ async function begin() {
   if (linked) $("elapsed").value = link.get("elapsed") || "";
   if (open) followSession(open);
   else if (linked && !$("plan").disabled) await plan();
+  else if (linked && (byFilm() || kind() === "pictures")) say("The link holds no files. Choose them again.");
 }
 
 async function runChosen(link = NO_LINK) {
