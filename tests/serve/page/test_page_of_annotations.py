@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import choose_video, chromium, faults, move_handle, strips
+from browsing import ALL, choose_video, chromium, faults, move_handle, strips
 from cefito.data.readers import prepare, read_steps
 
 WAIT = 20_000  # milliseconds
@@ -67,7 +67,7 @@ def test_a_plan_is_corrected_and_prepared_again(page, drawn, tmp_path):
     first, second, third = strips(page)[1]
     page.get_by_role("button", name="Keep plan 2 as an annotation").click()
     assert page.evaluate("document.activeElement.id") == "annotation-head"
-    assert faults(page) == []
+    assert faults(page, ALL) == []
     video, steps = steps_of(downloaded(page, tmp_path / "kept.csv"))
     assert video.video_id == "film-13"
     assert steps == [(first, 3.0, 5.0), (second, 5.0, 7.0), (third, 7.0, 9.0)]  # as annotated

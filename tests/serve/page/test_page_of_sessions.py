@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browsing import choose_video, chromium, faults
+from browsing import ALL, choose_video, chromium, faults
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session
 
@@ -129,7 +129,7 @@ def test_three_steps_and_an_undo(page, drawn):
         page.get_by_label("another step", exact=True).select_option(label=name)
         press(page, "Done: another step")
         same(page, session, run)
-    assert faults(page) == []
+    assert faults(page, ALL) == []
 
     session.undo()
     press(page, "Undo the last event")
@@ -202,5 +202,5 @@ def test_on_a_phone_with_the_keyboard(browser, address):
         "all => all.map(one => one.getBoundingClientRect().height)"
     )
     assert np.min(heights) >= 36  # pixels, for fingers
-    assert faults(page) == []
+    assert faults(page, ALL) == []
     context.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import chromium, faults, move_handle, strips
+from browsing import ALL, chromium, faults, move_handle, strips
 from cefito.inference.answer import answer
 from cefito.inference.observer import ObservationRecipe
 from cefito.serve.settings import Limits
@@ -79,7 +79,7 @@ def test_two_moments_of_a_video_of_ones_own(browser, address, drawn, scheme):
     page.get_by_role("button", name="Keep plan 1 as an annotation").click()
     assert page.locator("#kept legend").inner_text() == "film-12, second 3.0 to 8.2"
     assert page.get_by_label("Task of film-12").input_value() == found.plans[0].task
-    assert faults(page) == []
+    assert faults(page, ALL) == []
 
     other = page.context.new_page()
     other.goto(page.url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import choose_video, chromium, faults, move_handle, strips
+from browsing import ALL, choose_video, chromium, faults, move_handle, strips
 
 WAIT = 20_000  # milliseconds
 
@@ -69,7 +69,7 @@ def test_the_list_narrows_while_words_are_typed(page):
     field.fill("film-1")  # also a part of other ids
     page.locator("#videos-said", has_text="5 videos").wait_for()
     assert listed(page)[0] == "film-1"
-    assert faults(page) == []
+    assert faults(page, ALL) == []
     field.press("ArrowDown")
     active = page.locator(f"#{field.get_attribute('aria-activedescendant')}")
     assert active.locator("b").inner_text() == listed(page)[1]
@@ -119,7 +119,7 @@ def test_handles_by_keys_and_by_touch(browser, address):
     page.mouse.move(track["x"] + 5, middle)  # it no longer follows
     assert end.get_attribute("aria-valuenow") == "4"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert faults(page) == []
+    assert faults(page, ALL) == []
     page.context.close()
 
 
