@@ -178,5 +178,6 @@ def _chart(
         text = re.sub(pattern, replacement, text, flags=re.DOTALL)
     return Markup(
         f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="{escape(label)}" style="max-width:{1.3 * width:g}px">\n{text}'
+        f'aria-label="{escape(label)}" '
+        f'style="--wide:{width:g}px;max-width:{1.3 * width:g}px">\n{text}'
     )
