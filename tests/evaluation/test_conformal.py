@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from crepes import ConformalRegressor
 
 from cefito.data import cut_windows
 from cefito.evaluation.conformal import quantiles, sampled
@@ -32,6 +33,18 @@ def test_quantiles_are_p_values_turned_around():
         for score in np.arange(20.0):
             p_value = weight[scores >= score].sum() + 1 / (len(names) + 1)
             assert (score <= threshold) == (p_value > 1 - level + 1e-9)
+
+
+def test_quantiles_are_those_of_another_library():
+    """Of one window a video, as crepes has them; levels between the places of two scores."""
+    rng = np.random.default_rng(3)
+    for count in (9, 40, 200):
+        scores, regressor = rng.exponential(size=count), ConformalRegressor()
+        regressor.fit(residuals=scores)
+        for place in range(1, count + 1, 3):
+            level = (place - 0.5) / (count + 1)
+            (_, upper) = regressor.predict_int(y_hat=np.zeros(1), confidence=level)[0]
+            assert quantiles(scores, np.arange(count), [level])[0] == upper
 
 
 def test_quantiles_rise_with_the_level_and_end_at_infinity():
