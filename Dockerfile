@@ -29,7 +29,7 @@ USER 10001
 WORKDIR /tmp
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
+HEALTHCHECK --interval=30s --timeout=5s --start-period=180s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/ready', timeout=4)"]
 # Without a token in CEFITO_TOKEN or a --token-file it refuses to listen on an address that others reach.
 ENTRYPOINT ["cefito", "serve", "--host", "0.0.0.0"]

@@ -298,9 +298,10 @@ def load_until(path, upload):
 
 def test_requests_are_told_that_the_encoder_is_loading(taking, place, monkeypatch, tmp_path):
     encoding = EncodingProcess(partial(load_until, tmp_path / "there"), threads=1, seconds=60)
-    monkeypatch.setattr(taking.app.state.service, "encoding", encoding)
-    assert taking.get("/ready").status_code == 200
     started = encoding.start()
+    service = taking.app.state.service
+    monkeypatch.setattr(service, "encoding", encoding)
+    monkeypatch.setattr(service, "_starting", started)
     try:
         for response in (taking.post(UPLOAD, files=BOTH), taking.get("/ready")):
             assert response.status_code == 503

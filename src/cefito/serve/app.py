@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from cefito.errors import CefitoError
-from cefito.serve.middleware import UPLOAD, Metrics, RequestMiddleware, clean_id, closing
+from cefito.serve.middleware import UPLOAD, Metrics, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import MEDIA_TYPE, ProblemError, possible_problems, to_problem
 from cefito.serve.schemas import (
@@ -310,9 +310,7 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/ready", responses={503: possible_problems("not-ready")[503]}, tags=["monitoring"])
     async def ready() -> Health:
         """Whether the service accepts requests, and has loaded its encoder of uploads."""
-        if not service.scheduler.open:
-            raise closing()
-        service.check_loaded()
+        service.check_ready()
         return Health(status="ready")
 
     @app.get(

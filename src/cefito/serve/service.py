@@ -87,6 +87,7 @@ class Service:
             self.encoding = EncodingProcess(
                 decoder, threads=limits.threads, seconds=limits.upload_seconds
             )
+        self._starting: Future[Any] | None = None  # of the encoding process with the service
         self._uploads = 0  # being encoded or waiting for it
         self._preparing: CapacityLimiter | None = None
 
@@ -95,7 +96,8 @@ class Service:
         self._preparing = CapacityLimiter(_PREPARED)  # belongs to the event loop
         self.scheduler.start()
         if self.encoding is not None:  # before the first upload needs it
-            self.encoding.start().add_done_callback(_warn)
+            self._starting = self.encoding.start()
+            self._starting.add_done_callback(_warn)
 
     def close(self) -> None:
         """Stop all searches and the encoding process."""
@@ -205,8 +207,14 @@ class Service:
     def check_loaded(self) -> None:
         """Refuse to go on while the encoders of uploads are loaded."""
         if self.encoding is not None and self.encoding.loading:
-            detail = "loading the encoder of uploads. Try again in a moment."
-            raise ProblemError(detail, headers={"retry-after": "2"}, kind="not-ready")
+            raise _loading()
+
+    def check_ready(self) -> None:
+        """Refuse until the service accepts requests and the encoders were loaded once."""
+        if not self.scheduler.open:
+            raise closing()
+        if self._starting is not None and not self._starting.done():
+            raise _loading()
 
     async def _read(self, request: Request, value: Any) -> SearchJob | ProblemError:
         """The job of one query of a batch."""
@@ -349,6 +357,11 @@ def open_service(settings: ServiceSettings) -> Service:
         weights=settings.weights,
     )
     return Service(settings, models, Metrics())
+
+
+def _loading() -> ProblemError:
+    detail = "loading the encoder of uploads. Try again in a moment."
+    return ProblemError(detail, headers={"retry-after": "2"}, kind="not-ready")
 
 
 def _warn(started: Future[Any]) -> None:
