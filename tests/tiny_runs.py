@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 TINY_RUN: dict[str, Any] = {
+    "field.members": 1,
     "field.width": 16,
     "field.depth": 1,
     "field.heads": 2,

@@ -45,7 +45,7 @@ QUICK = {
     "training.stopping.every": 1,
     "search.fitting_windows": 20,
 }
-SMALL = load_config("small", overrides=QUICK)
+SMALL = load_config("small", overrides=QUICK | {"field.members": 1})
 CHAIN = load_config("small", method="chain", overrides=QUICK, shared=True)
 NEAREST = load_config("small", method="nearest")
 PAPER = load_config(

@@ -87,8 +87,8 @@ class FieldConfig(Settings):
     # "forward" (paper), or "both": a second predictor reads sequences from the goal back to the
     # initial observation, and the two energies add up
     directions: Literal["forward", "both"] = "forward"
-    # fields trained from different seeds, whose energies are averaged (paper: one)
-    members: int = Field(1, ge=1)
+    # fields trained from different seeds, whose energies are averaged (paper: one); 0 trains none
+    members: int = Field(1, ge=0)
 
     @field_validator("distance")
     @classmethod

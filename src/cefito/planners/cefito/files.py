@@ -1,7 +1,7 @@
 """Files of a CEFITO planner in a run folder.
 
 planner.json             settings, action space, taxonomy, weights of the objectives
-field.safetensors        the energy field; names of further parts begin with "backward.", "1."
+field.safetensors        the energy field, where one was trained; further parts: "backward.", "1."
 chain.safetensors        the chain; names begin with the number of the member
 classifier.safetensors   the task classifier, where one was trained
 prior.safetensors        counts of the prior over sequences
@@ -19,8 +19,9 @@ import torch
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
-from cefito.field.fields import incremental_field, make_field
+from cefito.field.fields import SearchedField, incremental_field, make_field
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
+from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.objective import OBJECTIVES, Evidence, ObjectiveFit, Weights
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.crf.model import ChainModel
@@ -37,8 +38,10 @@ _REMEDY = "Train the run again (cefito train)."
 
 def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
     """Write the attributes of a planner, as `read_planner` returns them, into a folder."""
-    field, fitted = parts["incremental"].field, parts["fitted"]
-    write_tensors(folder / "field.safetensors", field.state_dict())
+    incremental, fitted = parts["incremental"], parts["fitted"]
+    field = None if isinstance(incremental, NoField) else incremental.field
+    if field is not None:
+        write_tensors(folder / "field.safetensors", field.state_dict())
     networks = {TaskModel.title: parts["task_model"], ChainModel.title: parts["chain"]}
     for network in networks.values():
         if network is not None:
@@ -48,9 +51,9 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
         folder / "planner.json",
         {
             "planner": "cefito",
-            "horizon": field.horizon,
-            "observation_dim": field.predictor.observation_dim,
-            "learned_actions": field.predictor.learned_actions,
+            "horizon": incremental.horizon,
+            "observation_dim": parts["observation_dim"],
+            "learned_actions": field is not None and field.predictor.learned_actions,
             "config": parts["settings"].model_dump(mode="json"),
             "action_space": parts["space"].to_dict(),
             "taxonomy": parts["taxonomy"].to_dict(),
@@ -67,21 +70,11 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
     """Read the parts of a planner, by the names of its attributes."""
     path = folder / "planner.json"
     value = read_json(path, _REMEDY, RunError)
-    tensors, _ = load_tensors(folder / "field.safetensors", "pt", _REMEDY, RunError)
     arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
     config = value["config"]
     own = {name: config[name] for name in CefitoSettings.model_fields if name in config}
     settings = validated(CefitoSettings, own, place="settings")
     taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(path))
-    field = make_field(
-        config=settings.field,
-        observation_dim=value["observation_dim"],
-        action_count=len(taxonomy.actions),
-        horizon=value["horizon"],
-        action_vectors=(
-            None if value["learned_actions"] else tensors.get("predictor.action_vectors")
-        ),
-    )
     lacks = value["lacks"]
     parts: dict[str, Any] = {
         "settings": settings,
@@ -95,13 +88,28 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
             evidence=Evidence(**value["evidence"]) if value["evidence"] else None,
         ),
     }
-    load_weights(field, tensors, str(folder / "field.safetensors"))
+    incremental: SearchedField | NoField
+    if settings.field.members:
+        path = folder / "field.safetensors"
+        tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
+        field = make_field(
+            config=settings.field,
+            observation_dim=value["observation_dim"],
+            action_count=len(taxonomy.actions),
+            horizon=value["horizon"],
+            action_vectors=(
+                None if value["learned_actions"] else tensors.get("predictor.action_vectors")
+            ),
+        )
+        load_weights(field, tensors, str(path))
+        incremental = incremental_field(field.to(device).eval())
+    else:
+        incremental = NoField(value["horizon"], value["observation_dim"])
     task_model = chain = None
     if TaskModel.title not in lacks:
         task_model = TaskModel.load(folder, config=settings.classifier, device=device)
     if ChainModel.title not in lacks:
         chain = ChainModel.load(folder, config=settings.chain, device=device)
-    incremental = incremental_field(field.to(device).eval())
     return {**parts, "incremental": incremental, "task_model": task_model, "chain": chain}
 
 

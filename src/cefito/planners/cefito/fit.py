@@ -23,6 +23,7 @@ from cefito.field.fields import (
     ComponentName,
     CompositeField,
     IncrementalField,
+    SearchedField,
     incremental_field,
     make_field,
     named_components,
@@ -32,6 +33,7 @@ from cefito.field.predictor import normalise_observation
 from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape
 from cefito.planners.cefito.fitting import fit_objective
+from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.network import copy_learned
@@ -311,6 +313,18 @@ def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Te
     return torch.cat([known, torch.tensor(text[len(known) :].astype(np.float32))])
 
 
+def _fit_incremental(
+    train: Windows, val: Windows, space: ActionSpace, start: Mapping[str, Any], **given: Any
+) -> tuple[SearchedField | NoField, dict[str, TrainingResult]]:
+    """Train the field and freeze it for search, if the settings ask for one."""
+    if not given["settings"].field.members:
+        return NoField(train.horizon, train.initial.shape[1]), {}
+    known = start.get("incremental")
+    begin = None if known is None or isinstance(known, NoField) else known.field
+    field, results = fit_field(train, val, space=space, start=begin, **given)
+    return incremental_field(field), results
+
+
 def fit_parts(
     train: Windows,
     val: Windows,
@@ -323,12 +337,13 @@ def fit_parts(
 ) -> tuple[dict[str, Any], dict[str, TrainingResult]]:
     """Return the parts of a planner by the names of its attributes, and their trainings."""
     action_count = len(train.taxonomy.actions)
-    check_negatives(  # before anything is trained
-        settings.training.negatives,
-        dict(enumerate(space.actions)),
-        action_count=action_count,
-        horizon=train.horizon,
-    )
+    if settings.field.members:  # before anything is trained
+        check_negatives(
+            settings.training.negatives,
+            dict(enumerate(space.actions)),
+            action_count=action_count,
+            horizon=train.horizon,
+        )
     trainings: dict[str, TrainingResult] = {}
     shared: dict[str, Any] = {"settings": settings, "seed": seed, "context": context}
     task_model = None
@@ -339,8 +354,7 @@ def fit_parts(
     chain, chain_results = ChainModel.fit(
         train, val, space=space, start=start.get("chain"), **shared
     )
-    known = start["incremental"].field if start else None
-    field, field_results = fit_field(train, val, space=space, start=known, **shared)
+    incremental, field_results = _fit_incremental(train, val, space, start, **shared)
     prior = NGramPrior.tuned(
         train.actions,
         train.tasks,
@@ -350,7 +364,6 @@ def fit_parts(
         val_tasks=val.tasks,
         known=start.get("prior"),
     )
-    incremental = incremental_field(field)
     windows, progress = settings.search.fitting_windows, context.progress
     fitted = fit_objective(chain, incremental, prior, val, windows=windows, progress=progress)
     parts = {

@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows, video_folds
 from cefito.planners.base import Queries
+from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
-from cefito.planners.cefito.objective import NOTHING_FITTED, Evidence, ObjectiveFit, Weights
+from cefito.planners.cefito.objective import (
+    NOTHING_FITTED,
+    OBJECTIVES,
+    Evidence,
+    ObjectiveFit,
+    Weights,
+)
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.shared.task_model import confident_temperature
 from cefito.progress import Advance, Progress, silent
@@ -88,7 +95,7 @@ class _Candidates:
 
 def fit_objective(
     chain: ChainModel,
-    field: Field,
+    field: Field | NoField,
     prior: NGramPrior,
     val: Windows,
     *,
@@ -104,10 +111,10 @@ def fit_objective(
     sample = val.sample(windows or None, seed=0)
     with progress("fitting the objective", total=len(sample)) as advance:
         candidates = _candidates(chain, field, prior, sample, advance)
-        return _fit_to(candidates)
+        return _fit_to(candidates, energy=not isinstance(field, NoField))
 
 
-def _fit_to(candidates: _Candidates) -> ObjectiveFit:
+def _fit_to(candidates: _Candidates, *, energy: bool) -> ObjectiveFit:
     """Fit the weights and the number of tasks on windows' candidates."""
     truth, videos = candidates.truth.tolist(), candidates.videos.tolist()
     offsets = candidates.offsets()
@@ -115,6 +122,10 @@ def _fit_to(candidates: _Candidates) -> ObjectiveFit:
         candidates.columns([_PRIOR]), truth, videos=videos, earn=[0], offsets=offsets
     )
     base = [_PRIOR] if _earned(candidates, prior_alone, [], [_PRIOR]) else []
+    guide = _fitted(candidates, base)
+    if not energy:
+        weights = dict.fromkeys(OBJECTIVES, Weights()) | {"fitted": guide}
+        return ObjectiveFit(weights=weights, guide=guide, tasks=_best_tasks(candidates, guide))
     full = choose_terms(
         candidates.columns([*base, _ENERGY]),
         truth,
@@ -131,7 +142,7 @@ def _fit_to(candidates: _Candidates) -> ObjectiveFit:
             "prior": _energy_alone(candidates, [_ENERGY, _PRIOR]),
             "fitted": fitted,
         },
-        guide=_fitted(candidates, base),
+        guide=guide,
         tasks=_best_tasks(candidates, fitted),
         evidence=_evidence(full, place=len(base), kept=kept),
     )
@@ -187,7 +198,11 @@ def _earned(
 
 
 def _candidates(
-    chain: ChainModel, field: Field, prior: NGramPrior, sample: Windows, advance: Advance
+    chain: ChainModel,
+    field: Field | NoField,
+    prior: NGramPrior,
+    sample: Windows,
+    advance: Advance,
 ) -> _Candidates:
     scores = chain.scores(Queries.from_windows(sample))
     states = scores.states
@@ -203,7 +218,9 @@ def _candidates(
     hit = correct == 1
     flat = actions.reshape(-1, actions.shape[2])
     log_prior = prior.log_probability(flat, tasks.ravel()).reshape(tasks.shape)
-    energies = _energies(field, sample, actions, advance)
+    energies = np.zeros(actions.shape[:2])
+    if not isinstance(field, NoField):
+        energies = _energies(field, sample, actions, advance)
     features = np.stack([joint, log_prior, -energies], axis=2)
     return _Candidates(
         features=np.where(possible[:, :, None], features, 0.0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from cefito.search.step_costs import StepCosts
 
 __all__ = [
     "Hypotheses",
+    "NoField",
     "NoTaskModel",
     "SequenceEvidence",
     "SequenceModel",
@@ -38,6 +39,21 @@ __all__ = [
     "no_plans",
     "searched_together",
 ]
+
+
+class NoField:
+    """Stand-in for an energy field of a run that trained none."""
+
+    def __init__(self, horizon: int, observation_dim: int) -> None:
+        self.horizon, self.observation_dim = horizon, observation_dim
+
+    @property
+    def field(self) -> NoReturn:
+        """Refuse."""
+        raise RunError(
+            "this run has no energy field (field.members = 0). Train one with field.members = 1.",
+            setting="objective",
+        )
 
 
 class NoTaskModel:

@@ -5,6 +5,8 @@ from cefito.planners.methods import CLASSIFIER, TEXT, Method, Paper, PlannerVari
 
 __all__ = ["CEFITO"]
 
+_FIELD = {"field.members": 1}  # of rows that plan by the energy alone
+
 CEFITO = Method(
     name="cefito",
     planner="cefito.planners.cefito.planner:CefitoPlanner",
@@ -36,6 +38,7 @@ CEFITO = Method(
             name="cefito-energy",
             title="CEFITO, energy alone",
             method="cefito",
+            settings=_FIELD,
             search={"method": "exhaustive", "objective": "energy", "tasks": 1},
             exhaustive=True,
             ablation=True,
@@ -44,6 +47,7 @@ CEFITO = Method(
             name="cefito-energy-guided",
             title="CEFITO, energy alone, guided search",
             method="cefito",
+            settings=_FIELD,
             search={
                 "method": "guided",
                 "objective": "energy",
@@ -58,7 +62,7 @@ CEFITO = Method(
             name="cefito-literal",
             title="CEFITO, energy alone, L2 norm of layer-normed features",
             method="cefito",
-            settings={"field.distance": "l2", "field.normalisation": "layer"},
+            settings={"field.distance": "l2", "field.normalisation": "layer"} | _FIELD,
             search={"method": "exhaustive", "objective": "energy", "tasks": 1},
             exhaustive=True,
             ablation=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from cefito.planners.cefito.files import read_planner, warn_fallback, write_plan
 from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vectors
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
+    NoField,
     NoTaskModel,
     TaskSpaces,
     UniformSequenceModel,
@@ -78,7 +79,7 @@ class CefitoPlanner:
     settings: CefitoSettings
     taxonomy: Taxonomy
     space: ActionSpace  # actions of each task
-    incremental: SearchedField  # the trained field, as searches walk it
+    incremental: SearchedField | NoField  # the trained field, as searches walk it
     prior: NGramPrior  # over sequences
     fitted: ObjectiveFit = ObjectiveFit()  # noqa: RUF009
     chain: ChainModel | None = None  # None for an imported run
@@ -90,7 +91,7 @@ class CefitoPlanner:
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:
         """Return the sizes of task classifier and field; the chain is not in the paper."""
-        sizes = {FIELD: field_size(settings.field, shape)}
+        sizes = {FIELD: field_size(settings.field, shape)} if settings.field.members else {}
         if settings.search.task_model == "classifier":
             sizes[TaskModel.title] = TaskModel.size(settings.classifier, shape)
         return sizes
@@ -135,7 +136,8 @@ class CefitoPlanner:
         Raises:
             ConfigError: New actions need text embeddings that the windows do not have.
         """
-        further_vectors(train, self.field)  # refuses before any network is trained
+        if not isinstance(self.incremental, NoField):
+            further_vectors(train, self.field)  # refuses before any network is trained
         space = extended_space(
             self.space.actions, train, settings.search.actions, self.space.fallback
         )
@@ -175,16 +177,19 @@ class CefitoPlanner:
 
     def save(self, folder: Path | str) -> None:
         """Write weights, action space, taxonomy and settings."""
-        write_planner(vars(self), Path(folder))
+        parts = vars(self) | {"observation_dim": self.observation_dim}
+        write_planner(parts, Path(folder))
 
     @property
     def horizon(self) -> int:
-        """T of the trained field."""
-        return self.field.horizon
+        """T, the number of actions of its plans."""
+        return self.incremental.horizon
 
     @property
     def observation_dim(self) -> int:
         """E, the features of an observation."""
+        if isinstance(self.incremental, NoField):
+            return self.incremental.observation_dim
         return self.field.predictor.observation_dim
 
     @property
@@ -209,7 +214,11 @@ class CefitoPlanner:
 
     @property
     def field(self) -> EnergyField | CompositeField:
-        """The trained energy field."""
+        """The trained energy field.
+
+        Raises:
+            RunError: None was trained.
+        """
         return self.incremental.field
 
     @property
@@ -253,9 +262,11 @@ class CefitoPlanner:
     def describe(self) -> Description:
         """Return its networks, search and weights, and the source of the tasks' actions."""
         parameters = {network.title: network.parameters for network in self.networks}
+        if not isinstance(self.incremental, NoField):
+            parameters[FIELD] = parameter_count(self.field)
         return Description(
             name=self.name,
-            parameters=parameters | {FIELD: parameter_count(self.field)},
+            parameters=parameters,
             search=self.settings.search,
             weights=vars(self.weights),
             tasks=self.tasks,
@@ -305,15 +316,15 @@ class CefitoPlanner:
         """Return the most floating-point operations that the search of each query may take [N]."""
         if self._listed(constraints):
             return np.zeros(len(queries))
-        search, wanted = self._search(), max(top_k, Posterior.COMPARED) if self.probable else top_k
+        search, field = self._search(), cast("SearchedField", self.incremental)
+        wanted = max(top_k, Posterior.COMPARED) if self.probable else top_k
         known: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
         free = self.settings.search.pruning < 0
         for task, actions in enumerate(self.space.actions):
             size = SpaceSize.of(actions, self.horizon, constraints, free=free)
             if size not in known:
-                cost = search.cost_bound(self.incremental, size, wanted)
-                known[size] = operations(self.incremental, cost)
+                known[size] = operations(field, search.cost_bound(field, size, wanted))
             of_task[task] = known[size]
         if queries.tasks is not None:
             return of_task[queries.tasks]
@@ -438,6 +449,7 @@ class CefitoPlanner:
     ) -> list[Plans]:
         """Search the likely tasks of a block in batches, and merge the plans of each query."""
         hypotheses, search = self.hypotheses, self._search()
+        field = cast("SearchedField", self.incremental)  # or none, which is not searched
         evidence = hypotheses.sequences.evidence(queries)
         tasks = spaces.possible(hypotheses.of(queries, self.tasks, evidence))
         posterior = None
@@ -470,7 +482,7 @@ class CefitoPlanner:
                 pruning=spaces.pruning,
             )
             compiled = spaces.compiled(batch, problems)
-            found = search.search(self.incremental, compiled, wanted, watch)
+            found = search.search(field, compiled, wanted, watch)
             for one, part in zip(batch, found, strict=True):
                 check_finite(part, first + one.query)
                 parts[one.query].append((one, part))
@@ -486,5 +498,6 @@ class CefitoPlanner:
     def _search(self) -> Search:
         """Return the search; without the energy, the best sequences are listed exactly."""
         if self.weights.energy:
+            _ = self.field  # refuses a run that has none
             return make_search(self.settings.search)
         return KBestSearch(memory_mib=self.settings.search.memory_mib)
