@@ -38,7 +38,8 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    CEFITO consists of a chain, an energy field and, if settings ask for one, a task classifier.
+    CEFITO consists of a chain and, if settings ask for them, an energy field (field.members) and a
+    task classifier.
 
     Repeat the command to resume after an interruption. Start it by torchrun to use several
     processes.
@@ -245,7 +246,8 @@ def _report(run: Run, trained: bool) -> None:
             for metric, value in zip(names, result.scores, strict=True)
         )
         talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")
-    if (run.planner.describe().weights or {}).get("energy") == 0:
+    described = run.planner.describe()
+    if described.evidence is not None and (described.weights or {}).get("energy") == 0:
         talk(
             "the energy is left out of the plans (weight 0): beside the other terms it did not "
             "improve plans of held-out validation videos; cefito plan --objective energy uses it"

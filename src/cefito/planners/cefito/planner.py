@@ -314,7 +314,7 @@ class CefitoPlanner:
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
     ) -> NDArray[np.float64]:
         """Return the most floating-point operations that the search of each query may take [N]."""
-        if self._listed(constraints):
+        if not self.weights.energy:
             return np.zeros(len(queries))
         search, field = self._search(), cast("SearchedField", self.incremental)
         wanted = max(top_k, Posterior.COMPARED) if self.probable else top_k
