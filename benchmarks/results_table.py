@@ -23,11 +23,11 @@ DATASETS = {  # names of files, and how many seeds cells have that are not marke
     "coin-simulated": ("COIN (simulated)", 1),
 }
 ROWS = {
-    "cefito-guided": "CEFITO",
-    "cefito-no-energy": "CEFITO without the energy",
+    "cefito-guided": "CEFITO with a field",
+    "cefito-no-energy": "CEFITO",
     "chain": "chain",
     "viterbi": "ViterbiPlanNet",
-    "cefito-energy-guided": "CEFITO, the energy alone",
+    "cefito-energy-guided": "the energy alone",
     "kepp": "KEPP",
     "pkg-beam": "PKG, beam search",
     "pkg": "PKG, exact",
@@ -38,7 +38,7 @@ ROWS = {
     "mtid": "MTID",
     "pdpp": "PDPP",
     "frequent": "most frequent window",
-    "cefito-guided-true-task": "CEFITO, true task (oracle)",
+    "cefito-guided-true-task": "CEFITO with a field, true task (oracle)",
     "cefito-energy-guided-true-task": "the energy alone, true task (oracle)",
 }
 
