@@ -308,12 +308,14 @@ def judged(found: Candidates, energy: Reals, folds: Ids) -> dict[str, Any]:
     shown = features(np.where(possible, energy, 0.0), (found.actions >= 0).sum(axis=2))
     columns = [row[some] for row, some in zip(shown, possible, strict=True)]
     offsets = [row[some] for row, some in zip(found.log_q, possible, strict=True)]
+    place = np.take_along_axis(possible.cumsum(axis=1) - 1, found.truth[:, None], axis=1)[:, 0]
+    truth = np.where(found.truth >= 0, place, -1)  # among the possible ones
     score, weights = found.log_q.copy(), []
     for fold in np.unique(folds):
         others = np.flatnonzero(folds != fold)
         fit = fit_weights(
             [columns[row] for row in others],
-            found.truth[others].tolist(),
+            truth[others].tolist(),
             offsets=[offsets[row] for row in others],
         )
         inside = folds == fold

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import shutil
@@ -278,6 +279,9 @@ def test_energies_are_judged_on_videos_left_out(script, world):
     assert told["without"]["success_rate"] == pytest.approx(
         100 * (log_q.argmax(axis=1) == right.argmax(axis=1)).mean()
     )
+    gaps = np.where(right | (rng.random(right.shape) < 0.6), log_q, -np.inf)
+    part = module.judged(dataclasses.replace(found, log_q=gaps), noise - 2 * right, folds)
+    assert part["gain of log_likelihood"]["low"] > 0.3
     idle = module.judged(found, noise, folds)
     assert abs(idle["gain of log_likelihood"]["mean"]) < 0.05
     assert idle["gain of log_likelihood"]["low"] < 0
