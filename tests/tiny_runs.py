@@ -39,6 +39,7 @@ TINY_LENGTHS: dict[str, Any] = {
 
 
 NARROW = {
+    "field.members": 1,
     "field.width": 16,
     "pdpp.widths": [8],
     "mtid.widths": [8],
