@@ -11,6 +11,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 pytest.importorskip("transformers")
 
+from browsing import chromium
 from cefito.data import PreparedDataset
 from cefito.data.readers import prepare, read_steps
 from cefito.encoders.extraction import extract_videos
@@ -76,3 +77,10 @@ def drawn(tmp_path_factory) -> Drawn:
         dataset, folder / "lengths", config=config, horizon=4, shortest=1, seed=0, tracker="none"
     )
     return Drawn(folder, dataset, run, nearest, lengths, encoder)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser of Debian's; tests are skipped where there is none."""
+    with chromium() as browser:
+        yield browser

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from browsing import ALL, choose_video, chromium, faults, move_handle, names, strips
+from browsing import ALL, choose_video, faults, move_handle, names, strips
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
@@ -20,12 +20,6 @@ WANTED = (
     "Failed to load resource: the server responded with a status of 422",
     "Failed to load resource: net::ERR_INTERNET_DISCONNECTED",
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

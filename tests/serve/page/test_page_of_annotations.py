@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import ALL, choose_video, chromium, faults, move_handle, strips
+from browsing import ALL, choose_video, faults, move_handle, strips
 from cefito.data.readers import prepare, read_steps
 
 WAIT = 20_000  # milliseconds
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from browsing import ALL, choose_video, chromium, faults, move_handle, names, strips
+from browsing import ALL, choose_video, faults, move_handle, names, strips
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video, query_from_window
 from cefito.inference.steps import planning
@@ -13,12 +13,6 @@ from cefito.planners.queries import Queries
 from cefito.runs.matching import match_dataset
 
 WAIT = 20_000  # milliseconds
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browsing import ALL, choose_video, chromium, faults
+from browsing import ALL, choose_video, faults
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session
 
 WAIT = 20_000  # milliseconds
 VIDEO = "film-13"
 STEPS = ["slice bread", "toast slices", "spread butter"]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

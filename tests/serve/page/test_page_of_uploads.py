@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import ALL, chromium, faults, move_handle, strips
+from browsing import ALL, faults, move_handle, strips
 from cefito.inference.answer import answer
 from cefito.inference.observer import ObservationRecipe
 from cefito.serve.settings import Limits
@@ -20,12 +20,6 @@ BARE_NUMBERS = """() => {
   }
   return found;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
