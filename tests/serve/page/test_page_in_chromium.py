@@ -244,7 +244,7 @@ def test_with_the_keyboard_alone(page):
     page.keyboard.type("leaves 12")
     page.locator("#videos li").first.wait_for()
     page.keyboard.press("Enter")
-    assert page.locator("#video").input_value() == "film-12"
+    page.wait_for_function("document.querySelector('#video').value === 'film-12'")
     tab_to("handle-start")
     page.keyboard.press("ArrowRight")
     assert page.locator("#handle-start").get_attribute("aria-valuenow") == "2"

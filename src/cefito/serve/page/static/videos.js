@@ -73,7 +73,7 @@ function show(videos) {
 async function open(words) {
   clearTimeout(timer);
   const videos = await search(words, 0);
-  typed = false;
+  typed = typed && $("video").value !== words; // typed on while the list was fetched
   listed = words;
   found = [];
   activate(-1);
