@@ -1,1 +1,1 @@
-"""CEFITO: a chain, an energy field, perhaps a task classifier, and a search by them all."""
+"""CEFITO: a chain, perhaps an energy field and a task classifier, and a search by them all."""
