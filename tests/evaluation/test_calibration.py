@@ -51,6 +51,17 @@ def test_by_hand():
     assert curve.min_probability[-1] == 0.01
 
 
+def test_error_by_chance_is_that_of_right_probabilities():
+    generator = np.random.default_rng(0)
+    probabilities = generator.random(300)
+    errors = [
+        calibration(probabilities, generator.random(300) < probabilities).expected_calibration_error
+        for _ in range(300)
+    ]
+    found = calibration(probabilities, np.zeros(300)).chance_calibration_error
+    assert found == pytest.approx(np.mean(errors), rel=0.05)
+
+
 def test_equal_probabilities_are_averaged():
     """The order of windows does not matter, however many are alike."""
     probabilities = [0.5] * 10 + [0.2] * 10

@@ -30,7 +30,11 @@ __all__ = [
 
 ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
 """Default of fields that files omit if they are None."""
-CALIBRATION_HEADS = {"expected_calibration_error": "ECE", "success_at_half_coverage": "SR at 50 %"}
+CALIBRATION_HEADS = {
+    "expected_calibration_error": "ECE",
+    "chance_calibration_error": "ECE by chance",
+    "success_at_half_coverage": "SR at 50 %",
+}
 """Heads of the columns of tables for numbers of a `Calibration`, by the names of its fields."""
 
 _GIVEN = (
@@ -60,6 +64,8 @@ class Calibration(FileRecord):
 
     # Naeini et al., 2015, but bins of equal counts: mean distance of success rate and probability
     expected_calibration_error: float
+    # its mean if these probabilities are right and windows independent
+    chance_calibration_error: float | None = ABSENT
     success_at_half_coverage: float  # among the more probable half of the windows
     # Geifman et al., 2019: mean over n of the share of wrong plans among the n most probable
     risk_coverage_area: float
@@ -139,12 +145,14 @@ class Evaluation(FileRecord):
     token_forwards_per_query: float  # tokens through the network
     leaves_per_query: float  # sequences whose energy was computed
     calibration: Calibration | None = ABSENT
+    task_calibration: Calibration | None = ABSENT  # of the probability of the best plan's task
     replies: Replies | None = ABSENT  # of a language model
 
     def percent(self, metric: str) -> float | None:
         """A metric or calibration number that is a single value; None if there is none."""
         if self.calibration is not None and metric in CALIBRATION_HEADS:
-            return float(getattr(self.calibration, metric))
+            found: float | None = getattr(self.calibration, metric)
+            return found
         value = self.metrics.get(metric)
         return None if isinstance(value, list) else value
 

@@ -77,7 +77,7 @@ def searched_mass(plans: Sequence[Plans]) -> float | None:
 def calibration(
     probabilities: ArrayLike, right: ArrayLike, *, mass: float | None = None
 ) -> Calibration:
-    """Calibration of best plans by probability and correctness [N]; `mass` is that searched."""
+    """Calibration of probabilities by correctness, both [N]; `mass` is that searched."""
     values, success = _tied(probabilities, right)
     order = np.argsort(values, kind="stable")
     values, success = values[order], success[order]
@@ -85,6 +85,7 @@ def calibration(
     bins = [part for part in np.array_split(np.arange(count), BINS) if len(part)]
     windows = [len(part) for part in bins]
     means = [float(100 * values[part].mean()) for part in bins]
+    variances = [float((values[part] * (1 - values[part])).mean()) for part in bins]
     rates = [float(100 * success[part].mean()) for part in bins]
     among = 100 * success[::-1].cumsum() / np.arange(1, count + 1)  # rate among the n surest [N]
     shares = np.linspace(0, 1, POINTS)
@@ -93,6 +94,10 @@ def calibration(
         # Σ_b windows_b · |mean_b − rate_b| / N
         expected_calibration_error=float(
             np.average(np.abs(np.subtract(means, rates)), weights=windows)
+        ),
+        # E|mean_b − rate_b| = √(2 v_b / (π windows_b)), v_b the mean of p (1 − p), normal rates
+        chance_calibration_error=float(
+            np.average(100 * np.sqrt(np.divide(variances, windows) * 2 / np.pi), weights=windows)
         ),
         success_at_half_coverage=float(among[_surest(0.5, count) - 1]),
         risk_coverage_area=float((100 - among).mean()),
@@ -371,8 +376,19 @@ def evaluate_plans(
             if probabilities is None
             else calibration(probabilities, successes(plans, windows), mass=searched_mass(plans))
         ),
+        task_calibration=None if given.get("oracle_task") else _task_calibration(plans, windows),
         replies=_replies(plans),
     )
+
+
+def _task_calibration(plans: Sequence[Plans], windows: Windows) -> Calibration | None:
+    """Calibration of the probability of each best plan's task; None if one is not known."""
+    found = [
+        (plan.task_probabilities[0], plan.tasks[0] == actual)
+        for plan, actual in zip(plans, windows.tasks, strict=True)
+        if plan.task_probabilities is not None and plan.tasks is not None and len(plan)
+    ]
+    return calibration(*zip(*found, strict=True)) if len(found) == len(plans) else None
 
 
 def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:

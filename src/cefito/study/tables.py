@@ -43,8 +43,9 @@ _UNITS = (
     "full width (5th to 95th percentile) of the bootstrap over seeds, as published tables print it."
 )
 _CALIBRATION = (
-    "ECE: expected calibration error of the best plan's probability, lower is better. SR at 50 %: "
-    "success rate among the half of the windows whose best plans are most probable."
+    "ECE: expected calibration error of the best plan's probability, lower is better. ECE by "
+    "chance: that of right probabilities on as many windows. SR at 50 %: success rate among the "
+    "half of the windows whose best plans are most probable."
 )
 _ENERGY = (
     "Coefficient: weight of the energy, beside all other terms, in a conditional logistic "
