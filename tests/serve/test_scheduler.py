@@ -83,6 +83,21 @@ def test_waiting_jobs_of_one_kind_go_together(started, works):
     assert [one.together for one in jobs] == [4, 1, 4, 4, 4, 1]
 
 
+def test_brief_searches_follow_each_other(started, works):
+    scheduler = started(workers=2)
+    first = job("first")
+    scheduler.submit([first])
+    results([first])  # its kind is now known to be brief
+    works.begun.clear()
+    scheduler.submit([job("held")])
+    assert works.begun.wait(LONG)
+    scheduler.submit([later := job("x"), unknown := job("y", kind="b")])
+    assert results([unknown]) == ["y!"]
+    assert not later.future.done()
+    works.gate.set()
+    assert results([later]) == ["x!"]
+
+
 def test_expensive_jobs_and_those_without_a_kind_are_alone(started, works):
     scheduler = started()
     first = held(scheduler, works)

@@ -1,7 +1,8 @@
 """Searches off the event loop: a bounded queue, worker threads, deadlines and cancellation.
 
 Clients share the threads. Queued cheap searches of one kind run as one batch of limited time, and
-alone if it fails; none waits for others.
+alone if it fails; none waits for others to come. Brief searches hold the interpreter most of their
+time, so that a second thread would only take turns with the first: their batches follow each other.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _FIRST_GUESS = 0.05  # seconds of a search, before any was measured
 _FIRST_COST = 0.002  # seconds of processor time of the same
 _WEIGHT = 0.1  # of the latest search in the running mean
 _TURN = 0.02  # seconds of processor time that a batch should take at most
+_BRIEF = 0.005  # seconds of processor time below which a search is brief
 _SHARED = 1.0  # seconds after a single query in which batch requests leave it a thread
 _KEPT = 1000  # clients, and kinds of jobs, that are remembered
 
@@ -244,15 +246,23 @@ class Scheduler:
         long = sum(self._is_long(jobs[0]) for jobs in self._running)
         room = long < max(1, self._workers - 1)
         held = {job.alone for jobs in self._running for job in jobs} - {None}
+        brief = {jobs[0].single for jobs in self._running if self._is_brief(jobs[0])}
 
         def may_run(job: SearchJob) -> bool:
-            return job.alone not in held and (room or not self._is_long(job))
+            if job.alone in held or (job.single in brief and self._is_brief(job)):
+                return False
+            return room or not self._is_long(job)
 
         return self._queue.take(may_run, self._fitting)
 
     def _is_long(self, job: SearchJob) -> bool:
         """Whether a job leaves a thread to others: an expensive one, or one of many beside few."""
         return job.expensive or (not job.single and time.monotonic() < self._shared_until)
+
+    def _is_brief(self, job: SearchJob) -> bool:
+        """Whether a second thread would only slow a job down."""
+        batched = job.kind is not None and not job.expensive
+        return batched and self._costs.get(job.kind, _BRIEF) < _BRIEF
 
     def _fitting(self, kind: Hashable) -> int:
         """Number of jobs of a kind that fit a batch."""
