@@ -140,6 +140,8 @@ class Queries:
     @classmethod
     def concatenate(cls, several: Sequence[Queries]) -> Queries:
         """Concatenate queries by rows, all with the same `extras`."""
+        if len(several) == 1:
+            return several[0]
         given = {
             name: [part for queries in several if (part := getattr(queries, name)) is not None]
             for name in _ARRAYS
@@ -166,6 +168,8 @@ class Queries:
 
     def blocks(self, size: int) -> list[Queries]:
         """Split into blocks of at most `size` queries."""
+        if 0 < len(self) <= size:
+            return [self]
         return [self._part(slice(first, first + size)) for first in range(0, len(self), size)]
 
     def _part(self, rows: NDArray[np.int64] | slice) -> Queries:
@@ -260,15 +264,16 @@ def _observations(given: Any, name: str) -> NDArray[np.float32]:
             f"{place}: has shape {list(array.shape)}; expected [N, E], one row a query. A single "
             "observation x is x[None]."
         )
-    for row, values in enumerate(array):  # one by one: no copy of all
-        wide = values.astype(np.float64)
-        if not (np.abs(wide) <= LARGEST).all():  # NaN is never below
-            value = wide[~(np.abs(wide) <= LARGEST)][0]
-            what = f"{value:g}, which is too large to compute with" if np.isfinite(value) else value
-            raise DataError(
-                f"{place}, row {row} (counted from 0): holds {what}. Extract its features again or "
-                "leave the query out."
-            )
+    lowest, highest = float(array.min(initial=0)), float(array.max(initial=0))
+    if not (lowest >= -LARGEST and highest <= LARGEST):  # also for NaN
+        wide = array.astype(np.float64)
+        row, column = np.argwhere(~(np.abs(wide) <= LARGEST))[0]
+        value = wide[row, column]
+        what = f"{value:g}, which is too large to compute with" if np.isfinite(value) else value
+        raise DataError(
+            f"{place}, row {row} (counted from 0): holds {what}. Extract its features again or "
+            "leave the query out."
+        )
     return aligned(np.asarray(array, dtype=np.float32))
 
 

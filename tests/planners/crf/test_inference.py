@@ -133,12 +133,18 @@ def test_given_tasks_are_a_condition(seed):
 @pytest.mark.parametrize("count", [1, 4, 1000])
 def test_best_equals_enumeration(seed, count, forbid):
     chain, rows = case(seed, forbid=forbid)
-    only = torch.tensor([seed % len(rows)] * len(chain))
-    for tasks in (None, only):
-        states, scores = chain.best(count, tasks)
+    some = sorted({seed % len(rows), len(rows) - 1})
+    for tasks in (range(len(rows)), some, some[:1]):
+        whole = len(tasks) == len(rows)
+        states, scores = chain.best(
+            count, None if whole else torch.tensor(tasks).expand(len(chain), -1)
+        )
         for query in range(len(chain)):
             every = enumerate_all(chain, rows, query)
-            found = [one for one in every if tasks is None or one[0] == int(only[query])]
+            found = [one for one in every if one[0] in tasks]
+            if whole:
+                highest = max((value for *_, value in found), default=-np.inf)
+                assert float(chain.highest()[query]) == pytest.approx(highest, abs=1e-9)
             expected = sorted((one for one in found if one[2] > -np.inf), key=lambda one: -one[2])
             possible = scores[query] > -torch.inf
             sequences = map(tuple, states[query][possible].tolist())

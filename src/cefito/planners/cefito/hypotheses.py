@@ -35,6 +35,7 @@ __all__ = [
     "TaskSpaces",
     "UniformSequenceModel",
     "check_settings",
+    "likely",
     "merged",
     "no_plans",
     "searched_together",
@@ -166,12 +167,10 @@ class Hypotheses:
                 for row, task in enumerate(queries.tasks)
             ]
         logs = self.log_tasks(queries, evidence)
-        order = np.argsort(-logs, axis=1, kind="stable")[:, :tasks]
+        ranked, kept = likely(logs, tasks)
         return [
-            Hypothesis(query=row, task=int(task), log_probability=float(logs[row, task]))
-            for row, ranked in enumerate(order)
-            for place, task in enumerate(ranked)
-            if place == 0 or logs[row, task] >= _PLAUSIBLE
+            Hypothesis(query=int(row), task=int(task), log_probability=float(logs[row, task]))
+            for row, task in zip(kept.nonzero()[0], ranked[kept], strict=True)
         ]
 
     def problems(
@@ -222,6 +221,17 @@ class Hypotheses:
                 )
             )
         return problems
+
+
+def likely(
+    log_tasks: NDArray[np.float64],  # log-probability of each task [N, C]
+    tasks: int,
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return so many likeliest tasks of each query [N, n], and whether each is to be searched."""
+    ranked = np.argsort(-log_tasks, axis=1, kind="stable")[:, :tasks]
+    kept = np.take_along_axis(log_tasks, ranked, axis=1) >= _PLAUSIBLE
+    kept[:, :1] = True
+    return ranked, kept
 
 
 def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:

@@ -37,6 +37,7 @@ from cefito.planners.cefito.hypotheses import (
     TaskSpaces,
     UniformSequenceModel,
     check_settings,
+    likely,
     merged,
     no_plans,
     searched_together,
@@ -50,7 +51,7 @@ from cefito.planners.cefito.objective import (
 )
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.crf.model import ChainEvidence, ChainModel
-from cefito.planners.crf.planner import likeliest_plans
+from cefito.planners.crf.planner import likeliest_sequences
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
@@ -412,27 +413,36 @@ class CefitoPlanner:
         hypotheses, weights = self.hypotheses, self._fitted_weights
         evidence = self.chain.evidence(queries)
         log_tasks = hypotheses.log_tasks(queries, evidence)
-        tasks = np.zeros(log_tasks.shape, dtype=np.bool_)
-        for one in hypotheses.of(queries, self.tasks, evidence):
-            tasks[one.query, one.task] = True
-        scores = evidence.weighed(weights.chain, times(weights.task, log_tasks))
-        sums = scores.log_task_sums()
+        ranked, kept = likely(log_tasks, 1 if queries.tasks is not None else self.tasks)
+        logs = times(weights.task, log_tasks)
         # log Σ exp(−score) over all sequences of all tasks [N]
-        total = sums.logsumexp(dim=1).double().cpu().numpy()
-        given = None if queries.tasks is not None else torch.from_numpy(tasks).to(self.chain.device)
-        found = likeliest_plans(scores, queries, top_k, searched=given, sums=sums)
+        total = np.logaddexp.reduce(evidence.log_power_sums(weights.chain) + logs, axis=1)
+        searched = np.full_like(logs, -np.inf)
+        own = np.where(kept, np.take_along_axis(logs, ranked, axis=1), -np.inf)
+        np.put_along_axis(searched, ranked, own, axis=1)
+        found = likeliest_sequences(
+            evidence.weighed(weights.chain, searched),
+            top_k,
+            torch.from_numpy(np.sort(ranked, axis=1)).to(self.chain.device),
+        )
         advance(len(queries))
+        excess = weights.task - self.weights.task
         answers = []
-        for plans, own, logs in zip(found, total, log_tasks, strict=True):
-            chosen = logs[plans.tasks]
-            values = plans.scores - own + (weights.task - self.weights.task) * chosen
+        for one, mass, row, count in zip(found, total, log_tasks, kept.sum(axis=1), strict=True):
+            chosen = row[one.tasks]
+            values = excess * chosen - one.logs
             answers.append(
-                replace(
-                    plans,
+                Plans(
+                    actions=one.actions,
                     energies=values,
                     scores=values,
                     evaluated=SearchCost(0, 0),
+                    exact=one.exact,
+                    tasks=one.tasks,
+                    searched=int(count),
+                    probabilities=np.exp(one.logs - mass),
                     task_probabilities=np.exp(chosen),
+                    searched_mass=1.0,
                 )
             )
         return answers

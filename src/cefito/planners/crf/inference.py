@@ -79,7 +79,7 @@ class TaskStates:
         most = max(1, int(known.sum(dim=0).max()))
         return known.T.long().sort(dim=1, descending=True, stable=True).indices[:, :most]
 
-    @property
+    @cached_property
     def shared(self) -> Tensor:
         """Whether each state's action is one of several tasks, bool [S]."""
         return (self.lookup >= 0).sum(dim=0)[self.actions] > 1
@@ -182,14 +182,13 @@ class SequenceScores:
 
     def given(self, tasks: Tensor) -> SequenceScores:
         """Return the CRF of the sequences of one known task of each query [B]."""
-        return self.within(
-            torch.arange(self.states.task_count, device=tasks.device) == tasks[:, None]
-        )
+        return self.within(tasks[:, None])
 
     def within(self, tasks: Tensor) -> SequenceScores:
-        """Return the CRF of the sequences of some tasks, bool [B, C]."""
-        others = ~tasks[:, self.states.tasks]  # [B, S]
-        emissions = self.emissions.masked_fill(others[:, None], -torch.inf)
+        """Return the CRF of the sequences of some tasks of each query, int64 [B, n]."""
+        others = torch.ones(len(tasks), self.states.task_count, dtype=torch.bool).to(tasks.device)
+        others.scatter_(1, tasks, False)  # [B, C]
+        emissions = self.emissions.masked_fill(others[:, None, self.states.tasks], -torch.inf)
         return SequenceScores(self.states, emissions, self.transitions)
 
     def log_task_sums(self) -> Tensor:
@@ -257,6 +256,19 @@ class SequenceScores:
         joint = padded[:, 0, :, :, None] + self.transitions + after
         return joint - _log_sum(joint.flatten(1))[:, None, None, None]
 
+    def of_tasks(self, tasks: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return emissions [B, T, n, A] and transitions [B or 1, n, A, A] of tasks [B, n]."""
+        padded = self.states.padded(self.emissions)  # [B, T, C, A]
+        if tasks is None:
+            return padded, self.transitions[None]
+        queries = torch.arange(len(padded), device=padded.device)[:, None]
+        return padded[queries, :, tasks].transpose(1, 2), self.transitions[tasks]
+
+    def highest(self, tasks: Tensor | None = None) -> Tensor:
+        """Return the highest score of a sequence [B] of tasks as in `best`; −∞ without any."""
+        padded, transitions = self.of_tasks(tasks)
+        return (padded[:, 0] + _ahead(padded, transitions)[0]).flatten(1).amax(dim=1)
+
     def best(self, count: int, tasks: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the `count` best sequences, exactly (k-best Viterbi); ties in order of states.
 
@@ -264,10 +276,11 @@ class SequenceScores:
         sequence attains. So at most `count` prefixes of a length can begin the best `count`
         sequences, and no more are kept.
         """
-        # tasks [B], None for all at once → states [B, count, T], best first, and scores
-        # [B, count]; −∞ if there are fewer. Columns that no query could fill are left out
-        width = self.states.grid.shape[1]
-        size = max(1, _CHUNK // ((self.states.grid.numel() + count) * width))
+        # tasks [B, n] to search, ascending, None for all → states [B, count, T], best first, and
+        # scores [B, count]; −∞ if there are fewer. Columns that no query could fill are left out
+        number, width = self.states.grid.shape
+        number = number if tasks is None else tasks.shape[1]
+        size = max(1, _CHUNK // ((number * width + count) * width))
         parts = [
             _best(
                 self.rows(slice(first, first + size)),
@@ -325,35 +338,40 @@ def _log_sum(values: Tensor) -> Tensor:
     return torch.where(sums > 0, logs, -torch.inf)
 
 
-def _best(chain: SequenceScores, count: int, tasks: Tensor | None) -> tuple[Tensor, Tensor]:
-    states, transitions = chain.states, chain.transitions
-    padded = states.padded(chain.emissions)  # [B, T, C, A]
-    if tasks is not None:
-        others = torch.arange(states.task_count, device=tasks.device) != tasks[:, None]
-        padded = padded.masked_fill(others[:, None, :, None], -torch.inf)
-    batch, horizon, _, width = padded.shape
-    # Backward Viterbi: h_t(a) = max_b [w(a, b) + e_t+1(b) + h_t+1(b)], h_T = 0, each [B, C, A].
+def _ahead(padded: Tensor, transitions: Tensor) -> list[Tensor]:
+    """Return the highest score of what can follow each state of each step (backward Viterbi)."""
+    # h_t(a) = max_b [w(a, b) + e_t+1(b) + h_t+1(b)], h_T = 0, each [B, C, A]
     ahead = [torch.zeros_like(padded[:, 0])]
-    for step in range(horizon - 1, 0, -1):
+    for step in range(padded.shape[1] - 1, 0, -1):
         after = (padded[:, step] + ahead[0])[:, :, None, :]
         ahead.insert(0, (transitions + after).amax(dim=3))
+    return ahead
+
+
+def _best(chain: SequenceScores, count: int, tasks: Tensor | None) -> tuple[Tensor, Tensor]:
+    states = chain.states
+    padded, transitions = chain.of_tasks(tasks)  # [B, T, C, A], [B or 1, C, A, A]
+    batch, horizon, _, width = padded.shape
+    queries = torch.arange(batch, device=padded.device)[:, None]
+    ahead = _ahead(padded, transitions)
+    transitions = transitions.expand(batch, -1, -1, -1)
     # Forward: keep the `count` prefixes of highest score + h_t. score, task: [B, count];
     # places: [B, count, t].
     own = padded[:, 0].flatten(1)
     chosen = _top(own + ahead[0].flatten(1), count)
     score = own.gather(1, chosen)
     task, places = chosen // width, (chosen % width)[:, :, None]
-    queries = torch.arange(batch, device=own.device)[:, None]
     for step in range(1, horizon):
         # score + w(a_t−1, b) + e_t(b): [B, count, A]
-        longer = (
-            score[:, :, None] + transitions[task, places[:, :, -1]] + padded[queries, step, task]
-        )
+        moves = transitions[queries, task, places[:, :, -1]]
+        longer = score[:, :, None] + moves + padded[queries, step, task]
         chosen = _top((longer + ahead[step][queries, task]).flatten(1), count)
         above = chosen // width
         score, task = longer.flatten(1).gather(1, chosen), task.gather(1, above)
         kept = places.gather(1, above[:, :, None].expand(-1, -1, step))
         places = torch.cat([kept, (chosen % width)[:, :, None]], dim=2)
+    if tasks is not None:
+        task = tasks.gather(1, task)
     return states.grid[task[:, :, None], places].clamp_max(len(states) - 1), score
 
 

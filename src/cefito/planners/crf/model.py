@@ -259,7 +259,7 @@ class ChainEvidence:
         """Return scores power · log q(sequence | task, observations) + added [N, C]."""
         known = np.isfinite(self.sums) & np.isfinite(added)
         offset = np.where(known, added - power * np.where(known, self.sums, 0.0), -np.inf)
-        scores = self.scores.heated(1 / power)
+        scores = self.scores if power == 1 else self.scores.heated(1 / power)
         emissions, states = scores.emissions.clone(), scores.states
         offsets = torch.from_numpy(offset).to(emissions)
         emissions[:, 0] += offsets[:, states.tasks]
@@ -267,8 +267,10 @@ class ChainEvidence:
 
     def log_power_sums(self, power: float) -> NDArray[np.float64]:
         """Return log Σ q(sequence | task, observations)^power [N, C]; −∞ without sequences."""
-        sums = self.scores.heated(1 / power).log_task_sums().double().cpu().numpy()
         known = np.isfinite(self.sums)
+        if power == 1:
+            return np.where(known, 0.0, -np.inf)
+        sums = self.scores.heated(1 / power).log_task_sums().double().cpu().numpy()
         return np.where(known, sums - power * np.where(known, self.sums, 0.0), -np.inf)
 
     def log_sequences(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["ChainPlanner", "likeliest_plans"]
+__all__ = ["ChainPlanner", "likeliest_plans", "likeliest_sequences"]
 
 _TOGETHER = 512  # queries whose scores are held at once
 _PAIRS = 1024  # pairs of task and sequence that are listed at most to prove an order of sums
@@ -188,89 +188,124 @@ class ChainPlanner(BasePlanner):
         ]
 
 
+class Listed(NamedTuple):
+    """The likeliest sequences of one query, likeliest first."""
+
+    actions: NDArray[np.int64]  # [k, T]
+    tasks: NDArray[np.int64]  # likeliest task of each [k]
+    logs: NDArray[np.float64]  # log of the sum of exp(score) over all tasks [k]
+    exact: bool  # whether no sequence outside the list has a larger sum
+
+
 def likeliest_plans(
     scores: SequenceScores,
     queries: Queries,
     top_k: int,
     constraints: Constraints = UNCONSTRAINED,
-    searched: Tensor | None = None,
-    sums: Tensor | None = None,
 ) -> list[Plans]:
     """Return the likeliest sequences of some queries, whose scores fit the memory.
 
-    The best pairs of task and sequence are listed until no other sequence can have a larger sum
-    over tasks; plans of which that is not shown within 1,024 pairs are not called exact.
-    `searched`, bool [B, C], restricts the tasks of plans; probabilities are still shares of the sum
-    over all tasks. `sums` are the tasks' log sums [B, C], if they are known.
+    Plans are called exact as by `likeliest_sequences`.
     """
     states, tasks = scores.states, None
     if queries.tasks is not None:
-        tasks = torch.from_numpy(queries.tasks).to(scores.emissions.device)
-    if sums is None:
-        sums = scores.log_task_sums()  # [B, C]
+        tasks = torch.from_numpy(queries.tasks).to(scores.emissions.device)[:, None]
+    sums = scores.log_task_sums()  # [B, C]
     # log of the sum over all sequences that probabilities are shares of, [B]
-    total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks[:, None])[:, 0]
+    total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks)[:, 0]
     if constraints:
         return [
             _constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
             for row, own in enumerate(total)
         ]
     of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
+    count = states.task_count
     if tasks is not None:
-        of_tasks = np.ones_like(of_tasks)
-    several, counts = states.owners.shape[1], [1] * len(scores)
-    if tasks is None:
-        counts = [states.task_count] * len(scores)
-    if searched is not None:
-        counts = searched.sum(dim=1).tolist()
-        scores = scores.within(searched)
+        of_tasks, count = np.ones_like(of_tasks), 1
+        scores = scores.given(tasks[:, 0])
+    return [
+        _plans(one.actions, one.logs - own, one.tasks, count, shares, exact=one.exact)
+        for one, own, shares in zip(
+            likeliest_sequences(scores, top_k, tasks),
+            total.double().cpu().numpy(),
+            of_tasks,
+            strict=True,
+        )
+    ]
+
+
+def likeliest_sequences(
+    scores: SequenceScores, top_k: int, tasks: Tensor | None = None
+) -> list[Listed]:
+    """Return the sequences of the largest sums over tasks for each query.
+
+    The best pairs of task and sequence are listed until no other sequence can have a larger sum;
+    those of which that is not shown within 1,024 pairs are not called exact. `tasks`, ascending
+    int64 [B, n], are the only ones with possible sequences, if that is known.
+    """
+    states = scores.states
+    several = states.owners.shape[1] if tasks is None else min(states.owners.shape[1], len(tasks.T))
     joint = None  # highest score of a pair whose sequence may have several tasks [B]
-    if tasks is None and several > 1:
+    if several > 1:
         alone = torch.where(states.shared, scores.emissions, -torch.inf)
-        joint = SequenceScores(states, alone, scores.transitions).best(1)[1][:, 0]
-    found: dict[int, Plans] = {}
-    pending, pairs = torch.arange(len(scores), device=total.device), top_k
+        joint = SequenceScores(states, alone, scores.transitions).highest(tasks)
+    found: dict[int, Listed] = {}
+    pending, pairs = torch.arange(len(scores), device=scores.emissions.device), top_k
     while len(pending):
         part = scores.rows(pending)
         best, values = part.best(pairs, None if tasks is None else tasks[pending])
         actions, task = states.actions[best], states.tasks[best[..., 0]]
         summed, bound = values, values[:, -1]  # −∞ fills columns that a query lacks
         if joint is not None:
-            sums_of = part.sequence_scores(actions)
-            summed = torch.where(values.isfinite(), sums_of, -torch.inf)
+            summed = torch.where(values.isfinite(), part.sequence_scores(actions), -torch.inf)
             # a further sequence has at most the lowest listed pair, `several` times if it is joint
             bound = torch.maximum(bound, torch.minimum(bound, joint[pending]) + math.log(several))
-        logs, least = (
-            (part - total[pending].view(-1, *[1] * (part.ndim - 1))).double().cpu().numpy()
-            for part in (summed, bound)
+        rows = _ranked(
+            *(each.cpu().numpy() for each in (actions, task, values)),
+            *(each.double().cpu().numpy() for each in (summed, bound)),
+            pairs=pairs,
+            top_k=top_k,
         )
-        rows = zip(
-            pending.tolist(), *(part.cpu().numpy() for part in (actions, task, values)), strict=True
-        )
-        for place, (row, own_actions, own_task, own_values) in enumerate(rows):
-            order = np.lexsort((-own_values, -logs[place]))
-            order = order[np.isfinite(own_values[order])]
-            plans = _plans(
-                own_actions[order],
-                logs[place, order],
-                own_task[order],
-                counts[row],
-                top_k,
-                of_tasks[row],
-            )
-            exact = len(order) < pairs or (
-                len(plans) == top_k and -plans.scores[-1] >= least[place] - _ROUNDING
-            )
-            found[row] = replace(plans, exact=exact)
+        numbers = pending.tolist()
+        found |= zip(numbers, rows, strict=True)
         pairs *= 2
         if pairs > max(_PAIRS, 2 * top_k):
             break
-        pending = torch.tensor(
-            [row for row in pending.tolist() if not found[row].exact],
-            dtype=torch.int64,
-            device=total.device,
-        )
+        left = [number for number in numbers if not found[number].exact]
+        pending = torch.tensor(left, dtype=torch.int64, device=pending.device)
     return [found[row] for row in range(len(scores))]
+
+
+def _ranked(
+    actions: NDArray[np.int64],  # of pairs of each query [B, n, T]
+    tasks: NDArray[np.int64],  # [B, n]
+    values: NDArray[np.floating[Any]],  # their scores, −∞ for columns without a pair [B, n]
+    logs: NDArray[np.float64],  # the sums of their sequences over tasks [B, n]
+    bound: NDArray[np.float64],  # of the sum of any further sequence [B]
+    *,
+    pairs: int,
+    top_k: int,
+) -> list[Listed]:
+    """Return the sequences of listed pairs by their sums, each once, with its likeliest task."""
+    rows, order = np.arange(len(actions))[:, None], np.lexsort((-values, -logs))
+    actions, tasks = actions[rows, order], tasks[rows, order]
+    values, logs = values[rows, order], logs[rows, order]
+    batch, width, steps = actions.shape
+    keys = np.empty((batch, width, 1 + steps), dtype=np.int64)
+    keys[:, :, 0], keys[:, :, 1:] = rows, actions
+    first = np.zeros((batch, width), dtype=np.bool_)
+    first.flat[np.unique(keys.reshape(-1, 1 + steps), axis=0, return_index=True)[1]] = True
+    known = np.isfinite(values)
+    kept = first & known
+    kept &= kept.cumsum(axis=1) <= top_k
+    least = np.where(kept, logs, np.inf).min(axis=1, initial=np.inf)
+    exact = (known.sum(axis=1) < pairs) | (
+        (kept.sum(axis=1) == top_k) & (least >= bound - _ROUNDING)
+    )
+    return [
+        Listed(actions[row, own], tasks[row, own], logs[row, own], bool(exact[row]))
+        for row, own in enumerate(kept)
+    ]
 
 
 def _constrained(
@@ -321,10 +356,12 @@ def _constrained(
     of_tasks = np.exp((sums - total).double().cpu().numpy()).clip(max=1)
     if queries.tasks is not None:
         of_tasks = np.ones_like(of_tasks)
-    plans = _plans(sequences[order], summed[order], found[order], len(tasks), top_k, of_tasks)
+    first = np.sort(np.unique(sequences[order], axis=0, return_index=True)[1])[:top_k]
+    order = order[first]
+    plans = _plans(sequences[order], summed[order], found[order], len(tasks), of_tasks, exact=exact)
     # the pairs that were listed have the mass of all allowed ones, nearly
     shares = np.exp(-plans.scores - np.logaddexp.reduce(logs)).clip(max=1)
-    return replace(plans, exact=exact, probabilities=shares, searched_mass=None)
+    return replace(plans, probabilities=shares, searched_mass=None)
 
 
 def _plans(
@@ -332,20 +369,19 @@ def _plans(
     logs: NDArray[np.float64],
     tasks: NDArray[np.int64],
     searched: int,
-    top_k: int,
     of_tasks: NDArray[np.float64],
+    *,
+    exact: bool,
 ) -> Plans:
-    """Return the plans of pairs, likeliest first, each sequence once."""
-    first = np.sort(np.unique(actions, axis=0, return_index=True)[1])[:top_k]
     return Plans(
-        actions=actions[first],
-        energies=-logs[first],
-        scores=-logs[first],
+        actions=actions,
+        energies=-logs,
+        scores=-logs,
         evaluated=SearchCost(token_forwards=2, leaves=0),
-        exact=True,
-        tasks=tasks[first],
+        exact=exact,
+        tasks=tasks,
         searched=searched,
-        probabilities=np.exp(logs[first]),
-        task_probabilities=of_tasks[tasks[first]],
+        probabilities=np.exp(logs),
+        task_probabilities=of_tasks[tasks],
         searched_mass=1.0,
     )
