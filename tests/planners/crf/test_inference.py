@@ -15,6 +15,7 @@ from cefito.planners.crf.inference import (
     TaskStates,
     average,
     fit_confidence,
+    fit_task_power,
     fit_temperature,
     smoothed_transitions,
 )
@@ -251,7 +252,7 @@ def best_probability(chain, temperature):
 def test_the_best_is_as_sure_as_it_is_right():
     chain, states, actions = sure_chain(right=60, wrong=40)
     assert best_probability(chain, 1) == pytest.approx(0.9)
-    found = fit_confidence(chain, states, actions, videos=100)
+    found = fit_confidence(chain, states, actions, videos=10_000)
     assert best_probability(chain, found) == pytest.approx(0.6, abs=0.01)
 
 
@@ -271,6 +272,41 @@ def test_confidence_where_the_truth_is_far_down():
     few = fit_confidence(chain, truth, truth, videos=1)
     assert sure < few <= likely
     assert abs(math.log(few / likely)) < 0.3  # shrunk: one video says little
+
+
+def test_tasks_weighed_by_a_power():
+    blocks = TaskStates.make([[0, 1], [1, 2]], 3)
+    generator = torch.Generator().manual_seed(0)
+    chain = SequenceScores(
+        blocks,
+        torch.randn(5, 3, 4, generator=generator),
+        torch.randn(2, 2, 2, generator=generator),
+    )
+    weighed = chain.weighing_tasks(0.4)
+    expected = (0.4 * chain.log_tasks()).log_softmax(dim=1)
+    torch.testing.assert_close(weighed.log_tasks(), expected)
+    sequences = torch.tensor([[0, 1, 1]]).expand(5, -1)
+    within = [
+        part.log_probabilities(sequences) - part.log_tasks()[:, 0] for part in (chain, weighed)
+    ]
+    torch.testing.assert_close(*within)
+    assert chain.weighing_tasks(1.0) is chain
+
+
+def test_power_of_tasks_makes_them_as_sure_as_they_are_right():
+    """Two tasks without shared actions: 99 % sure, right in 80 % of the queries."""
+    blocks = TaskStates.make([[0], [1]], 2)
+    emissions = torch.tensor([math.log(0.99), math.log(0.01)]).expand(100, 1, 2)
+    chain = SequenceScores(blocks, emissions, torch.zeros(2, 1, 1))
+    tasks = (torch.arange(100) >= 80).long()
+    many, few = (
+        fit_task_power(chain, tasks[:, None], tasks, videos=videos) for videos in (10_000, 1)
+    )
+    temperature = math.exp(-0.2) * fit_temperature(chain, tasks[:, None])
+    weighed = chain.heated(temperature).weighing_tasks(many)
+    assert weighed.log_tasks().exp()[0, 0] == pytest.approx(0.8, abs=0.01)
+    assert many < few < 1
+    assert fit_task_power(chain, tasks[:0, None], tasks[:0], videos=0) == 1
 
 
 def test_confidence_without_one_right_window_stays_in_bounds():

@@ -11,7 +11,7 @@ import torch
 from cefito.data.windows import action_space
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.crf.inference import TaskStates, average, fit_confidence
+from cefito.planners.crf.inference import TaskStates, average, fit_confidence, fit_task_power
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
@@ -67,7 +67,7 @@ def test_members_differ_and_the_first_is_that_of_one_member(model, splits):
 
 
 def test_scores_are_the_members_mean_over_the_temperature(model, queries):
-    scores = model.scores(queries)
+    scores = replace(model, task_power=1.0).scores(queries)
     initial, goal = map(torch.from_numpy, (queries.initial, queries.goal))
     with torch.inference_mode():
         parts = [network(initial, goal).scores for network in model.networks]
@@ -76,12 +76,15 @@ def test_scores_are_the_members_mean_over_the_temperature(model, queries):
     torch.testing.assert_close(scores.transitions, mean.transitions / model.temperature)
 
 
-def test_the_temperature_is_the_best_for_validation_windows(model, splits):
+def test_calibration_is_that_of_validation_windows(model, splits):
     val = splits["val"]
     tasks, actions = map(torch.from_numpy, (val.tasks, val.actions))
-    scores = replace(model, temperature=1.0).scores(Queries.from_windows(val))
+    scores = replace(model, temperature=1.0, task_power=1.0).scores(Queries.from_windows(val))
     truth = scores.states.find(tasks, actions)
-    found = fit_confidence(scores, truth, actions, videos=len(np.unique(val.video)))
+    videos = len(np.unique(val.video))
+    power = fit_task_power(scores, truth, tasks, videos=videos)
+    assert model.task_power == power != 1
+    found = fit_confidence(scores, truth, actions, videos=videos, task_power=power)
     assert model.temperature == found != 1
 
 
@@ -99,7 +102,7 @@ def test_save_and_load(model, queries, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["chain.safetensors"]
     loaded = ChainModel.load(tmp_path, config=chain_settings().chain)
     assert same(model, loaded)
-    assert loaded.temperature == model.temperature
+    assert (loaded.temperature, loaded.task_power) == (model.temperature, model.task_power)
     assert (loaded.horizon, loaded.observation_dim) == (3, 8)
     assert torch.equal(loaded.scores(queries).emissions, model.scores(queries).emissions)
     assert torch.equal(loaded.scores(queries).transitions, model.scores(queries).transitions)

@@ -22,6 +22,7 @@ from cefito.planners.crf.inference import (
     TaskStates,
     average,
     fit_confidence,
+    fit_task_power,
     smoothed_transitions,
 )
 from cefito.planners.crf.network import ChainLoss, ChainNetwork
@@ -48,6 +49,7 @@ class ChainModel:
     networks: tuple[ChainNetwork, ...]
     # divides their mean scores; calibrates the best sequence's probability on validation windows
     temperature: float
+    task_power: float = 1.0  # of the tasks' probabilities, likewise
 
     @classmethod
     def fit(
@@ -103,10 +105,10 @@ class ChainModel:
         tasks, actions = (
             torch.from_numpy(part).to(model.device) for part in (val.tasks, val.actions)
         )
-        temperature = fit_confidence(
-            scores, scores.states.find(tasks, actions), actions, videos=len(set(val.video.tolist()))
-        )
-        return cls(networks, temperature)
+        states, videos = scores.states.find(tasks, actions), len(set(val.video.tolist()))
+        power = fit_task_power(scores, states, tasks, videos=videos)
+        temperature = fit_confidence(scores, states, actions, videos=videos, task_power=power)
+        return cls(networks, temperature, power)
 
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
@@ -114,7 +116,9 @@ class ChainModel:
         path = folder / cls.file
         tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
         networks = []
-        temperature = float(metadata["temperature"])
+        # runs of earlier versions have a temperature alone
+        found = metadata.get("calibration", metadata.get("temperature", ""))
+        temperature, power = map(float, [*found.split(), "1.0"][:2])
         for member in range(config.members):
             prefix = f"{member}."
             own = {
@@ -124,7 +128,7 @@ class ChainModel:
             }
             networks.append(_build(config, own))
             load_weights(networks[-1], own, str(path), copy=False)
-        return cls(tuple(network.to(device).eval() for network in networks), temperature)
+        return cls(tuple(network.to(device).eval() for network in networks), temperature, power)
 
     def save(self, folder: Path) -> None:
         """Write all members into one file."""
@@ -134,7 +138,8 @@ class ChainModel:
             for name, tensor in network.state_dict().items()
         }
         # a single entry: the order of several entries would differ from file to file
-        write_tensors(folder / self.file, tensors, {"temperature": repr(self.temperature)})
+        calibration = f"{self.temperature!r} {self.task_power!r}"
+        write_tensors(folder / self.file, tensors, {"calibration": calibration})
 
     @property
     def device(self) -> torch.device:
@@ -173,7 +178,7 @@ class ChainModel:
         emissions = torch.cat([scores.emissions for scores in blocks])
         finite_outputs(emissions, self.title)
         scores = SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
-        return scores.heated(self.temperature)
+        return scores.heated(self.temperature).weighing_tasks(self.task_power)
 
     @torch.inference_mode()
     def evidence(self, queries: Queries) -> ChainEvidence:

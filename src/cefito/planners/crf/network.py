@@ -183,7 +183,10 @@ class ChainNetwork(ObservationEncoder):
 
 
 class ChainLoss:
-    """−log p(task, sequence | observations), and cross-entropies of the first and last action."""
+    """−log p(sequence | observations), summed over tasks, and cross-entropies of both ends.
+
+    The ends are pairs of task and action, which teaches the task.
+    """
 
     def __init__(
         self, *, network: ChainNetwork, train: Windows, val: Windows, config: ChainTrainingConfig
@@ -194,12 +197,9 @@ class ChainLoss:
         tasks, actions = (
             torch.from_numpy(part).to(device) for part in (train.tasks, train.actions)
         )
-        self.sequences = network.states.find(tasks, actions)
+        self.actions, self.sequences = actions, network.states.find(tasks, actions)
         self.val = tuple(
             torch.from_numpy(part).to(device) for part in (val.initial, val.goal, val.actions)
-        )
-        self.val_sequences = network.states.find(
-            torch.from_numpy(val.tasks).to(device), self.val[2]
         )
 
     def __len__(self) -> int:
@@ -210,12 +210,13 @@ class ChainLoss:
     ) -> Mapping[str, Term]:
         """Return the losses of a batch."""
         initial, goal = self.observations.draw(rows, generator)
-        initial, goal, sequences = (
-            group.share(part) for part in (initial, goal, self.sequences[rows])
+        initial, goal, actions, sequences = (
+            group.share(part) for part in (initial, goal, self.actions[rows], self.sequences[rows])
         )
         outputs = self.module(initial, goal, generator=generator)
         count = torch.tensor(len(sequences), device=sequences.device)
-        terms = {"sequence": Term(1.0, -outputs.scores.log_probabilities(sequences).sum(), count)}
+        logs = outputs.scores.log_sequence_probabilities(actions)
+        terms = {"sequence": Term(1.0, -logs.sum(), count)}
         if self.config.ends_weight:
             first = F.cross_entropy(outputs.first, sequences[:, 0], reduction="sum")
             last = F.cross_entropy(outputs.last, sequences[:, -1], reduction="sum")
@@ -228,7 +229,7 @@ class ChainLoss:
         scores = self.module(initial, goal).scores
         best, _ = scores.best(1)
         right = (self.module.states.actions[best[:, 0]] == actions).all(dim=1).double().mean()
-        logs = scores.log_probabilities(self.val_sequences)
+        logs = scores.log_sequence_probabilities(actions)
         return {
             "success_rate": 100 * float(right),
             "log_likelihood": float(logs[logs.isfinite()].double().mean().nan_to_num()),
