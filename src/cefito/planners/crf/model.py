@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
@@ -20,7 +21,6 @@ from cefito.planners.base import Marginals, Queries
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
-    average,
     fit_confidence,
     fit_task_power,
     smoothed_transitions,
@@ -161,24 +161,28 @@ class ChainModel:
         """E, the features of an observation."""
         return self.networks[0].observation_dim
 
-    @property
+    @cached_property
     def states(self) -> TaskStates:
         """The states, alike for all members."""
         return self.networks[0].states
 
+    @cached_property
+    def _joined(self) -> _JoinedMembers:
+        return _JoinedMembers(self.networks, self.temperature)
+
     @torch.inference_mode()
     def scores(self, queries: Queries) -> SequenceScores:
         """Return calibrated scores of all sequences of all tasks for each query."""
-        blocks = []  # block by block, to bound the memory of the members' scores
+        blocks = []  # block by block, to bound the memory of the members' values
         for block in queries.blocks(_BLOCK) or [queries]:
             initial, goal = (
                 torch.from_numpy(part).to(self.device) for part in (block.initial, block.goal)
             )
-            blocks.append(average([network(initial, goal).scores for network in self.networks]))
-        emissions = torch.cat([scores.emissions for scores in blocks])
+            blocks.append(self._joined.emissions(initial, goal))
+        emissions = torch.cat(blocks)
         finite_outputs(emissions, self.title)
-        scores = SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
-        return scores.heated(self.temperature).weighing_tasks(self.task_power)
+        scores = SequenceScores(self.states, emissions, self._joined.transitions)
+        return scores.weighing_tasks(self.task_power)
 
     @torch.inference_mode()
     def evidence(self, queries: Queries) -> ChainEvidence:
@@ -188,6 +192,58 @@ class ChainModel:
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(task | observations), summed over sequences, [N, C]."""
         return self.evidence(queries).log_tasks()
+
+
+class _JoinedMembers:
+    """The mean scores of all members / temperature, computed for all members at once."""
+
+    def __init__(self, networks: Sequence[ChainNetwork], temperature: float) -> None:
+        self.config, self.horizon = networks[0].config, networks[0].horizon
+        share = 1 / (len(networks) * temperature)
+
+        def stacked(values: Iterable[Tensor]) -> Tensor:
+            return torch.stack([*values])
+
+        with torch.inference_mode():
+            self.mean = stacked(one.mean[None] for one in networks)  # [M, 1, E]
+            # both linear layers of the encoder as one, [M, E, W]
+            self.encoder = stacked(
+                (one.narrowing.weight @ one.encoder.weight).T for one in networks
+            )
+            self.encoder_bias = stacked(one.narrowing(one.encoder.bias)[None] for one in networks)
+            self.hidden = stacked(one.hidden.weight.T for one in networks)  # [M, 2·W, H]
+            self.hidden_bias = stacked(one.hidden.bias[None] for one in networks)
+            # the last layers of all members as one, [M·H, T·S]
+            self.emission = share * torch.cat([one.emission.weight.T for one in networks])
+            self.emission_bias = share * stacked(one.emission.bias for one in networks).sum(dim=0)
+            ends = [
+                one.scale * one.end_factors[:, None, None] * F.normalize(one.ends, dim=-1)
+                for one in networks
+            ]
+            self.ends = share * torch.cat(ends, dim=2).mT  # [2, M·W, S]
+            self.transitions = share * stacked(one.transitions for one in networks).sum(dim=0)
+
+    def emissions(self, initial: Tensor, goal: Tensor) -> Tensor:
+        """Return the emissions [B, T, S] of observations [B, E] (see `ChainNetwork.forward`)."""
+        observations = torch.cat([initial, goal]).float()[None]  # [1, 2·B, E]
+        if self.config.centre:
+            observations = observations - self.mean  # [M, 2·B, E]
+        if self.config.normalise:
+            observations = F.layer_norm(observations, observations.shape[-1:], eps=1e-6)
+        observations = observations.expand(len(self.encoder), -1, -1)
+        encoded = torch.baddbmm(self.encoder_bias, observations, self.encoder)  # [M, 2·B, W]
+        encoded = encoded.unflatten(1, (2, -1)).permute(2, 0, 1, 3)  # [B, M, 2, W]
+        between = F.gelu(
+            torch.baddbmm(self.hidden_bias, encoded.flatten(2).transpose(0, 1), self.hidden)
+        )
+        emissions: Tensor = torch.addmm(
+            self.emission_bias, between.transpose(0, 1).flatten(1), self.emission
+        ).unflatten(1, (self.horizon, -1))
+        directions = F.normalize(encoded, dim=-1).permute(2, 0, 1, 3).flatten(2)  # [2, B, M·W]
+        read = torch.bmm(directions, self.ends)  # [2, B, S]
+        emissions[:, 0] += read[0]
+        emissions[:, -1] += read[1]
+        return emissions
 
 
 def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
