@@ -303,3 +303,22 @@ def test_other_orders_count_as_right(script, world):
     assert found.right.tolist() == [[True, False, False, False]]
     found = module.Candidates(windows, actions, log_q, right).with_orders({}, planner)
     assert found.right.tolist() == [[True, True, True, False]]
+
+
+def test_growing_work(script, tmp_path):
+    module = script("scale")
+    assert module.chain_plans(3, 2, 8, False)["actions"] == 30
+    assert module.chain_plans(10, 3, 8, True)["actions"] == 20
+    assert module.training_steps(2, 2, 2, False)["steps"] == 2
+    assert module.epoch(300)["cpu_seconds"] > 0
+    run = module.made_run(tmp_path, 16)
+    rows = module.list_queries(tmp_path / "queries.parquet", 70, 16)
+    assert module.plan_list(run, rows, 70, "serial", 1)["mib_written"] > 0
+
+
+def test_line_through_points(script):
+    points = [{"n": n, "cpu_seconds": 2 + 3 * n} for n in (1, 10, 100)]
+    found = script("scale").line(points, "n")
+    assert found == pytest.approx({"start": 2, "each": 3, "away": 0}, abs=1e-9)
+    bent = [{"n": n, "cpu_seconds": n**2} for n in (1, 10, 100)]
+    assert script("scale").line(bent, "n")["away"] > 0.5

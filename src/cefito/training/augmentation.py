@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -24,11 +25,14 @@ class Observations:
         self.config = config
         self.initial = torch.from_numpy(windows.initial).to(device)
         self.goal = torch.from_numpy(windows.goal).to(device)
-        both = torch.cat([self.initial, self.goal])
-        self.mean = both.mean(dim=0)
-        self.deviation = both.std(dim=0)
+        self.mean = (self.initial.mean(dim=0) + self.goal.mean(dim=0)) / 2  # [E]
         tasks, ends = torch.from_numpy(windows.tasks), torch.from_numpy(windows.ends)
         self._groups = [_Groups(tasks, ends[:, place], device) for place in (0, 1)]
+
+    @cached_property
+    def deviation(self) -> Tensor:
+        """The standard deviation of each feature [E]; needs the memory of all once more."""
+        return torch.cat([self.initial, self.goal]).std(dim=0)
 
     def draw(
         self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None

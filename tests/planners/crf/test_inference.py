@@ -183,6 +183,32 @@ def test_gradient_of_the_partition_is_the_marginals(seed, forbid):
     )
 
 
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_gradient_of_the_sums_of_tasks_of_unlike_sizes(horizon):
+    states = TaskStates.make([[0, 2], [1, 2, 3, 4, 5, 6], [], [0, 1, 2], [3]], 7)
+    assert [(tasks.tolist(), *grid.shape) for tasks, grid in states.blocks] == [
+        ([1], 1, 6), ([3, 0], 2, 3), ([4], 1, 1), ([2], 1, 1)
+    ]  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, horizon, len(states)), (5, 6, 6)
+    emissions, transitions = (
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for shape in shapes
+    )
+
+    def sums(emissions, transitions):
+        return SequenceScores(states, emissions, transitions).log_task_sums()[:, [0, 1, 3, 4]]
+
+    assert torch.autograd.gradcheck(sums, (emissions, transitions))
+
+
+def test_owners_of_actions():
+    states = TaskStates.make([[0, 2], [2, 3], [], [0, 2]], 5)
+    rows = [[0, 3, 4], [4, 4, 4], [0, 1, 3], [1, 4, 4], [4, 4, 4]]  # 4: no task
+    assert states.owners.tolist() == rows
+    assert states.shared.tolist() == [True, True, True, False, True, True]
+
+
 def test_impossible_sequences():
     chain, _ = case(3, horizon=2)
     states = torch.tensor([[[-1, 0], [0, len(chain.states) - 1]]] * len(chain))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -203,11 +203,7 @@ class AnyLengthNetwork(ObservationEncoder):
         self.elapsed = _Elapsed(width=config.width, lengths=len(self.lengths)) if timed else None
         counted = torch.zeros(tasks, actions, actions) if transitions is None else transitions
         self.register_buffer("counted", counted.clone())
-        for part in fields(states):  # the others are derived from the saved one
-            saved = part.name == "lookup"
-            self.register_buffer(
-                f"states_{part.name}", getattr(states, part.name), persistent=saved
-            )
+        self._register(states)
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew."""
@@ -221,13 +217,6 @@ class AnyLengthNetwork(ObservationEncoder):
             head.reset(generator)
         if self.elapsed is not None:
             self.elapsed.reset(generator)
-
-    @property
-    def states(self) -> TaskStates:
-        """The states, on the device of the network."""
-        return TaskStates(
-            **{part.name: getattr(self, f"states_{part.name}") for part in fields(TaskStates)}
-        )
 
     def known(
         self,

@@ -75,16 +75,41 @@ class TaskStates:
         return len(self.grid)
 
     @cached_property
+    @torch.inference_mode(False)
     def owners(self) -> Tensor:
-        """Tasks of each action, int64 [K, M]; places without one repeat a task that lacks it."""
-        known = self.lookup >= 0  # [C, K]
-        most = max(1, int(known.sum(dim=0).max()))
-        return known.T.long().sort(dim=1, descending=True, stable=True).indices[:, :most]
+        """Tasks of each action, ascending, int64 [K, M]; C at places without one."""
+        order = self.actions.argsort(stable=True)
+        counts = self.actions.bincount(minlength=self.lookup.shape[1])
+        place = torch.arange(len(self), device=order.device) - (
+            (counts.cumsum(0) - counts).repeat_interleave(counts)
+        )
+        most = max(1, int(counts.max()))
+        owners = self.tasks.new_full((len(counts), most), self.task_count)
+        owners[self.actions[order], place] = self.tasks[order]
+        return owners
 
     @cached_property
+    @torch.inference_mode(False)
+    def blocks(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Tasks of similar size [c], and their part of the grid [c, a], for sums without padding.
+
+        Each task of a block has at least two thirds as many actions as its largest one.
+        """
+        sizes = self.real.sum(dim=1)
+        order = sizes.argsort(descending=True, stable=True)
+        found, first, ranked = [], 0, sizes[order].tolist()
+        for place, size in enumerate([*ranked, -1]):
+            if 3 * size < 2 * ranked[first]:
+                tasks = order[first:place]
+                found.append((tasks, self.grid[tasks, : max(1, ranked[first])]))
+                first = place
+        return tuple(found)
+
+    @cached_property
+    @torch.inference_mode(False)
     def shared(self) -> Tensor:
         """Whether each state's action is one of several tasks, bool [S]."""
-        return (self.lookup >= 0).sum(dim=0)[self.actions] > 1
+        return self.actions.bincount()[self.actions] > 1
 
     def by_task(self) -> tuple[tuple[int, ...], ...]:
         """Return the action ids of each task, ascending."""
@@ -205,13 +230,9 @@ class SequenceScores:
 
     def log_task_sums(self) -> Tensor:
         """Return log Σ exp(score) over the sequences of each task [B, C] (forward recursion)."""
-        mix = TransitionSums(self.transitions, self.states.real)
-        padded = self.states.padded(self.emissions)  # [B, T, C, A]
-        alpha = padded[:, 0]  # log forward variable [B, C, A]
-        for step in range(1, self.horizon):
-            # α_t(b) = log Σ_a exp(α_t−1(a) + w(a, b)) + e_t(b)
-            alpha = mix.forward(alpha) + padded[:, step]
-        return _log_sum(alpha)
+        apply: Any = _TaskSums.apply
+        sums: Tensor = apply(self.emissions, self.transitions, self.states)
+        return sums
 
     def log_partition(self) -> Tensor:
         """Return log Z = log Σ exp(score) over all sequences of all tasks [B]."""
@@ -230,7 +251,10 @@ class SequenceScores:
     def sequence_scores(self, sequences: Tensor) -> Tensor:
         """Return log Σ_c exp(score) of action sequences [B, n, T] over tasks that allow them."""
         owners = self.states.owners[sequences[:, :, 0]]  # tasks of the first action [B, n, M]
-        states = self.states.find(owners, sequences[:, :, None].expand(-1, -1, owners.shape[2], -1))
+        missing = owners == self.states.task_count
+        tasks = owners.masked_fill(missing, 0)
+        states = self.states.find(tasks, sequences[:, :, None].expand(-1, -1, tasks.shape[2], -1))
+        states = states.masked_fill(missing[..., None], -1)
         values = self.scores(states.flatten(1, 2)).unflatten(1, owners.shape[1:])
         return _log_sum(values)
 
@@ -339,6 +363,66 @@ class TransitionSums:
         # unreachable states are −∞ with zero gradient, since the clamp precedes the logarithm
         logs = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + top + self.highest[:, 0]
         return torch.where(sums > 0, logs, -torch.inf)
+
+
+class _TaskSums(torch.autograd.Function):
+    """log Σ exp(score) over the sequences of each task [B, C], and its gradient.
+
+    Queries are the last axis, so that every operation runs along memory. The gradient, which is the
+    marginals of states and of pairs of states, takes no exponential and no logarithm.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, emissions: Tensor, transitions: Tensor, states: TaskStates) -> Tensor:
+        batch, horizon, size = emissions.shape
+        flat = emissions.new_full((horizon, size + 1, batch), -torch.inf)
+        flat[:, :-1] = emissions.permute(1, 2, 0)
+        totals, saved = emissions.new_empty(states.task_count, batch), []
+        for tasks, grid in states.blocks:
+            padded = flat.index_select(1, grid.flatten()).unflatten(1, grid.shape)
+            width = grid.shape[1]
+            mix = TransitionSums(transitions[tasks, :width, :width], grid < size)
+            alpha = padded[0]  # log forward variable [c, a, B]
+            shares, sums = [], []  # exp(α_t − max α_t) and Σ_a exp(w(a, b)) · share(a): [c, a, B]
+            with torch.autocast(alpha.device.type, enabled=False):
+                for step in range(horizon):
+                    top = alpha.amax(dim=1, keepdim=True)
+                    top = top.masked_fill_(top == -torch.inf, 0.0)
+                    shares.append((alpha - top).exp_())
+                    if step < horizon - 1:
+                        # α_t(b) = log Σ_a exp(α_t−1(a) + w(a, b)) + e_t(b)
+                        sums.append(torch.bmm(mix.factors.mT, shares[-1]))
+                        alpha = sums[-1].log().add_(top.add_(mix.highest)).add_(padded[step + 1])
+                sums.append(shares[-1].sum(dim=1, keepdim=True))
+            totals[tasks] = (sums[-1].log() + top)[:, 0]
+            saved += [mix.factors, *shares, *sums]
+        ctx.save_for_backward(*saved)
+        ctx.states, ctx.horizon, ctx.size = states, horizon, size
+        return totals.T
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, given: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        horizon, states, saved = ctx.horizon, ctx.states, list(ctx.saved_tensors)
+        flat = given.new_empty(horizon, ctx.size + 1, len(given))  # p(a_t = a), times what is given
+        count, most = states.grid.shape
+        pairs = given.new_zeros(count, most, most) if ctx.needs_input_grad[1] else None
+        tiny = torch.finfo(given.dtype).tiny  # sums of unreachable states are zero
+        for tasks, grid in states.blocks:
+            factors, *kept = (saved.pop(0) for _ in range(1 + 2 * horizon))
+            shares, sums = kept[:horizon], kept[horizon:]
+            gradient = shares[-1] * (given.T[tasks, None] / sums[-1].clamp_min(tiny))
+            own = torch.zeros_like(factors)
+            for step in range(horizon - 1, -1, -1):
+                flat[step].index_copy_(0, grid.flatten(), gradient.flatten(0, 1))
+                if step:
+                    ratios = gradient / sums[step - 1].clamp_min(tiny)
+                    own.baddbmm_(shares[step - 1], ratios.mT)
+                    gradient = torch.bmm(factors, ratios).mul_(shares[step - 1])
+            if pairs is not None:
+                rest = most - grid.shape[1]
+                pairs[tasks] = F.pad(own.mul_(factors), (0, rest, 0, rest))
+        return flat[:, :-1].permute(2, 0, 1), pairs, None
 
 
 def _log_sum(values: Tensor) -> Tensor:

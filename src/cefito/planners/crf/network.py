@@ -46,6 +46,23 @@ class ObservationEncoder(nn.Module):
         self.narrowing = nn.Linear(config.hidden, config.width)
         self.register_buffer("mean", torch.zeros(observation_dim))
         self._product: tuple[Tensor, Tensor] | None = None
+        self._states: TaskStates | None = None
+
+    def _register(self, states: TaskStates) -> None:
+        for part in fields(states):  # the others are derived from the saved one
+            saved = part.name == "lookup"
+            self.register_buffer(
+                f"states_{part.name}", getattr(states, part.name), persistent=saved
+            )
+
+    @property
+    def states(self) -> TaskStates:
+        """The states, on the device of the network."""
+        parts = {part.name: getattr(self, f"states_{part.name}") for part in fields(TaskStates)}
+        kept = self._states
+        if kept is None or any(getattr(kept, name) is not part for name, part in parts.items()):
+            kept = self._states = TaskStates(**parts)
+        return kept
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, and forget the product of the weights."""
@@ -111,11 +128,7 @@ class ChainNetwork(ObservationEncoder):
             self.change = nn.Parameter(torch.zeros(shape))
         counted = torch.zeros(shape) if transitions is None else transitions.clone()
         self.register_buffer("counted", counted)
-        for part in fields(states):  # the others are derived from the saved one
-            saved = part.name == "lookup"
-            self.register_buffer(
-                f"states_{part.name}", getattr(states, part.name), persistent=saved
-            )
+        self._register(states)
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform layers, zero biases, normal end vectors."""
@@ -151,13 +164,6 @@ class ChainNetwork(ObservationEncoder):
                 ]
             elif name != "states_lookup":
                 target[name].copy_(tensor)
-
-    @property
-    def states(self) -> TaskStates:
-        """The states, on the device of the network."""
-        return TaskStates(
-            **{part.name: getattr(self, f"states_{part.name}") for part in fields(TaskStates)}
-        )
 
     @property
     def transitions(self) -> Tensor:
