@@ -6,21 +6,26 @@ and values of the parent, which are kept in `Prefixes` and never computed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.field.predictor import EPSILON, Predictor, TransformerBlock, attend, mask_for, normalise
+from cefito.field.frozen import FrozenBlock
+from cefito.field.predictor import Predictor, TransformerBlock, attend, mask_for, normalise
 
 __all__ = ["Children", "Levels", "Prefixes"]
 
-_ROWS = 32  # in lower precision, numbers of tokens are padded to multiples of this
+_ROWS = 32  # numbers of tokens are padded to multiples of this
 
-Tokens = tuple[Tensor, Tensor, Tensor]  # output of a block: tokens, keys, values
+Pairs = list[tuple[Tensor, Tensor]]  # keys and values of each block
+Read = slice | tuple[EllipsisType, slice, slice] | None
+_STATES: Read = (..., slice(1, None), slice(None))  # of pairs […, 2, D]
+# block, queries (None if nothing reads its output), keys, values → what attention mixes
+Attention = Callable[[int, Tensor | None, Tensor, Tensor], Tensor]
 Levels = Sequence[tuple[Tensor, Tensor]]
 """A tree of prefixes, level by level: the parent of each node, a place in the level above (in the
 queries on the first), and its action."""
@@ -66,18 +71,17 @@ class Children:
 
     def __init__(self, predictor: Predictor, *, dtype: torch.dtype = torch.float32) -> None:
         self._coarse = dtype != torch.float32
-        self.blocks: list[TransformerBlock] = list(predictor.blocks)  # type: ignore[arg-type]
-        if self._coarse:
-            self.blocks = [deepcopy(block).to(dtype) for block in self.blocks]
+        blocks: list[TransformerBlock] = list(predictor.blocks)  # type: ignore[arg-type]
+        self.blocks = [FrozenBlock(block, dtype) for block in blocks]
         self._width, heads = predictor.config.width, predictor.config.heads
         place, horizon = predictor.pos_embed, predictor.horizon
         # Tables of the action and mask tokens at each place, and of their projections in the first
         # block, which are the same for all queries and prefixes.
         actions = predictor.action_tokens() + place[1::2, None]  # [T, K, D]
         masks = predictor.state_mask_token + place[2::2]  # [T, D]
-        first: TransformerBlock = predictor.blocks[0]  # type: ignore[assignment]
-        self._action_qkv = first.attn.qkv(normalise(actions)).to(dtype)
-        self._mask_qkv = first.attn.qkv(normalise(masks)).to(dtype)
+        first = blocks[0].attn.qkv
+        self._action_qkv = first(normalise(actions)).to(dtype)
+        self._mask_qkv = first(normalise(masks)).to(dtype)
         self._actions, self._masks = actions.to(dtype), masks.to(dtype)
         self._scale = (self._width // heads) ** -0.5
         # head of each of the D coordinates, one-hot [D, heads]
@@ -91,51 +95,78 @@ class Children:
 
     def of_every(
         self, prefixes: Prefixes, actions: Tensor, *, leaf: bool = False
-    ) -> Iterator[Tokens]:
-        """Every prefix continued by every action, one block after the other."""
-        # yields tokens [n, A, 2, D] (leaves: [n, A, 1, D]) and the keys and values of the pairs
-        # [n, A, 2, D], after the first block [1, A, 2, D], as they do not differ by parent
+    ) -> tuple[Tensor, Pairs]:
+        """Continue every prefix by every action.
+
+        Return the goal tokens of leaves [n, A, 1, D], and of others each block's keys and values of
+        the pairs [n, A, 2, D], after the first block [1, A, 2, D], as they do not differ by parent.
+        """
+        pairs: Pairs = []
+
+        def attention(index: int, query: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
+            if not leaf:
+                pairs.append((key, value))
+            if query is None:
+                return key
+            above = prefixes.keys[index], prefixes.values[index]
+            return self._attend(query * self._scale, key, value, *above)
+
         x, qkv = self._first(prefixes.depth, actions)  # [A, 2, D], [A, 2, 3 D]
-        x, qkv = x[None], qkv[None]
-        for index, block in enumerate(self.blocks):
-            goal_only = leaf and index == len(self.blocks) - 1
-            query, key, value = (
-                self._projected(block, x, goal_only=goal_only) if index else qkv.chunk(3, dim=-1)
-            )
-            if goal_only:
-                query, x = query[:, :, -1:], x[:, :, 1:].contiguous()
-            mixed = self._attend(
-                query * self._scale, key, value, prefixes.keys[index], prefixes.values[index]
-            )
-            x = block.attn.proj(mixed).add_(x)
-            x = self.mlp(block, x).add_(x)
-            yield x, key, value
+        return self._through(x[None], qkv[None], attention, _STATES if leaf else None), pairs
 
     def of_chosen(
         self, prefixes: Prefixes, parents: Tensor, actions: Tensor, *, leaf: bool = False
-    ) -> Iterator[Tokens]:
-        """Chosen prefixes, each continued by an action of its own, one block after the other."""
-        # parents and actions [m]; yields tokens [m, 2 or 1, D], and all keys and values that the
-        # children's own children will see [m, 2 · depth + 3, D]
+    ) -> tuple[Tensor, Pairs]:
+        """Continue chosen prefixes [m], each by an action of its own [m].
+
+        Return the goal tokens of leaves [m, 1, D], and of others each block's keys and values that
+        their own children will see [m, 2 · depth + 3, D].
+        """
         count = len(actions)
-        if self._coarse:
-            more = _padding(count)
-            parents, actions = F.pad(parents, (0, more)), F.pad(actions, (0, more))
-        x, qkv = self._first(prefixes.depth, actions)
+        more = _padding(count)
+        parents, actions = F.pad(parents, (0, more)), F.pad(actions, (0, more))
         mask = self._pair_mask[:, -(2 * prefixes.depth + 3) :]
-        for index, block in enumerate(self.blocks):
-            goal_only = leaf and index == len(self.blocks) - 1
-            query, key, value = (
-                self._projected(block, x, goal_only=goal_only) if index else qkv.chunk(3, dim=-1)
-            )
-            if goal_only:
-                query, x, mask = query[:, -1:], x[:, 1:].contiguous(), mask[1:]
+        pairs: Pairs = []
+
+        def attention(index: int, query: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
             # keys and values of the parent [m, 2 depth + 1, D], then of the child [m, 2, D]
-            key = torch.cat([prefixes.keys[index][parents], key], dim=1)
-            value = torch.cat([prefixes.values[index][parents], value], dim=1)
-            x = block.attn.proj(self._attend_each(block, query, key, value, mask)).add_(x)
-            x = self.mlp(block, x).add_(x)
-            yield x[:count], key[:count], value[:count]
+            key = torch.cat([prefixes.keys[index].index_select(0, parents), key], dim=1)
+            value = torch.cat([prefixes.values[index].index_select(0, parents), value], dim=1)
+            if not leaf:
+                pairs.append((key[:count], value[:count]))
+            if query is None:
+                return key
+            own = mask[-query.shape[1] :]  # of the state alone, or of both tokens
+            return self._attend_each(self.blocks[index], query, key, value, own)
+
+        first = self._first(prefixes.depth, actions)
+        x = self._through(*first, attention, _STATES if leaf else None)
+        return x[:count], pairs
+
+    def _through(self, x: Tensor, qkv: Tensor, attention: Attention, read: Read) -> Tensor:
+        """Pass tokens through all blocks, given the first projections.
+
+        The last block computes the tokens `read` alone; if it is None, only keys and values.
+        """
+        final = len(self.blocks) - 1
+        for index, block in enumerate(self.blocks):
+            query: Tensor | None = None
+            if index == 0:
+                query, key, value = qkv.chunk(3, dim=-1)
+            elif index < final:
+                query, key, value = block.projected(x)
+            else:
+                key, value = block.keys_values(x)
+            if index == final:
+                if read is None:
+                    query = None
+                else:
+                    x = x[read].contiguous()
+                    query = block.queries(x) if query is None else query[read]
+            mixed = attention(index, query, key, value)
+            if query is not None:
+                x = block.after(x, mixed)
+        return x
 
     def of_tree(self, roots: Prefixes, levels: Levels) -> Tensor:
         """Return the goal tokens of full sequences whose prefixes form one packed sequence.
@@ -150,45 +181,27 @@ class Children:
         x = torch.cat([pair.transpose(0, 1).flatten(0, 1) for pair in tokens])
         qkv = torch.cat([pair.transpose(0, 1).flatten(0, 1) for pair in projected])
         mask = _ancestry(len(roots), levels)
-        last, count = len(self.blocks) - 1, len(levels[-1][1])
-        goals = count
-        if self._coarse:  # padding tokens in front, which see a root and are seen by no token
-            more, goals = _padding(len(x)), min(count + _padding(count), len(x))
-            x, qkv = F.pad(x, (0, 0, more, 0)), F.pad(qkv, (0, 0, more, 0))
-            mask = F.pad(mask, (0, 0, more, 0))
-            mask = torch.cat(
-                [mask[:, : len(roots)], mask.new_zeros(len(mask), more), mask[:, len(roots) :]], 1
-            )
-            mask[:more, 0] = True
+        count = len(levels[-1][1])
+        # padding tokens in front, which see a root and are seen by no token
+        more, goals = _padding(len(x)), min(count + _padding(count), len(x) + _padding(len(x)))
+        x, qkv = F.pad(x, (0, 0, more, 0)), F.pad(qkv, (0, 0, more, 0))
+        mask = F.pad(mask, (0, 0, more, 0))
+        mask = torch.cat(
+            [mask[:, : len(roots)], mask.new_zeros(len(mask), more), mask[:, len(roots) :]], 1
+        )
+        mask[:more, 0] = True
         mask = mask_for(mask, x.dtype)
-        for index, block in enumerate(self.blocks):
-            if index:
-                qkv = block.attn.qkv(self.normalised(x))
-            query, key, value = qkv.chunk(3, dim=-1)
-            if index == last:
-                query, x, mask = query[-goals:], x[-goals:], mask[-goals:]
+
+        def attention(index: int, query: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
+            assert query is not None
+            split = self.blocks[index].split
             key = torch.cat([roots.keys[index][:, 0], key])
             value = torch.cat([roots.values[index][:, 0], value])
-            split = block.attn.split
-            mixed = attend(split(query)[None], split(key)[None], split(value)[None], mask)
-            x = block.attn.proj(mixed[0].transpose(0, 1).flatten(1)).add_(x)
-            x = self.mlp(block, x).add_(x)
-        return x[-count:]
+            own = mask[-len(query) :]
+            mixed = attend(split(query)[None], split(key)[None], split(value)[None], own)
+            return mixed[0].transpose(0, 1).flatten(1)
 
-    def normalised(self, x: Tensor) -> Tensor:
-        """Apply parameter-free layer norm in the precision of the tokens (sums in float32)."""
-        return F.layer_norm(x, x.shape[-1:], eps=EPSILON) if self._coarse else normalise(x)
-
-    def mlp(self, block: TransformerBlock, x: Tensor) -> Tensor:
-        """Apply a block's norm and MLP.
-
-        Lower precision uses the exact GELU: it differs from the tanh form by at most 5e-4, less
-        than rounding, and takes a fifth of the time in bfloat16 on a CPU.
-        """
-        if not self._coarse:
-            return block.mlp(normalise(x))  # type: ignore[no-any-return]
-        hidden = block.mlp.fc1(self.normalised(x))
-        return block.mlp.fc2(torch.ops.aten.gelu_(hidden))  # type: ignore[no-any-return]
+        return self._through(x, qkv, attention, slice(-goals, None))[-count:]
 
     def _first(self, depth: int, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return pairs of tokens [A, 2, D] below a prefix, and their first projections."""
@@ -199,22 +212,11 @@ class Children:
             torch.stack([self._action_qkv[depth, actions], state_qkv], dim=1),
         )
 
-    def _projected(self, block: TransformerBlock, x: Tensor, *, goal_only: bool) -> Tokens:
-        """Return queries, keys and values of pairs […, 2, D]; `goal_only` skips action queries."""
-        normed, width = self.normalised(x), self._width
-        weight, bias = block.attn.qkv.weight, block.attn.qkv.bias
-        if not goal_only:
-            query, key, value = F.linear(normed, weight, bias).chunk(3, dim=-1)
-            return query, key, value
-        query = F.linear(normed[..., 1:, :].contiguous(), weight[:width], bias[:width])
-        key, value = F.linear(normed, weight[width:], bias[width:]).chunk(2, dim=-1)
-        return query, key, value
-
     def _attend_each(
-        self, block: TransformerBlock, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
+        self, block: FrozenBlock, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     ) -> Tensor:
         """Compute attention of tokens [m, t, D] to their own keys and values [m, L, D]."""
-        dtype, split = query.dtype, block.attn.split
+        dtype, split = query.dtype, block.split
         if self._coarse and query.device.type == "cpu":
             # with so few queries for each set of keys, bfloat16 takes PyTorch twice as long
             query, key, value = query.float(), key.float(), value.float()
@@ -261,8 +263,8 @@ class Children:
 def _padding(count: int) -> int:
     """Return the number of padding tokens, such that few different numbers of tokens occur.
 
-    On a CPU, products in lower precision are compiled for each shape and cached, which takes time
-    and memory. At most a quarter is added to large numbers.
+    On a CPU, products are compiled for each shape and cached, which takes time and memory. At most
+    a quarter is added to large numbers.
     """
     return -count % max(_ROWS, 1 << max(0, count.bit_length() - 3))
 

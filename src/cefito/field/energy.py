@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from cefito.field import packed
+from cefito.field.frozen import FrozenLinear
 from cefito.field.predictor import Dropout, Predictor
 from cefito.field.prefixes import PrefixTree, similar_rows
 from cefito.field.settings import DISTANCES, FieldConfig
@@ -46,6 +46,7 @@ class ReducedDistance:
             self._head = triangle.float()
         else:
             self._basis, self._head = None, weight
+        self._product = FrozenLinear(self._head.detach(), None, dtype=torch.float32)
         skip = predictor.skip()
         self._skip = None if skip is None else skip.double()
         # Qᵀ s of every action, [K, R]
@@ -75,7 +76,7 @@ class ReducedDistance:
         if self._skip_inside is not None:
             goals = goals - self._skip_inside[actions]
         # ‖R h − Qᵀc‖²
-        return (F.linear(tokens, self._head) - goals).square().sum(dim=-1)
+        return (self._product(tokens) - goals).square().sum(dim=-1)
 
     def _inside(self, vectors: Tensor) -> Tensor:
         """Return the coordinates Qᵀv of vectors […, E] as […, R]."""

@@ -108,14 +108,13 @@ class IncrementalField:
         """Return the empty prefixes of Q queries between observations [Q, E]."""
         predictor = self.field.predictor
         x = (predictor.state_token(self.field.centred(initial)) + predictor.pos_embed[0])[:, None]
-        x, walk = x.to(self._dtype), self._children
+        x = x.to(self._dtype)
         keys, values = [], []
-        for block in walk.blocks:
-            _, key, value = block.attn.qkv(walk.normalised(x)).chunk(3, dim=-1)
+        for block in self._children.blocks:
+            key, value = block.keys_values(x)
             keys.append(key)
             values.append(value)
-            x = x + block.attn.proj(value)  # one key: attention is its value
-            x = x + walk.mlp(block, x)
+            x = block.after(x, value)  # one key: attention is its value
         target, offsets = self._reach.of_goals(self.field.target(goal))
         return Prefixes(
             depth=0,
@@ -137,14 +136,12 @@ class IncrementalField:
             pairs = pairs.expand(len(prefixes), -1, -1, -1)
             return torch.cat([above, pairs], dim=2).flatten(0, 1)
 
-        keys, values = [], []
-        for index, (_, key, value) in enumerate(self._children.of_every(prefixes, actions)):
-            keys.append(below(prefixes.keys[index], key))
-            values.append(below(prefixes.values[index], value))
+        _, pairs = self._children.of_every(prefixes, actions)
+        keys, values = zip(*pairs, strict=True)
         return Prefixes(
             depth=prefixes.depth + 1,
-            keys=tuple(keys),
-            values=tuple(values),
+            keys=tuple(map(below, prefixes.keys, keys)),
+            values=tuple(map(below, prefixes.values, values)),
             target=prefixes.target.repeat_interleave(count, dim=0),
             query=prefixes.query.repeat_interleave(count),
             offsets=prefixes.offsets,
@@ -153,14 +150,12 @@ class IncrementalField:
     @torch.inference_mode()
     def extend_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Prefixes:
         """Continue chosen prefixes [m], ascending, each by an action of its own [m]."""
-        keys, values = [], []
-        for _, key, value in self._children.of_chosen(prefixes, parents, actions):
-            keys.append(key)
-            values.append(value)
+        _, pairs = self._children.of_chosen(prefixes, parents, actions)
+        keys, values = zip(*pairs, strict=True)
         return Prefixes(
             depth=prefixes.depth + 1,
-            keys=tuple(keys),
-            values=tuple(values),
+            keys=keys,
+            values=values,
             target=prefixes.target[parents],
             query=prefixes.query[parents],
             offsets=prefixes.offsets,
@@ -169,8 +164,7 @@ class IncrementalField:
     @torch.inference_mode()
     def leaf_energy(self, prefixes: Prefixes, actions: Tensor) -> Tensor:
         """Return the energies [n, A] of n prefixes of T − 1 actions ended by every action [A]."""
-        for x, _, _ in self._children.of_every(prefixes, actions, leaf=True):
-            goals = x
+        goals, _ = self._children.of_every(prefixes, actions, leaf=True)
         squared = self._reach.squared(
             self.field.predictor.norm(goals[:, :, -1].float()), prefixes.target[:, None], actions
         )
@@ -179,8 +173,7 @@ class IncrementalField:
     @torch.inference_mode()
     def leaf_energy_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Tensor:
         """Return the energies [m] of chosen prefixes [m], each ended by its own action [m]."""
-        for x, _, _ in self._children.of_chosen(prefixes, parents, actions, leaf=True):
-            goals = x
+        goals, _ = self._children.of_chosen(prefixes, parents, actions, leaf=True)
         squared = self._reach.squared(
             self.field.predictor.norm(goals[:, -1].float()), prefixes.target[parents], actions
         )
