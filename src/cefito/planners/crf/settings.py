@@ -72,16 +72,16 @@ class ChainSettings(Settings):
     """The sections that the chain reads."""
 
     tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
-        ("chain.hidden", 512),
+        ("chain_training.augmentation.noise", 1.0),
+        ("chain.input_dropout", 0.4),
         ("chain_training.optimiser.epochs", Times(0.5)),
-        ("chain_training.augmentation.noise", 0.3),
+        ("chain.hidden", 2048),
         ("chain.dropout", 0.4),
-        ("chain.input_dropout", 0.6),
         ("chain.normalise", False),
         ("chain.scale", Times(0.5)),
         ("chain_training.optimiser.weight_decay", 0.1),
         ("chain.dropout", 0.1),
-        ("chain.input_dropout", 0.2),
+        ("chain.input_dropout", 0.8),
         ("chain.width", 256),
         ("chain_training.optimiser.epochs", Times(2)),
     )
