@@ -27,7 +27,8 @@ from cefito.study.study import Study
 from cefito.study.trials import TrialFile, find_rows, read_trial
 from cefito.times import parse_duration
 
-METRICS = ("success_rate", "mean_accuracy", "task_accuracy", "expected_calibration_error")
+ERRORS = ("expected_calibration_error", "chance_calibration_error")
+METRICS = ("success_rate", "mean_accuracy", "task_accuracy", *ERRORS)
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,13 @@ class Scores:
         ]
         files = [value for value in found if isinstance(value, TrialFile)]
         figures = {}
-        for name in METRICS:
-            values = [value for file in files if (value := file.percent(name)) is not None]
+        columns = {name: [file.percent(name) for file in files] for name in METRICS}
+        for name in ERRORS:
+            tasks = [file.task_calibration for file in files]
+            columns[f"task_{name}"] = [one and getattr(one, name) for one in tasks]
+        columns["milliseconds_per_query"] = [1000 * file.seconds_per_query for file in files]
+        for name, column in columns.items():
+            values = [value for value in column if value is not None]
             if values:
                 interval = seed_interval(values)
                 figures[name] = [interval.mean, interval.half_width]
