@@ -119,12 +119,12 @@ def _plan_together(queries: Sequence[QueryRow], settings: QuerySettings) -> list
     return [
         to_answer(
             run,
-            together.subset([row]),
+            query.query,
             plans,
             constraints=constraints,
             min_probability=settings.min_probability,
         )
-        for row, plans in enumerate(found)
+        for query, plans in zip(queries, found, strict=True)
     ]
 
 

@@ -210,18 +210,28 @@ def _read_parquet(path: Path) -> Iterator[Row]:
             for batch in file.iter_batches(
                 _BATCH, row_groups=[group], columns=columns, use_threads=False
             ):
-                for place in range(batch.num_rows):
+                cells = [_cells(name, batch.column(name)) for name in columns]
+                for row in zip(*cells, strict=True):
                     number += 1
-                    value = {name: _cell(name, batch.column(name)[place]) for name in columns}
+                    value = dict(zip(columns, row, strict=True))
                     yield Row(number, f"{path}, row {number}", value)
 
 
-def _cell(name: str, scalar: Any) -> Any:
-    """Return a cell of Parquet; floating-point numbers in a list as an array."""
-    values = getattr(scalar, "values", None)
-    if values is not None and str(values.type) in ("float", "double", "halffloat"):
-        return values.to_numpy(zero_copy_only=False)
-    value = scalar.as_py()
+def _cells(name: str, column: Any) -> list[Any]:
+    """Return the cells of a column of Parquet; floating-point numbers in a list as an array."""
+    if str(getattr(column.type, "value_type", "")) not in ("float", "double", "halffloat"):
+        return [_cell(name, value) for value in column.to_pylist()]
+    flat, first, cells = column.flatten(), 0, []
+    # through DLPack, which imports no pandas
+    numbers = flat.to_numpy(zero_copy_only=False) if flat.null_count else np.from_dlpack(flat)
+    for length in column.value_lengths().to_pylist():
+        last = first + (length or 0)
+        cells.append(None if length is None else numbers[first:last])
+        first = last
+    return cells
+
+
+def _cell(name: str, value: Any) -> Any:
     if isinstance(value, float):
         if np.isnan(value):
             return None

@@ -305,6 +305,8 @@ def prepare_query(
             )
         query = query.with_elapsed(elapsed)
     if isinstance(constraints, Constraints):  # ids need to be checked, not found
+        if not constraints:
+            return query, constraints
         constraints = NamedConstraints(**vars(constraints))
     return query, constraints.resolved(taxonomy, task=given)
 

@@ -23,6 +23,8 @@ Pins = tuple[tuple[StrictInt, Name], ...]
 ActionNames = tuple[Name, ...]
 Pairs = tuple[tuple[Name, Name], ...]
 
+_UNCONSTRAINED = Constraints()
+
 
 def _named(kind: Any) -> Any:
     """Return the type of a field of `Constraints` with names in the place of actions."""
@@ -76,8 +78,11 @@ class NamedConstraints(create_model("_Fields", __base__=Settings, **_FIELDS)):  
                 return [tuple(dict.fromkeys(every))]
             return list(product(*map(ids, kinds, value, [setting] * len(kinds))))
 
+        given = {name: value for name, value in self if value != getattr(Constraints, name)}
+        if not given:
+            return _UNCONSTRAINED
         return Constraints(
-            **{name: ids(declared()[name][0], value, name)[0] for name, value in self}
+            **{name: ids(declared()[name][0], value, name)[0] for name, value in given.items()}
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 from cefito.errors import ConfigError
 from cefito.files import check_target
@@ -48,19 +48,19 @@ class PlanRow(Record):
     warnings: list[str]
 
     @classmethod
-    def of(cls, answer: Answer, query: str, line: int) -> list[Self]:
+    def of(cls, answer: Answer, query: str, line: int) -> list[PlanRow]:
         """Return the rows of an answer, best plan first."""
         return [
-            cls(
+            cls.model_construct(  # an answer is checked already
                 query=query,
                 line=line,
                 rank=rank,
-                **dict(plan),
+                **vars(plan),
                 length_probability=(answer.lengths or {}).get(len(plan.actions)),
                 exact=answer.exact,
                 sure=answer.sure,
                 searched_mass=answer.searched_mass,
-                **dict(answer.evaluated),
+                **vars(answer.evaluated),
                 warnings=answer.warnings,
             )
             for rank, plan in enumerate(answer.plans, 1)
@@ -68,9 +68,8 @@ class PlanRow(Record):
 
 
 def json_line(row: Record) -> bytes:
-    """Return a row as a line of JSON."""
-    value = row.model_dump(mode="json")
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    """Return a row, whose fields are plain values, as a line of JSON."""
+    return json.dumps(vars(row), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 @dataclass(frozen=True)

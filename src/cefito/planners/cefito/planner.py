@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
@@ -260,14 +261,19 @@ class CefitoPlanner:
         """Whether plans have probabilities: whether the objective contains the chain."""
         return self.chain is not None and self.weights.chain > 0
 
-    def describe(self) -> Description:
-        """Return its networks, search and weights, and the source of the tasks' actions."""
+    @cached_property
+    def parameters(self) -> dict[str, int]:
+        """Number of parameters of each network."""
         parameters = {network.title: network.parameters for network in self.networks}
         if not isinstance(self.incremental, NoField):
             parameters[FIELD] = parameter_count(self.field)
+        return parameters
+
+    def describe(self) -> Description:
+        """Return its networks, search and weights, and the source of the tasks' actions."""
         return Description(
             name=self.name,
-            parameters=parameters,
+            parameters=self.parameters,
             search=self.settings.search,
             weights=vars(self.weights),
             tasks=self.tasks,

@@ -146,7 +146,7 @@ class ChainModel:
         """Device of the networks."""
         return self.networks[0].mean.device
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Number of parameters of all members."""
         return sum(count_parameters(network) for network in self.networks)
