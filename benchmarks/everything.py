@@ -2,7 +2,9 @@
 
 Every planner has the same budget of settings: those of the preset, or with --tune a time in which
 they are chosen by folds of the training and validation videos of each data set. The test split is
-scored once. Differences of success rates have intervals with videos resampled; the pooled one takes
+scored once. The planner
+that others are compared with is not trained again where a comparison has it on the same data
+(--known). Differences of success rates have intervals with videos resampled; the pooled one takes
 the windows of all data sets together, and the mean one counts each data set alike.
 
     python benchmarks/everything.py DATA… --work WORK --out FILE [--seeds 3] [--tune 10m]
@@ -11,7 +13,9 @@ the windows of all data sets together, and the mean one counts each data set ali
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +26,10 @@ from cefito.cli.console import progress, talk
 from cefito.data.prepared import open_dataset
 from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
+from cefito.study.results import Results
 from cefito.study.running import run_study, tuned_study
 from cefito.study.study import Study
-from cefito.study.trials import TrialFile, find_rows, read_trial
+from cefito.study.trials import TrialFile, TrialScores, find_rows, read_trial
 from cefito.times import parse_duration
 
 ERRORS = ("expected_calibration_error", "chance_calibration_error")
@@ -48,6 +53,11 @@ class Scores:
             if (trial.row.name, trial.horizon) == (planner, horizon)
         ]
         files = [value for value in found if isinstance(value, TrialFile)]
+        return cls.of(files, files[0].videos)
+
+    @classmethod
+    def of(cls, files: Sequence[TrialScores], videos: Sequence[int]) -> Scores:
+        """Those of trials of one planner over windows of these videos."""
         figures = {}
         columns = {name: [file.percent(name) for file in files] for name in METRICS}
         for name in ERRORS:
@@ -60,7 +70,7 @@ class Scores:
                 interval = seed_interval(values)
                 figures[name] = [interval.mean, interval.half_width]
         success = np.array([[float(digit) for digit in file.success] for file in files])
-        return cls(success, np.array(files[0].videos), figures)
+        return cls(success, np.array(videos), figures)
 
 
 def difference(ours: list[Scores], theirs: list[Scores]) -> dict[str, float]:
@@ -73,6 +83,33 @@ def difference(ours: list[Scores], theirs: list[Scores]) -> dict[str, float]:
     return {"mean": found.mean, "low": found.low, "high": found.high}
 
 
+def data_scores(
+    folder: Path, given: argparse.Namespace, planners: list[str], horizons: tuple[int, ...]
+) -> dict[tuple[int, str], Scores]:
+    """Scores on one data set, known or measured, by horizon and planner."""
+    dataset = open_dataset(folder)
+    scores = {}
+    for results in map(Results.read, given.known):
+        if results.dataset.fingerprint == dataset.fingerprint:
+            for horizon in results.horizons:
+                trials = results.scored(horizon, given.against)[: given.seeds]
+                videos = results.windows[horizon].video
+                scores[horizon, given.against] = Scores.of(trials, videos)
+    needed = [place for place in product(horizons, planners) if place not in scores]
+    study = Study(
+        dataset=dataset,
+        out=given.work / folder.name,
+        rows=find_rows([name for name in planners if name in {planner for _, planner in needed}]),
+        horizons=horizons,
+        seeds=tuple(range(given.seeds)),
+    )
+    if given.tune:
+        study = tuned_study(study, parse_duration(given.tune), progress=progress)
+    for problem in run_study(study, progress=progress):
+        talk(problem)
+    return scores | {place: Scores.read(study, place[1], place[0]) for place in needed}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("data", type=Path, nargs="+")
@@ -82,28 +119,22 @@ def main() -> None:
     parser.add_argument("--against", default="viterbi")
     parser.add_argument("--horizons", default="3,4")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--known",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="comparisons on the same data that have the planner `against`",
+    )
     parser.add_argument("--tune", help="time for the settings of each planner, such as 10m")
     given = parser.parse_args()
     planners = given.planners.split(",")
     horizons = tuple(int(horizon) for horizon in given.horizons.split(","))
+    names = [folder.name for folder in given.data]
     scores: dict[tuple[str, int, str], Scores] = {}
-    names = []
     for folder in given.data:
-        study = Study(
-            dataset=open_dataset(folder),
-            out=given.work / folder.name,
-            rows=find_rows(planners),
-            horizons=horizons,
-            seeds=tuple(range(given.seeds)),
-        )
-        if given.tune:
-            study = tuned_study(study, parse_duration(given.tune), progress=progress)
-        for problem in run_study(study, progress=progress):
-            talk(problem)
-        names.append(folder.name)
-        for horizon in horizons:
-            for planner in planners:
-                scores[names[-1], horizon, planner] = Scores.read(study, planner, horizon)
+        found = data_scores(folder, given, planners, horizons)
+        scores |= {(folder.name, *place): one for place, one in found.items()}
     print(f"| success rate | {' | '.join(planners)} |\n| --- |{' ---: |' * len(planners)}")
     differences = {}
     for horizon in horizons:
@@ -128,7 +159,9 @@ def main() -> None:
     value = {
         "command": "python benchmarks/everything.py DATA…",
         "arguments": {
-            name: part for name, part in vars(given).items() if name not in ("data", "work", "out")
+            name: part
+            for name, part in vars(given).items()
+            if name not in ("data", "work", "out", "known")
         },
         "scores": {
             f"{name}, T = {horizon}": {
