@@ -52,7 +52,7 @@ from cefito.training.trainer import train
 
 NARROW = {"hidden": 64, "width": 64}
 FEATURES, OWN, TOP, ASKED, BATCH = 64, 10, 5, 512, 256  # OWN: actions of a task
-REPEATS = 3  # of executors, in turn
+REPEATS = 2  # of executors, in turn
 # actions in common: each task draws its actions, and each action is one of about five tasks
 SHARED = 5
 _GROUP = 1024  # rows of Parquet that are made at once

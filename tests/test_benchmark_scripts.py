@@ -322,3 +322,12 @@ def test_line_through_points(script):
     assert found == pytest.approx({"start": 2, "each": 3, "away": 0}, abs=1e-9)
     bent = [{"n": n, "cpu_seconds": n**2} for n in (1, 10, 100)]
     assert script("scale").line(bent, "n")["away"] > 0.5
+
+
+def test_training_of_the_chain(script, monkeypatch):
+    module = script("chain_training")
+    monkeypatch.setitem(module.SIZES, "coin", (40, 8, {2: 3, 5: 1}))
+    row = module.measure("coin", 1, (16,))
+    assert (row["tasks"], row["actions"], row["steps_of_an_epoch"]) == (4, 11, 1)
+    assert row["loss_difference_of_20_steps"] < 1e-4
+    assert row["milliseconds_by_hidden"]["16"] > 0
