@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from cefito.arrays import Border
 from cefito.data.annotations import nfc
 from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.archives import FeatureArray, load_features
-from cefito.data.readers.assemble import PRECISIONS
 from cefito.data.readers.observing import observe
 from cefito.data.vocabulary import similar_names
 from cefito.errors import ConfigError, DataError, RunError
@@ -68,7 +67,7 @@ def feature_layout(run: Run) -> FeatureLayout | None:
     return FeatureLayout(
         seconds,
         size // seconds,
-        precision if precision in PRECISIONS else None,
+        precision if precision in get_args(Precision) else None,
         "last" if observed.get("border") == "last" else "nearest",
     )
 

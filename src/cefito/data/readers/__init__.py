@@ -1,20 +1,43 @@
 """Readers of public and own annotations, and the preparation of data sets from them.
 
 A reader gives a `Source`; `assemble` finds the features of its videos, observes their steps and
-writes the data set. `custom` and `captaincook4d` also accept finished observations.
+writes the data set. `custom` and `captaincook4d` also accept finished observations. The names below
+are loaded when first used, since a run needs of all this only how observations are cut.
 """
 
-from cefito.data.readers.assemble import prepare, summary_rows
-from cefito.data.readers.benchmarks import read_benchmark
-from cefito.data.readers.captaincook4d import (
-    downloaded_files,
-    prepare_captaincook4d,
-    read_captaincook4d,
-)
-from cefito.data.readers.custom import prepare_custom
-from cefito.data.readers.formats import Choices
-from cefito.data.readers.source import Source, irregularities, read_common
-from cefito.data.readers.step_source import convert_steps, read_steps
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cefito.data.readers.assemble import prepare, summary_rows
+    from cefito.data.readers.benchmarks import read_benchmark
+    from cefito.data.readers.captaincook4d import (
+        downloaded_files,
+        prepare_captaincook4d,
+        read_captaincook4d,
+    )
+    from cefito.data.readers.custom import prepare_custom
+    from cefito.data.readers.formats import Choices
+    from cefito.data.readers.source import Source, irregularities, read_common
+    from cefito.data.readers.step_source import convert_steps, read_steps
+
+_HOMES = {
+    "Choices": "formats",
+    "Source": "source",
+    "convert_steps": "step_source",
+    "downloaded_files": "captaincook4d",
+    "irregularities": "source",
+    "prepare": "assemble",
+    "prepare_captaincook4d": "captaincook4d",
+    "prepare_custom": "custom",
+    "read_benchmark": "benchmarks",
+    "read_captaincook4d": "captaincook4d",
+    "read_common": "source",
+    "read_steps": "step_source",
+    "summary_rows": "assemble",
+}
 
 __all__ = [
     "Choices",
@@ -31,3 +54,9 @@ __all__ = [
     "read_steps",
     "summary_rows",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
