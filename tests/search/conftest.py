@@ -29,6 +29,9 @@ class Node:
     def narrow(self, first: int, count: int) -> Node:
         return Node(self.rows[first : first + count])
 
+    def plus(self, others: Node) -> Node:
+        return Node(self.rows + others.rows)
+
 
 @dataclass
 class DummyField:
@@ -91,11 +94,6 @@ class DummyField:
     def leaf_energy_each(self, prefixes, parents, actions):
         return self._energies(self._chosen(prefixes, parents, actions, leaf=True))
 
-    def tree_energies(self, roots, levels):
-        for parents, actions in levels[:-1]:
-            roots = self.extend_each(roots, parents, actions)
-        return self.leaf_energy_each(roots, *levels[-1])
-
     def bytes_per_child(self, depth, *, leaf, each=False):
         return self.child_bytes * (1 if leaf else depth + 2) * (3 if each else 1)
 
@@ -118,7 +116,6 @@ class DummyField:
     def _chosen(
         self, prefixes, parents, actions, *, leaf: bool
     ) -> tuple[tuple[float, float, Ids], ...]:
-        assert parents.tolist() == sorted(parents.tolist())
         chosen = [prefixes.rows[parent] for parent in parents.tolist()]
         return self._record(
             [

@@ -125,30 +125,42 @@ def test_energies_of_a_real_field(seed, case, memory):
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5)
 
 
+@settings(deadline=None, max_examples=60)
+@given(case=wanted(), memory=st.sampled_from([1e-9, 300 / 2**20, 1024]))
+def test_kept_prefixes_are_computed_once_while_they_fit(case, memory):
+    horizon, sets, rows = case
+    dummy, problems = (
+        DummyField(horizon, scrambled),
+        [problem(goal, actions) for goal, actions in enumerate(sets)],
+    )
+    energies = SequenceEnergies(dummy, compiled(problems, horizon, 1), memory, keep=True)
+    for part in (rows, rows[::2], rows):
+        assert energies(*arrays(part, horizon)).tolist() == [
+            scrambled(0.0, float(query), tuple(sets[query][place] for place in places))
+            for query, places in part
+        ]
+    spent = sum(
+        bool(rows) + 2 * sum(goal == one for _, goal, _ in dummy.nodes) for one in range(len(sets))
+    )
+    assert energies.tokens.sum() == spent
+    assert (energies.tokens <= energies.listed).all()
+    inner = [node for node in dummy.nodes if len(node[2]) < horizon]
+    if memory == 1024:
+        assert len(inner) == len(set(inner))
+
+
 @pytest.mark.parametrize("coarse", [False, True])
-@pytest.mark.parametrize("skip", [False, True])
-def test_all_at_once_or_level_by_level(coarse, skip, monkeypatch):
-    made = random_field(3, horizon=4, actions=8, observation_dim=20, skip=skip)
-    rng = np.random.default_rng(0)
-    problems = random_problems(0, [(0, 1, 2, 5), (1, 3, 4, 7), (2, 3, 5, 6)])
-    query, sequences = rng.integers(3, size=60), rng.integers(4, size=(60, 4))
+def test_kept_prefixes_give_the_same_energies(coarse):
+    made = random_field(3, horizon=4, actions=8, observation_dim=20, skip=True)
     field = IncrementalField(made)
     field = field.coarse() if coarse else field
-    spaces, found = compiled(problems, 4, 1), []
-    for packed in (0, 1000):
-        monkeypatch.setattr("cefito.search.screening.PACKED", packed)
-        energies = SequenceEnergies(field, spaces, 64)
-        found.append(energies(query, sequences))
-        found.append(energies.tokens)
-    np.testing.assert_allclose(found[0], found[2], rtol=0.05 if coarse else 2e-5)
-    assert found[1].tolist() == found[3].tolist()
-    initial, goal = (
-        torch.from_numpy(np.stack([getattr(problems[row], name) for row in query]))
-        for name in ("initial", "goal")
-    )
-    actions = [
-        [problems[row].actions[place] for place in places]
-        for row, places in zip(query, sequences, strict=True)
-    ]
-    full = made.energy(initial, goal, torch.tensor(actions)).detach().numpy()
-    np.testing.assert_allclose(found[2], full, rtol=0.05 if coarse else 2e-5)
+    rng = np.random.default_rng(0)
+    spaces = compiled(random_problems(0, [(0, 1, 2, 5), (1, 3, 4, 7), (2, 3, 5, 6)]), 4, 1)
+    kept, others = (SequenceEnergies(field, spaces, 64, keep=keep) for keep in (True, False))
+    for _ in range(3):
+        query, sequences = rng.integers(3, size=60), rng.integers(4, size=(60, 4))
+        np.testing.assert_allclose(
+            kept(query, sequences), others(query, sequences), rtol=0.05 if coarse else 2e-5
+        )
+    assert kept.tokens.sum() < others.tokens.sum()
+    assert (kept.listed == others.tokens).all()

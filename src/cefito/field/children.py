@@ -6,29 +6,23 @@ and values of the parent, which are kept in `Prefixes` and never computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import EllipsisType
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.field.frozen import FrozenBlock
-from cefito.field.predictor import Predictor, TransformerBlock, attend, mask_for, normalise
+from cefito.field.predictor import Predictor, TransformerBlock, normalise
 
-__all__ = ["Children", "Levels", "Prefixes"]
+__all__ = ["Children", "Prefixes"]
 
 _ROWS = 32  # numbers of tokens are padded to multiples of this
 
 Pairs = list[tuple[Tensor, Tensor]]  # keys and values of each block
-Read = slice | tuple[EllipsisType, slice, slice] | None
-_STATES: Read = (..., slice(1, None), slice(None))  # of pairs […, 2, D]
 # block, queries (None if nothing reads its output), keys, values → what attention mixes
 Attention = Callable[[int, Tensor | None, Tensor, Tensor], Tensor]
-Levels = Sequence[tuple[Tensor, Tensor]]
-"""A tree of prefixes, level by level: the parent of each node, a place in the level above (in the
-queries on the first), and its action."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +50,17 @@ class Prefixes:
             values=tuple(value[part] for value in self.values),
             target=self.target[part],
             query=self.query[part],
+            offsets=self.offsets,
+        )
+
+    def plus(self, others: Prefixes) -> Prefixes:
+        """Return these prefixes and then others of the same length and queries."""
+        return Prefixes(
+            depth=self.depth,
+            keys=tuple(map(_joined, self.keys, others.keys)),
+            values=tuple(map(_joined, self.values, others.values)),
+            target=_joined(self.target, others.target),
+            query=_joined(self.query, others.query),
             offsets=self.offsets,
         )
 
@@ -112,7 +117,7 @@ class Children:
             return self._attend(query * self._scale, key, value, *above)
 
         x, qkv = self._first(prefixes.depth, actions)  # [A, 2, D], [A, 2, 3 D]
-        return self._through(x[None], qkv[None], attention, _STATES if leaf else None), pairs
+        return self._through(x[None], qkv[None], attention, leaf=leaf), pairs
 
     def of_chosen(
         self, prefixes: Prefixes, parents: Tensor, actions: Tensor, *, leaf: bool = False
@@ -140,13 +145,14 @@ class Children:
             return self._attend_each(self.blocks[index], query, key, value, own)
 
         first = self._first(prefixes.depth, actions)
-        x = self._through(*first, attention, _STATES if leaf else None)
+        x = self._through(*first, attention, leaf=leaf)
         return x[:count], pairs
 
-    def _through(self, x: Tensor, qkv: Tensor, attention: Attention, read: Read) -> Tensor:
-        """Pass tokens through all blocks, given the first projections.
+    def _through(self, x: Tensor, qkv: Tensor, attention: Attention, *, leaf: bool) -> Tensor:
+        """Pass pairs of tokens […, 2, D] through all blocks, given the first projections.
 
-        The last block computes the tokens `read` alone; if it is None, only keys and values.
+        The last block computes the states of leaves alone, […, 1, D], and of others only keys and
+        values, since nothing reads their outputs.
         """
         final = len(self.blocks) - 1
         for index, block in enumerate(self.blocks):
@@ -158,50 +164,15 @@ class Children:
             else:
                 key, value = block.keys_values(x)
             if index == final:
-                if read is None:
+                x = x[..., 1:, :].contiguous()
+                if not leaf:
                     query = None
                 else:
-                    x = x[read].contiguous()
-                    query = block.queries(x) if query is None else query[read]
+                    query = block.queries(x) if query is None else query[..., 1:, :]
             mixed = attention(index, query, key, value)
             if query is not None:
                 x = block.after(x, mixed)
         return x
-
-    def of_tree(self, roots: Prefixes, levels: Levels) -> Tensor:
-        """Return the goal tokens of full sequences whose prefixes form one packed sequence.
-
-        A token sees its root and its ancestors only. For a few hundred prefixes this is faster than
-        level by level, which makes many small products.
-        """
-        # returns tokens [M, D]
-        tokens, projected = zip(
-            *(self._first(depth, actions) for depth, (_, actions) in enumerate(levels)), strict=True
-        )
-        x = torch.cat([pair.transpose(0, 1).flatten(0, 1) for pair in tokens])
-        qkv = torch.cat([pair.transpose(0, 1).flatten(0, 1) for pair in projected])
-        mask = _ancestry(len(roots), levels)
-        count = len(levels[-1][1])
-        # padding tokens in front, which see a root and are seen by no token
-        more, goals = _padding(len(x)), min(count + _padding(count), len(x) + _padding(len(x)))
-        x, qkv = F.pad(x, (0, 0, more, 0)), F.pad(qkv, (0, 0, more, 0))
-        mask = F.pad(mask, (0, 0, more, 0))
-        mask = torch.cat(
-            [mask[:, : len(roots)], mask.new_zeros(len(mask), more), mask[:, len(roots) :]], 1
-        )
-        mask[:more, 0] = True
-        mask = mask_for(mask, x.dtype)
-
-        def attention(index: int, query: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
-            assert query is not None
-            split = self.blocks[index].split
-            key = torch.cat([roots.keys[index][:, 0], key])
-            value = torch.cat([roots.values[index][:, 0], value])
-            own = mask[-len(query) :]
-            mixed = attend(split(query)[None], split(key)[None], split(value)[None], own)
-            return mixed[0].transpose(0, 1).flatten(1)
-
-        return self._through(x, qkv, attention, slice(-goals, None))[-count:]
 
     def _first(self, depth: int, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return pairs of tokens [A, 2, D] below a prefix, and their first projections."""
@@ -260,34 +231,17 @@ class Children:
         return mixed
 
 
+def _joined(first: Tensor, second: Tensor) -> Tensor:
+    return torch.cat([first, second])
+
+
 def _padding(count: int) -> int:
     """Return the number of padding tokens, such that few different numbers of tokens occur.
 
     On a CPU, products are compiled for each shape and cached, which takes time and memory. At most
-    a quarter is added to large numbers.
+    an eighth is added to large numbers.
     """
-    return -count % max(_ROWS, 1 << max(0, count.bit_length() - 3))
-
-
-def _ancestry(roots: int, levels: Levels) -> Tensor:
-    """Return which roots and tokens each token of a packed tree sees, [L, roots + L].
-
-    Tokens are laid out level by level, actions before states.
-    """
-    sizes = [len(actions) for _, actions in levels]
-    device = levels[0][1].device
-    mask = torch.eye(roots, roots + 2 * sum(sizes), dtype=torch.bool, device=device)
-    above, first = mask, roots
-    rows = []
-    for (parents, _), size in zip(levels, sizes, strict=True):
-        own = torch.arange(size, device=device)
-        actions = above[parents]
-        actions[own, first + own] = True
-        above = actions.clone()
-        above[own, first + size + own] = True
-        rows += [actions, above]
-        first += 2 * size
-    return torch.cat(rows)
+    return -count % max(_ROWS, 1 << max(0, count.bit_length() - 4))
 
 
 def _times(x: Tensor, matrix: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cefito.field.children import Children, Levels, Prefixes
+from cefito.field.children import Children, Prefixes
 from cefito.field.energy import EnergyField, ReducedDistance
 from cefito.field.predictor import Predictor
 from cefito.field.settings import FieldConfig
@@ -149,7 +149,7 @@ class IncrementalField:
 
     @torch.inference_mode()
     def extend_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Prefixes:
-        """Continue chosen prefixes [m], ascending, each by an action of its own [m]."""
+        """Continue chosen prefixes [m], each by an action of its own [m]."""
         _, pairs = self._children.of_chosen(prefixes, parents, actions)
         keys, values = zip(*pairs, strict=True)
         return Prefixes(
@@ -178,22 +178,6 @@ class IncrementalField:
             self.field.predictor.norm(goals[:, -1].float()), prefixes.target[parents], actions
         )
         return self.field.from_squared(squared + prefixes.offsets[prefixes.query[parents], actions])
-
-    @torch.inference_mode()
-    def tree_energies(self, roots: Prefixes, levels: Levels) -> Tensor:
-        """Return the energies [M] of full sequences whose prefixes are computed all at once.
-
-        For each step, `levels` has the parent of each prefix, a place in the level above (in the
-        queries on the first), and its action; on the last one prefix for each sequence. Fast for a
-        few hundred prefixes; the cost of attention grows with the square of the number.
-        """
-        goals, query = self._children.of_tree(roots, levels), roots.query
-        for parents, actions in levels:
-            query, last = query[parents], actions
-        squared = self._reach.squared(
-            self.field.predictor.norm(goals.float()), roots.target[query], last
-        )
-        return self.field.from_squared(squared + roots.offsets[query, last])
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,15 @@ CACHE_MIB = 64
 
 
 class PrefixState(Protocol):
-    """Prefixes of one length, of one or several queries; opaque to a search but for this."""
+    """Prefixes of one length, of one or several queries; otherwise opaque to a search."""
 
     def __len__(self) -> int: ...
 
     def narrow(self: StateT, first: int, count: int, /) -> StateT:
         """Return `count` of the prefixes, from number `first`."""
+
+    def plus(self: StateT, others: StateT, /) -> StateT:
+        """Return these prefixes and then others of the same length."""
 
 
 StateT = TypeVar("StateT", bound=PrefixState)
@@ -96,9 +99,6 @@ class IncrementalEnergies(Field, Protocol[StateT]):
 
     def leaf_energy_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> Tensor:
         """Return the energies [m] of chosen prefixes [m] ended by actions of their own [m]."""
-
-    def tree_energies(self, roots: StateT, levels: Sequence[tuple[Tensor, Tensor]], /) -> Tensor:
-        """Return the energies of sequences given as a tree: for each level parents and actions."""
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
         """Return the memory of one child of a prefix of this depth; `each` if by `extend_each`."""

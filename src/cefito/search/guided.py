@@ -116,7 +116,7 @@ class GuidedSearch(GuidedSettings, Search):
     ) -> list[Plans]:
         screening = screens(self.screening, field, self.proposals)
         led_by = coarse_of(field) if screening else field
-        energies = SequenceEnergies(led_by, spaces, self.memory_mib)
+        energies = SequenceEnergies(led_by, spaces, self.memory_mib, keep=True)
         budget = self._budget(led_by)
         # A quarter of the budget for the proposals, each of which costs at most 2T token forwards.
         affordable = max(1, int(min(self.proposals, budget / (8 * field.horizon))))
@@ -130,7 +130,7 @@ class GuidedSearch(GuidedSettings, Search):
                 shares = np.split(values, np.cumsum([len(part) for part in wanted])[:-1])
                 for index, share in zip(active, shares, strict=True):
                     climbs[index].learn(
-                        share, int(energies.tokens[index]) // len(energies.components)
+                        share, int(energies.listed[index]) // len(energies.components)
                     )
             if watch.stop():
                 break
@@ -139,7 +139,7 @@ class GuidedSearch(GuidedSettings, Search):
             active = still
         best, tokens = [climb.best(top_k) for climb in climbs], energies.tokens
         if screening:
-            again = SequenceEnergies(field, spaces, self.memory_mib)
+            again = SequenceEnergies(field, spaces, self.memory_mib, keep=True)
             screened = [climb.screened(top_k) for climb in climbs]
             rescore(screened, again)
             best, tokens = [query.best() for query in screened], tokens + again.tokens

@@ -9,7 +9,7 @@ widened, and more sequences are evaluated again, until no error exceeds it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,19 +47,35 @@ __all__ = [
     "screens",
 ]
 
-PACKED = 400
-"""Most prefixes, over all levels, that are computed as one packed sequence, which is faster."""
+Ids = NDArray[np.int64]
+
+
+@dataclass
+class _Level:
+    """Prefixes of one length that were computed."""
+
+    prefixes: Any = None
+    places: dict[bytes, int] = field(default_factory=dict)  # of each query and prefix, among these
 
 
 class SequenceEnergies:
-    """Evaluates sequences of several queries together."""
+    """Evaluates sequences of several queries together.
 
-    # tokens, leaves: token forwards and sequences of each query so far [Q]
+    With `keep`, prefixes are kept for later sequences, within half of the memory bound.
+    """
 
-    def __init__(self, field: Searchable, spaces: Sequence[Space], memory_mib: float) -> None:
+    # tokens, leaves: token forwards and sequences of each query so far [Q]; listed: token forwards
+    # if no prefix had been kept
+
+    def __init__(
+        self, field: Searchable, spaces: Sequence[Space], memory_mib: float, *, keep: bool = False
+    ) -> None:
         self.components, self.spaces = components_of(field), spaces
-        self.memory_mib = memory_mib
+        self.memory_mib = memory_mib / 2 if keep else memory_mib
+        self._most = self.memory_mib * 2**20 / len(self.components) if keep else 0.0
+        self._levels: dict[int, list[_Level]] = {}  # of each component, by its id()
         self.tokens = np.zeros(len(spaces), dtype=np.int64)
+        self.listed = self.tokens.copy()
         self.leaves = np.zeros(len(spaces), dtype=np.int64)
         self._roots: dict[int, Any] = {}  # of each component walked so far, by its id()
 
@@ -100,39 +116,63 @@ class SequenceEnergies:
             ends = observations(self.spaces, component.energies.device)
             self._roots[key] = root_of(component, *ends)
             self.tokens += 1
+            self.listed += 1
         return self._roots[key]
+
+    def _kept(self, component: Component) -> list[_Level]:
+        """Return the prefixes that were computed, none if they take too much memory."""
+        inner, energies = component.energies.horizon - 1, component.energies
+        levels = self._levels.get(id(component), [])
+        taken = 0
+        for depth, level in enumerate(levels):
+            own = (energies.bytes_per_child(depth, leaf=leaf) for leaf in (False, True))
+            taken += len(level.places) * (next(own) - next(own))
+        if not levels or taken > self._most:
+            levels = self._levels[id(component)] = [_Level() for _ in range(inner)]
+        return levels
 
     def _walk(
         self, component: Component, query: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """Return the energies of sequences sorted by query, then by actions as they are read."""
         field, device = component.energies, component.energies.device
-        horizon = field.horizon
         # A node is a run of sequences that share a prefix of some length. `new` [M] marks where the
-        # nodes of a level begin, `parent` [M] is the node of each sequence on the level above.
+        # nodes of a level begin, `parent` [M] is the place of each sequence's prefix.
         new = np.r_[True, query[1:] != query[:-1]]
-        parent = query
-        levels = []
-        for depth in range(horizon):
+        prefixes, parent = self._root(component), query
+        for depth, level in enumerate(self._kept(component)):
             new = new | np.r_[True, sequences[1:, depth] != sequences[:-1, depth]]
-            if depth == horizon - 1:
-                new = np.ones_like(new)  # one leaf for each sequence, repeated or not
             nodes = np.flatnonzero(new)
-            chosen = zip(query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True)
-            ids = [self.spaces[row].problem.actions[place] for row, place in chosen]
-            actions = np.array(ids, dtype=np.int64)
-            levels.append((to_device(parent[nodes], device), to_device(actions, device)))
-            np.add.at(self.tokens, query[nodes], 2)
-            parent = np.cumsum(new) - 1
-        prefixes = self._root(component)
-        if sum(len(actions) for _, actions in levels) <= PACKED:
-            energies = field.tree_energies(prefixes, levels)
-        else:
-            for level in levels[:-1]:
-                prefixes = field.extend_each(prefixes, *level)
-            energies = field.leaf_energy_each(prefixes, *levels[-1])
+            np.add.at(self.listed, query[nodes], 2)
+            rows = np.column_stack([query[nodes], sequences[nodes, : depth + 1]])
+            keys = [row.tobytes() for row in rows]
+            missing = nodes[[key not in level.places for key in keys]]
+            if len(missing):
+                made = field.extend_each(
+                    prefixes, *self._chosen(query, sequences[:, depth], parent, missing, device)
+                )
+                level.prefixes = made if level.prefixes is None else level.prefixes.plus(made)
+                np.add.at(self.tokens, query[missing], 2)
+            places = [level.places.setdefault(key, len(level.places)) for key in keys]
+            parent = np.array(places, dtype=np.int64)[np.cumsum(new) - 1]
+            prefixes = level.prefixes
+        everything = np.arange(len(query))
+        np.add.at(self.tokens, query, 2)
+        np.add.at(self.listed, query, 2)
+        energies = field.leaf_energy_each(
+            prefixes, *self._chosen(query, sequences[:, -1], parent, everything, device)
+        )
         values: NDArray[np.float32] = energies.float().cpu().numpy()
         return values
+
+    def _chosen(
+        self, query: Ids, step: Ids, parent: Ids, rows: Ids, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Return the parents and action ids of the children in these rows."""
+        chosen = zip(query[rows].tolist(), step[rows].tolist(), strict=True)
+        ids = [self.spaces[one].problem.actions[place] for one, place in chosen]
+        actions = np.array(ids, dtype=np.int64)
+        return to_device(parent[rows], device), to_device(actions, device)
 
 
 def batch_size(field: IncrementalEnergies[Any], memory_mib: float) -> int:
@@ -142,9 +182,6 @@ def batch_size(field: IncrementalEnergies[Any], memory_mib: float) -> int:
         field.bytes_per_child(depth, leaf=depth == last, each=True) for depth in range(last + 1)
     )
     return max(1, working_bytes(field.device, memory_mib) // each)
-
-
-Ids = NDArray[np.int64]
 
 
 class ResultHeap:
