@@ -1,10 +1,12 @@
-"""Whether two versions of the library plan alike: same sequences, energies within 1e-4.
+"""Whether two versions of the library plan alike: same sequences, energies within rounding.
 
 The queries are windows of a data set, with their true tasks and a random field of the preset
 `small`, read in both directions, or of `paper`. Run it with each version; the second run compares.
 
-    python benchmarks/same_plans.py DATA --preset small --queries 1000 --plans PLANS.npz
-    python benchmarks/same_plans.py DATA --preset paper --queries 200 --plans PLANS.npz
+    python benchmarks/same_plans.py DATA --preset small --queries 1000 --plans PLANS.npz \
+        --out benchmarks/results/same-plans-small.json
+    python benchmarks/same_plans.py DATA --preset paper --queries 200 --plans PLANS.npz \
+        --out benchmarks/results/same-plans-paper.json
 """
 
 from __future__ import annotations
@@ -70,6 +72,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--horizon", type=int, default=3)
     parser.add_argument("--plans", type=Path, required=True, help="file of the first version")
+    parser.add_argument("--out", type=Path, help="file of the comparison")
     given = parser.parse_args()
     found = planned(given.data, given.preset, given.queries, given.horizon)
     arrays = {}
@@ -80,11 +83,16 @@ def main() -> None:
         np.savez(given.plans, **arrays)
         return
     before = np.load(given.plans, allow_pickle=False)
+    rows = []
     for name in found:
         same = (before[f"{name} actions"] == arrays[f"{name} actions"]).all(axis=1)
         gap = np.abs(arrays[f"{name} energy"] / before[f"{name} energy"] - 1)
         row = {"search": name, "queries": len(same), "same_plans": int(same.sum())}
-        print(json.dumps(row | {"largest_energy_difference": float(gap.max())}))
+        rows.append(row | {"largest_energy_difference": float(gap.max())})
+    text = json.dumps({"preset": given.preset, "horizon": given.horizon, "rows": rows}, indent=1)
+    print(text)
+    if given.out:
+        given.out.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

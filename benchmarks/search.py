@@ -5,7 +5,8 @@ forwards of all candidates (extrapolated from a sample of candidates where marke
 fields of run folders, where guided and beam search are compared with the exact argmin on windows of
 the data set, with the true and with the predicted task. All is measured in one run.
 
-    python benchmarks/search.py --quick --json
+    python benchmarks/search.py --quick --threads 1 --clock cpu \
+        --out benchmarks/results/search-quick.json
     python benchmarks/search.py --sizes 5 8 11 --horizons 3 4 5 6 \
         --out benchmarks/results/search.json
     python benchmarks/search.py --sizes --run runs/T5 runs/T6 --windows 200 \
@@ -122,115 +123,74 @@ def on_random_fields(
     device: torch.device,
     sample: int,
     *,
-    others: bool,
-    screened: bool = False,
+    beam: bool,
     exact_tokens: int = EXACT_TOKENS,
 ) -> list[dict[str, Any]]:
-    """Naive and exact search, and others or screening beside them."""
+    """Naive, exact and guided search; led by lower precision too where `auto` would choose that."""
     rows = []
     for horizon in horizons:
         field = IncrementalField(random_field(horizon, device))
+        searches: dict[str, Search] = {"exact": ExhaustiveSearch(), "guided": GuidedSearch()}
+        if field.coarse_pays:
+            searches |= {
+                "screened": ExhaustiveSearch(screening="on"),
+                "guided, screened": GuidedSearch(screening="on"),
+            }
+        if beam:
+            searches["beam"] = BeamSearch()
         naive_seconds(field, random_problem(3), 27)  # warm-up
-        for screening in ("off", "on"):  # which casts the weights
-            ExhaustiveSearch(screening=screening).search(field, [random_problem(3)], 5)
+        for search in searches.values():
+            search.search(field, [random_problem(3)], 5)
         for size in sizes:
-            problem, exact = random_problem(size), ExhaustiveSearch()
-            # short ones wobble: the median of several, naive and exact in turn
-            repeats = range(5 if size**horizon <= 4096 else 1)
-            seconds, extrapolated = naive_seconds(field, problem, sample)
+            problem = random_problem(size)
+            # short ones wobble: the median of several, naive and others in turn
+            repeats = range(3 if size**horizon <= 4096 else 1)
+            total = sum(2 * size**level for level in range(horizon + 1))
+            wanted = {
+                name: search
+                for name, search in searches.items()
+                if total <= exact_tokens or not isinstance(search, ExhaustiveSearch)
+            }
+            naive = []
+            runs: dict[str, list[tuple[Plans, float]]] = {name: [] for name in wanted}
+            for _ in repeats:
+                seconds, extrapolated = naive_seconds(field, problem, sample)
+                naive.append(seconds)
+                for name, search in wanted.items():
+                    runs[name].append(
+                        timed(
+                            lambda s=search, f=field, p=problem: s.search(f, [p], 5)[0],
+                            device,
+                        )
+                    )
             row: dict[str, Any] = {
                 "horizon": horizon,
                 "actions": size,
                 "candidates": size**horizon,
                 "naive": {
-                    "seconds": seconds,
+                    "seconds": float(np.median(naive)),
                     "extrapolated": extrapolated,
                     "token_forwards": size**horizon * (2 * horizon + 1),
                 },
             }
-            best = None
-            if sum(2 * size**level for level in range(horizon + 1)) <= exact_tokens:
-                best, taken = timed(
-                    lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device
-                )
-                naive, ours = [seconds], [taken]
-                for _ in repeats[1:]:
-                    naive.append(naive_seconds(field, problem, sample)[0])
-                    ours.append(
-                        timed(lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device)[1]
-                    )
-                seconds, taken = float(np.median(naive)), float(np.median(ours))
-                row["naive"]["seconds"] = seconds
-                row["exact"] = cost(best, taken) | {"against_naive": seconds / taken}
-                if screened:
-                    row["screened"] = compared_screening(
-                        field, problem, best, exact=taken, naive=seconds, repeats=len(repeats)
-                    )
-                if not extrapolated:
-                    reference = NaiveSearch(batch=256).search(field, [problem], 5)[0]
-                    row["exact"] |= {
-                        "same_plans": bool((reference.actions == best.actions).all()),
-                        "energy_difference": float(
-                            np.abs(reference.energies / best.energies - 1).max()
-                        ),
-                    }
-            if others:
-                methods: list[tuple[str, Search]] = [
-                    ("guided", GuidedSearch()),
-                    ("guided, screened", GuidedSearch(screening="on")),
-                    ("beam", BeamSearch()),
-                ]
+            if "exact" in runs and not extrapolated:
+                best = NaiveSearch(batch=256).search(field, [problem], 5)[0]
+            else:
+                best = runs["exact"][0][0] if "exact" in runs else None
+            for name, results in runs.items():
+                found = results[0][0]
+                taken = float(np.median([seconds for _, seconds in results]))
+                row[name] = cost(found, taken) | {"against_naive": float(np.median(naive)) / taken}
                 if best is not None:
-                    methods.append(("screened", ExhaustiveSearch(screening="on")))
-                for name, search in methods:
-                    found, taken = timed(
-                        lambda f=field, p=problem, s=search: s.search(f, [p], 5)[0], device
-                    )
-                    row[name] = cost(found, taken) | {"against_naive": seconds / taken}
-                    if best is not None:
-                        row[name] |= {
-                            "argmin": bool((found.actions[0] == best.actions[0]).all()),
-                            "energy_gap": float(found.energies[0] / best.energies[0] - 1),
-                        }
+                    row[name] |= {
+                        "argmin": bool((found.actions[0] == best.actions[0]).all()),
+                        "same_plans": bool(np.array_equal(found.actions, best.actions)),
+                        "energy_gap": float(found.energies[0] / best.energies[0] - 1),
+                    }
             row["peak_mib"] = peak_mib(device)
             talk(json.dumps(row))
             rows.append(row)
     return rows
-
-
-def compared_screening(
-    field: IncrementalField,
-    problem: Problem,
-    best: Plans,
-    *,
-    exact: float,
-    naive: float,
-    repeats: int,
-) -> dict[str, Any]:
-    """Exact search that looks in bfloat16 first, beside the seconds that the others took."""
-    search = ExhaustiveSearch(screening="on")
-    runs = [
-        timed(lambda: search.search(field, [problem], 5)[0], field.device) for _ in range(repeats)
-    ]
-    found, taken = runs[0][0], float(np.median([seconds for _, seconds in runs]))
-    return cost(found, taken) | {
-        "against_naive": naive / taken,
-        "against_exact": exact / taken,
-        "same_plans": bool((found.actions == best.actions).all()),
-        "energy_difference": float(np.abs(found.energies / best.energies - 1).max()),
-    }
-
-
-def guided_in_both(horizon: int, size: int, device: torch.device) -> dict[str, Any]:
-    """Seconds of guided search in float32 and led by bfloat16, the median of five."""
-    field, problem = IncrementalField(random_field(horizon, device)), random_problem(size)
-    row: dict[str, Any] = {"horizon": horizon, "actions": size}
-    for screening in ("off", "on"):
-        search = GuidedSearch(screening=screening)
-        runs = [timed(lambda s=search: s.search(field, [problem], 5)[0], device) for _ in range(6)]
-        row[screening] = cost(runs[0][0], float(np.median([seconds for _, seconds in runs[1:]])))
-    talk(json.dumps(row))
-    return row
 
 
 def cost(plans: Plans, seconds: float) -> dict[str, Any]:
@@ -433,11 +393,11 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "--quick", action="store_true", help="|A| = 11, T = 3 to 5, within some minutes"
+        "--quick", action="store_true", help="|A| = 11, T = 3 and 4, within a minute"
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--sizes", type=int, nargs="*", default=[5, 8, 11])
-    parser.add_argument("--horizons", type=int, nargs="+", help="default 3 4 5 6; quick 3 4 5")
+    parser.add_argument("--horizons", type=int, nargs="+", help="default 3 4 5 6; quick 3 4")
     parser.add_argument(
         "--sample",
         type=int,
@@ -488,12 +448,12 @@ def main() -> None:
         "torch": torch.__version__,
     }
     if given.quick:
-        rows = on_random_fields(
-            [11], given.horizons or [3, 4, 5], device, 1200, others=False, screened=True
-        )
-        for name, key in (("exact_vs_naive", "exact"), ("screened_vs_naive", "screened")):
-            result[name] = {str(row["horizon"]): row[key]["against_naive"] for row in rows}
-        result["guided"] = guided_in_both(6, 11, device)
+        rows = on_random_fields([11], given.horizons or [3, 4], device, 1331, beam=False)
+        result["against_naive"] = {
+            name: {str(row["horizon"]): row[name]["against_naive"] for row in rows}
+            for name in rows[0]
+            if "against_naive" in (rows[0][name] if isinstance(rows[0][name], dict) else ())
+        }
     else:
         rows = (
             on_random_fields(
@@ -501,7 +461,7 @@ def main() -> None:
                 given.horizons or [3, 4, 5, 6],
                 device,
                 given.sample,
-                others=True,
+                beam=True,
                 exact_tokens=given.exact_tokens,
             )
             if given.sizes

@@ -79,7 +79,7 @@ def test_parts_of_the_gpu_script(script, tmp_path, monkeypatch, capsys):
     assert value["parts"].keys() == value["seconds"].keys() == set(parts)
     (row,) = value["parts"]["search"]["random"]
     assert row["exact"]["same_plans"]
-    assert row["guided, screened"]["argmin"]
+    assert row["guided"]["argmin"]
     training = value["parts"]["train-T3"]
     assert training["training"]["energy field"]["epochs"] == 1
     assert 0 <= training["metrics"]["success_rate"] <= 100
