@@ -331,3 +331,23 @@ def test_training_of_the_chain(script, monkeypatch):
     assert (row["tasks"], row["actions"], row["steps_of_an_epoch"]) == (4, 11, 1)
     assert row["loss_difference_of_20_steps"] < 1e-4
     assert row["milliseconds_by_hidden"]["16"] > 0
+
+
+def test_a_flame_graph_shows_the_share_of_each_function(script):
+    module = script("flame")
+    lines = [
+        "main (run.py:1);answer (run.py:2);plan (planner.py:5) 6",
+        "main (run.py:1);answer (run.py:3);plan (planner.py:9);<listcomp> (planner.py:9) 3",
+        "main (run.py:1);answer (run.py:3) 1",
+        "main (run.py:8) 5",
+    ]
+    found = module.stacks(lines, "answer")
+    plan = ("answer (run.py)", "plan (planner.py)")
+    assert found == {plan[:1]: 1, plan: 6, (*plan, "<listcomp> (planner.py)"): 3}
+    picture = module.drawn(found, "A query")
+    shares = [title.partition("</title>")[0] for title in picture.split("<title>")[1:]]
+    assert shares == [
+        "answer (run.py): 100.0 %",
+        "plan (planner.py): 90.0 %",
+        "&lt;listcomp&gt; (planner.py): 30.0 %",
+    ]
