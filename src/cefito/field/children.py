@@ -18,7 +18,7 @@ from cefito.field.predictor import Predictor, TransformerBlock, normalise
 
 __all__ = ["Children", "Prefixes"]
 
-_ROWS = 32  # numbers of tokens are padded to multiples of this
+_ROWS = 8  # numbers of tokens are padded to multiples of this
 
 Pairs = list[tuple[Tensor, Tensor]]  # keys and values of each block
 # block, queries (None if nothing reads its output), keys, values → what attention mixes
