@@ -42,8 +42,9 @@ def confident_temperature(
 ) -> float:
     """Fit the temperature under which the best plan's probability is how often it is right.
 
-    Maximises the log-likelihood of `right` [N] under `sure` at a temperature [N], with a video as
-    one observation. The logarithm of the temperature is shrunk towards log(centre).
+    Maximises the log-likelihood of `right` [N] under `sure` at a temperature [N], each video
+    counting as one observation. The logarithm of the temperature has a normal prior around
+    log(centre).
     """
     from scipy.optimize import minimize_scalar
 
