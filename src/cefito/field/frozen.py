@@ -50,9 +50,13 @@ class FrozenLinear:
     @cached_property
     def _packed(self) -> Tensor | None:
         """The weight in oneDNN's layout; None where it has no fast product."""
-        native = self._dtype == torch.float32 or capability(self._weight.device) != "none"
-        known = hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        if not (_X86 and native and known and self._weight.device.type == "cpu"):
+        cpu = _X86 and self._weight.device.type == "cpu"
+        if not (cpu and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+            return None
+        if self._dtype != torch.float32 and not (
+            capability(self._weight.device) != "none"
+            and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        ):
             return None
         return torch.ops.mkldnn._reorder_linear_weight(self._weight.to(self._dtype), _TYPICAL)  # type: ignore[no-any-return]
 
