@@ -537,8 +537,8 @@ def fit_confidence(
 ) -> float:
     """Return the temperature that calibrates the probability of the best sequence.
 
-    The centre of its prior is below that of `fit_temperature`, which leaves the best one
-    underconfident (measured on three data sets).
+    The prior's centre is 0.82 times the temperature of `fit_temperature`. The latter alone makes
+    the best sequence underconfident, as folds of three data sets showed.
     """
     best, _ = chain.best(1)
     likeliest = chain.states.actions[best[:, 0]]
