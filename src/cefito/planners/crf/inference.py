@@ -1,6 +1,8 @@
 """The states of a chain over actions: pairs of a task and one of its actions.
 
-There are no transitions between tasks: arrays are padded to the largest task, [C, A, A].
+There are no transitions between tasks: arrays are padded to the largest task, [C, A, A], and sums
+over sequences to the largest of a block of tasks of similar size. Temperature and power of tasks,
+which calibrate the probabilities, are fitted here, too.
 """
 
 from __future__ import annotations
@@ -521,7 +523,7 @@ def fit_temperature(
     return 2 / (low + high)
 
 
-_SURER = math.exp(-0.2)
+_SURER = math.exp(-0.2)  # of the temperature of the greatest likelihood; chosen by folds
 _LEAST = -30.0  # log-probability that less likely tasks count as
 
 
