@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -14,9 +13,6 @@ from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
     average,
-    fit_confidence,
-    fit_task_power,
-    fit_temperature,
     smoothed_transitions,
 )
 from cefito.planners.crf.model import ChainEvidence
@@ -240,64 +236,12 @@ def test_transitions_are_smoothed_shares_of_the_task():
     torch.testing.assert_close(shares[1].sum(dim=1), torch.ones(3))
 
 
-def test_members_average_their_scores_and_temperature_recovers():
+def test_members_average_their_scores():
     chain, _ = case(11, horizon=3)
     other = SequenceScores(chain.states, chain.emissions + 2, chain.transitions * 3)
     mean = average([chain, other])
     torch.testing.assert_close(mean.transitions, 2 * chain.transitions)
     torch.testing.assert_close(mean.emissions, chain.emissions + 1)
-    blocks = TaskStates.make([[0, 1, 2], [3, 4]], 5)
-    generator = torch.Generator().manual_seed(0)
-    emissions = torch.randn(4000, 2, 5, generator=generator)
-    true = SequenceScores(blocks, emissions, torch.zeros(2, 3, 3))
-    states, scores = true.best(13)
-    drawn = torch.multinomial(
-        (scores - true.log_partition()[:, None]).exp(), 1, generator=generator
-    )
-    drawn = states.gather(1, drawn[:, :, None].expand(-1, -1, 2))[:, 0]
-    assert fit_temperature(true.heated(0.5), drawn) == pytest.approx(2.0, rel=0.1)
-    assert fit_temperature(true, drawn) == pytest.approx(1.0, rel=0.1)
-    assert fit_temperature(true, torch.full_like(drawn, -1)) == 1.0
-
-
-def sure_chain(right, wrong):
-    """Windows whose best sequence has a probability of 0.9, that is right in some of them alone."""
-    blocks = TaskStates.make([[0, 1, 2]], 3)
-    emissions = torch.zeros(right + wrong, 1, 3)
-    emissions[:, 0, 0] = math.log(18)  # 18 / (18 + 1 + 1)
-    truth = torch.zeros(right + wrong, 1, dtype=torch.long)
-    truth[right:] = 1
-    return SequenceScores(blocks, emissions, torch.zeros(1, 3, 3)), truth, truth
-
-
-def best_probability(chain, temperature):
-    _, scores = chain.heated(temperature).best(1)
-    return float((scores[0, 0] - chain.heated(temperature).log_partition()[0]).exp())
-
-
-def test_the_best_is_as_sure_as_it_is_right():
-    chain, states, actions = sure_chain(right=60, wrong=40)
-    assert best_probability(chain, 1) == pytest.approx(0.9)
-    found = fit_confidence(chain, states, actions, videos=10_000)
-    assert best_probability(chain, found) == pytest.approx(0.6, abs=0.01)
-
-
-def test_confidence_where_the_truth_is_far_down():
-    """Truths that are unlikely however warm the chain is drag only the likelihood's temperature."""
-    blocks = TaskStates.make([list(range(50))], 50)
-    emissions = torch.full((100, 1, 50), -4.0)
-    emissions[:, 0, 0] = 2.0
-    emissions[50:, 0, 7] = -40.0
-    truth = torch.zeros(100, 1, dtype=torch.long)
-    truth[50:] = 7
-    chain = SequenceScores(blocks, emissions, torch.zeros(1, 50, 50))
-    likely = fit_temperature(chain, truth)
-    sure = fit_confidence(chain, truth, truth, videos=10_000)
-    assert best_probability(chain, likely) < 0.4
-    assert best_probability(chain, sure) == pytest.approx(0.5, abs=0.01)
-    few = fit_confidence(chain, truth, truth, videos=1)
-    assert sure < few <= likely
-    assert abs(math.log(few / likely)) < 0.3  # shrunk: one video says little
 
 
 def test_tasks_weighed_by_a_power():
@@ -317,29 +261,6 @@ def test_tasks_weighed_by_a_power():
     ]
     torch.testing.assert_close(*within)
     assert chain.weighing_tasks(1.0) is chain
-
-
-def test_power_of_tasks_makes_them_as_sure_as_they_are_right():
-    """Two tasks without shared actions: 99 % sure, right in 80 % of the queries."""
-    blocks = TaskStates.make([[0], [1]], 2)
-    emissions = torch.tensor([math.log(0.99), math.log(0.01)]).expand(100, 1, 2)
-    chain = SequenceScores(blocks, emissions, torch.zeros(2, 1, 1))
-    tasks = (torch.arange(100) >= 80).long()
-    many, few = (
-        fit_task_power(chain, tasks[:, None], tasks, videos=videos) for videos in (10_000, 1)
-    )
-    temperature = math.exp(-0.2) * fit_temperature(chain, tasks[:, None])
-    weighed = chain.heated(temperature).weighing_tasks(many)
-    assert weighed.log_tasks().exp()[0, 0] == pytest.approx(0.8, abs=0.01)
-    assert many < few < 1
-    assert fit_task_power(chain, tasks[:0, None], tasks[:0], videos=0) == 1
-
-
-def test_confidence_without_one_right_window_stays_in_bounds():
-    chain, states, actions = sure_chain(right=0, wrong=20)
-    assert 0.25 <= fit_confidence(chain, states, actions, videos=20) <= 8
-    impossible = torch.full_like(states, -1)
-    assert 0.25 <= fit_confidence(chain, impossible, actions, videos=1) <= 8
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 4])

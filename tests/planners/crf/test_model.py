@@ -11,7 +11,8 @@ import torch
 from cefito.data.windows import action_space
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.crf.inference import TaskStates, average, fit_confidence, fit_task_power
+from cefito.planners.crf.calibration import fit_confidence, fit_task_power
+from cefito.planners.crf.inference import TaskStates, average
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig

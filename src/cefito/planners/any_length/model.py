@@ -20,11 +20,11 @@ from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthSettings
 from cefito.planners.base import Queries
+from cefito.planners.crf.calibration import fit_confidence
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
     average,
-    fit_confidence,
     smoothed_transitions,
 )
 from cefito.planners.network import train_network

@@ -1,13 +1,11 @@
 """The states of a chain over actions: pairs of a task and one of its actions.
 
 There are no transitions between tasks: arrays are padded to the largest task, [C, A, A], and sums
-over sequences to the largest of a block of tasks of similar size. Temperature and power of tasks,
-which calibrate the probabilities, are fitted here, too.
+over sequences to the largest of a block of tasks of similar size.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -19,16 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.planners.shared.task_model import confident_temperature
-
 __all__ = [
     "SequenceScores",
     "TaskStates",
     "TransitionSums",
     "average",
-    "fit_confidence",
-    "fit_task_power",
-    "fit_temperature",
     "smoothed_transitions",
 ]
 
@@ -487,101 +480,3 @@ def average(chains: Sequence[SequenceScores]) -> SequenceScores:
         torch.stack([chain.emissions for chain in chains]).mean(dim=0),
         torch.stack([chain.transitions for chain in chains]).mean(dim=0),
     )
-
-
-def fit_temperature(
-    chain: SequenceScores, states: Tensor, *, lowest: float = 0.25, highest: float = 8.0
-) -> float:
-    """Return the temperature that maximises the likelihood of true sequences.
-
-    The negative log-likelihood is convex in 1 / temperature; golden-section search finds its
-    minimum. Impossible sequences are ignored; without any others the temperature is 1.
-    """
-    # states: true states [B, T]
-    possible = (states >= 0).all(dim=1)
-    if not bool(possible.any()):
-        return 1.0
-    chain, states = chain.rows(possible), states[possible]
-
-    def loss(inverse: float) -> float:
-        return float(-chain.heated(1 / inverse).log_probabilities(states).double().mean())
-
-    low, high, ratio = 1 / highest, 1 / lowest, (5**0.5 - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    values = loss(left), loss(right)
-    for _ in range(40):
-        if values[0] <= values[1]:
-            high, right = right, left
-            left = high - ratio * (high - low)
-            values = loss(left), values[0]
-        else:
-            low, left = left, right
-            right = low + ratio * (high - low)
-            values = values[1], loss(right)
-        if high - low < 1e-4:
-            break
-    return 2 / (low + high)
-
-
-_SURER = math.exp(-0.2)  # of the temperature of the greatest likelihood; chosen by folds
-_LEAST = -30.0  # log-probability that less likely tasks count as
-
-
-def fit_confidence(
-    chain: SequenceScores,
-    states: Tensor,  # true states [B, T]
-    actions: Tensor,  # true actions [B, T]
-    *,
-    videos: int,
-    task_power: float = 1.0,  # see `SequenceScores.weighing_tasks`
-    lowest: float = 0.25,
-    highest: float = 8.0,
-) -> float:
-    """Return the temperature that calibrates the probability of the best sequence.
-
-    The prior's centre is 0.82 times the temperature of `fit_temperature`. The latter alone makes
-    the best sequence underconfident, as folds of three data sets showed.
-    """
-    best, _ = chain.best(1)
-    likeliest = chain.states.actions[best[:, 0]]
-    right = (likeliest == actions).all(dim=1)
-
-    def sure(temperature: float) -> NDArray[np.float64]:
-        heated = chain.heated(temperature).weighing_tasks(task_power)
-        logs = heated.log_sequence_probabilities(likeliest)
-        return np.asarray(logs.double().exp().cpu().numpy())
-
-    return confident_temperature(
-        sure,
-        right.cpu().numpy(),
-        videos=videos,
-        centre=_SURER * fit_temperature(chain, states, lowest=lowest, highest=highest),
-        lowest=lowest,
-        highest=highest,
-    )
-
-
-def fit_task_power(
-    chain: SequenceScores,
-    states: Tensor,  # true states [B, T]
-    tasks: Tensor,  # true tasks [B]
-    *,
-    videos: int,
-) -> float:
-    """Return the power of task probabilities under which true tasks are likeliest.
-
-    A video counts as one observation; the logarithm of the power has a standard normal prior.
-    """
-    from scipy.optimize import minimize_scalar
-
-    if not len(tasks):
-        return 1.0
-    logs = chain.heated(_SURER * fit_temperature(chain, states)).log_tasks().double()
-    logs = logs.clamp_min(_LEAST)
-
-    def loss(log_power: float) -> float:
-        misfit = F.cross_entropy(math.exp(log_power) * logs, tasks)
-        return videos * float(misfit) + log_power**2 / 2
-
-    bounds = (-math.log(10), math.log(10))
-    return math.exp(float(minimize_scalar(loss, bounds=bounds, method="bounded").x))

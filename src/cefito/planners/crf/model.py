@@ -18,11 +18,10 @@ from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Marginals, Queries
+from cefito.planners.crf.calibration import fit_confidence, fit_task_power
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
-    fit_confidence,
-    fit_task_power,
     smoothed_transitions,
 )
 from cefito.planners.crf.network import ChainLoss, ChainNetwork
