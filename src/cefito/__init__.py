@@ -6,9 +6,10 @@ light.
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cefito import lazy
 
 if TYPE_CHECKING:
     from cefito import progress
@@ -44,35 +45,36 @@ if TYPE_CHECKING:
 __version__ = version("cefito")
 
 _HOMES = {
-    "Answer": "cefito.inference.answer",
-    "CefitoPlanner": "cefito.planners.cefito.planner",
-    "Constraints": "cefito.search",
-    "EnergyField": "cefito.field.energy",
-    "Evaluation": "cefito.evaluation",
-    "ExhaustiveSearch": "cefito.search",
-    "FrequentPlanner": "cefito.planners.simple.frequent",
-    "GuidedSearch": "cefito.search",
-    "NearestPlanner": "cefito.planners.simple.nearest",
-    "PlanningRun": "cefito.inference.planning_run",
-    "Plans": "cefito.search",
-    "PreparedDataset": "cefito.data",
-    "Problem": "cefito.search",
-    "Queries": "cefito.planners.queries",
-    "Run": "cefito.runs.run",
-    "RunConfig": "cefito.planners.methods",
-    "Session": "cefito.inference.session",
-    "TaskClassifier": "cefito.field.classifier",
-    "Windows": "cefito.data",
-    "cut_windows": "cefito.data",
-    "evaluate_planner": "cefito.evaluation",
-    "finetune": "cefito.inference.planning_run",
-    "load_config": "cefito.planners.methods",
-    "make_search": "cefito.search",
-    "open_dataset": "cefito.data",
-    "open_run": "cefito.inference.planning_run",
-    "prepare": "cefito.data.readers.custom",
-    "train_run": "cefito.inference.planning_run",
-    "train_runs": "cefito.inference.planning_run",
+    "Answer": "inference.answer",
+    "CefitoPlanner": "planners.cefito.planner",
+    "Constraints": "search",
+    "EnergyField": "field.energy",
+    "Evaluation": "evaluation",
+    "ExhaustiveSearch": "search",
+    "FrequentPlanner": "planners.simple.frequent",
+    "GuidedSearch": "search",
+    "NearestPlanner": "planners.simple.nearest",
+    "PlanningRun": "inference.planning_run",
+    "Plans": "search",
+    "PreparedDataset": "data",
+    "Problem": "search",
+    "Queries": "planners.queries",
+    "Run": "runs.run",
+    "RunConfig": "planners.methods",
+    "Session": "inference.session",
+    "TaskClassifier": "field.classifier",
+    "Windows": "data",
+    "cut_windows": "data",
+    "evaluate_planner": "evaluation",
+    "finetune": "inference.planning_run",
+    "load_config": "planners.methods",
+    "make_search": "search",
+    "open_dataset": "data",
+    "open_run": "inference.planning_run",
+    "prepare": "data.readers.custom",
+    "progress": "progress",  # a module, for cefito.progress.bar()
+    "train_run": "inference.planning_run",
+    "train_runs": "inference.planning_run",
 }
 
 __all__ = [
@@ -108,14 +110,4 @@ __all__ = [
     "train_runs",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "progress":  # a module, for cefito.progress.bar()
-        return import_module("cefito.progress")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'cefito' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazy.attributes(__name__, _HOMES)

@@ -7,8 +7,9 @@ are loaded when first used, since a run needs of all this only how observations 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cefito import lazy
 
 if TYPE_CHECKING:
     from cefito.data.readers.assemble import prepare, summary_rows
@@ -55,8 +56,4 @@ __all__ = [
     "summary_rows",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy.attributes(__name__, _HOMES)
