@@ -28,7 +28,7 @@ from cefito.planners.base import Planner, check_probabilities
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, silent
 from cefito.runs.coverage import COVERAGE_FILE, LEVELS, CoverageTable, Thresholds, weights_digest
-from cefito.runs.folder import MANIFEST, recorded, trained_videos
+from cefito.runs.folder import MANIFEST, recorded, trained_on, trained_videos
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -62,7 +62,7 @@ def calibrate_run(
     Args:
         run: An opened run whose plans have probabilities.
         folds: Number of folds; 0 for validation videos; by default 10 if there are fewer than 50
-            validation videos, else 0.
+            validation videos, or the run was trained on them, else 0.
         dataset: The run's data set, if it has moved; without folds any data set with validation
             videos of the same kind.
         device: Where folds are trained.
@@ -75,7 +75,10 @@ def calibrate_run(
     check_probabilities(run.planner, "coverage")
     data = run.dataset(dataset)
     if folds is None:
-        folds = FOLDS if len(split_videos(data.videos)["val"]) < FEW_VIDEOS else 0
+        val, seen = split_videos(data.videos)["val"], trained_videos(run.folder)
+        learned = () if seen is None else seen.train
+        known = any(data.videos[video].video_id in learned for video in val)
+        folds = FOLDS if known or len(val) < FEW_VIDEOS else 0
     with locked(run.folder / _FOLDER, "a calibration"):
         scores = (
             _fold_scores(run, data, folds, device, progress)
@@ -109,9 +112,7 @@ def calibrate_run(
 def _validation_scores(run: Run, data: PreparedDataset, progress: Progress) -> list[WindowScores]:
     """Return the scores of validation windows for each condition."""
     windows, _ = match_dataset(run, data).windows("val")
-    seen = trained_videos(run.folder)
-    names = {data.videos[video].video_id for video in np.unique(windows.video)}
-    if seen is not None and names & set(seen.train):
+    if trained_on(run.folder, data, windows):
         raise RunError(
             f"{run.folder}: was trained on validation videos, so these cannot calibrate its sets. "
             "Calibrate by cross-validation, with 10 folds, or on another data set.",

@@ -285,6 +285,7 @@ class Fitted(Generic[AnyPlanner]):
 
     planner: AnyPlanner
     trainings: Mapping[str, TrainingResult] = field(default_factory=dict)  # by network
+    all_videos: bool = False  # whether validation windows were trained on in the end
 
 
 class BasePlanner:

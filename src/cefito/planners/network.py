@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
-from cefito.data.windows import Windows
+from cefito.data.windows import Windows, joined_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import (
@@ -28,11 +28,17 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.progress import Progress, silent
-from cefito.runtime import count_parameters, full_precision, generator_for, named_stream
+from cefito.runtime import (
+    count_parameters,
+    derived_seed,
+    full_precision,
+    generator_for,
+    named_stream,
+)
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.training.augmentation import Observations
-from cefito.training.settings import TrainingConfig
+from cefito.training.settings import PlannerTrainingConfig, StoppingConfig, TrainingConfig
 from cefito.training.trainer import Loss, TrainingContext, TrainingResult
 
 __all__ = [
@@ -41,6 +47,9 @@ __all__ = [
     "TrainedNetwork",
     "copy_learned",
     "data_shape",
+    "ends_on_all",
+    "final_windows",
+    "train_further",
     "train_network",
 ]
 
@@ -112,6 +121,50 @@ def train_network(
     return result
 
 
+def ends_on_all(training: TrainingConfig, val: Windows) -> bool:
+    """Return whether a training ends on training and validation windows together.
+
+    None does if the latter are of test videos, as in published selection.
+    """
+    asked = isinstance(training, PlannerTrainingConfig) and training.all_videos > 0
+    return asked and val.split != "test"
+
+
+def final_windows(train: Windows, val: Windows, training: TrainingConfig) -> Windows:
+    """Return the windows that a training ends with."""
+    return joined_windows(train, val) if ends_on_all(training, val) else train
+
+
+def train_further(
+    network: Network,
+    loss: Callable[[Network], _Loss],
+    *,
+    name: str,
+    training: PlannerTrainingConfig,
+    seed: int,
+    settings: Any,
+    context: TrainingContext,
+) -> None:
+    """Train a trained network further, in place, for the share `all_videos` of the epochs.
+
+    Arguments as of `train_network`, with a loss on `final_windows`; the last epoch is kept.
+    """
+    optimiser = training.optimiser
+    epochs = max(1, round(training.all_videos * optimiser.epochs))
+    changes = {
+        "optimiser": optimiser.model_copy(update={"epochs": epochs}),
+        "stopping": StoppingConfig(every=0, patience=0),
+    }
+    context.part(f"{context.name}-all-videos").train(
+        f"{name} on all videos",
+        loss(network),
+        training.model_copy(update=changes),
+        seed=derived_seed(seed, named_stream("all videos")),
+        settings=[settings, training.model_dump()],
+    )
+    network.eval()
+
+
 class Sized:
     """Properties of anything that knows the sizes of its data."""
 
@@ -170,6 +223,8 @@ class _OfNetwork(Sized, Generic[Network]):
     ) -> tuple[Network, Shape, TrainingResult]:
         """Build a network and train it; the epoch of the best validation score is kept.
 
+        With `all_videos` it is trained further from there.
+
         `given` are the arrays, beside windows, that it is trained with, `text` [..., W] among them.
         A `suffix` distinguishes several trainings of such networks.
         """
@@ -177,17 +232,24 @@ class _OfNetwork(Sized, Generic[Network]):
         network = cls.build(config, shape)
         cls.observe(network, train, *given)
         digests = [sha256(np.ascontiguousarray(array).data).hexdigest() for array in given]
+        training, both = cls.training(config), final_windows(train, val, cls.training(config))
+        shared: dict[str, Any] = {
+            "name": cls.title + suffix,
+            "training": training,
+            "seed": seed,
+            "settings": [suffix, asdict(shape), config.model_dump(exclude=cls.ignored), digests],
+            "context": context.part(cls.part + suffix),
+        }
         result = train_network(
             network,
             lambda network: cls.loss(network, train, val, *given),
-            name=cls.title + suffix,
-            training=cls.training(config),
             stream=cls.stream,
-            seed=seed,
-            settings=[suffix, asdict(shape), config.model_dump(exclude=cls.ignored), digests],
-            context=context.part(cls.part + suffix),
             centre=not cls.own_mean and getattr(network.config, "centre", False),
+            **shared,
         )
+        if both is not train:
+            cls.observe(network, both, *given)
+            train_further(network, lambda network: cls.loss(network, both, val, *given), **shared)
         return network, shape, result
 
     @classmethod
@@ -303,7 +365,9 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
         network, shape, result = cls.train(
             train, val, config, *given, text=text, seed=seed, context=context
         )
-        return Fitted(cls(network, shape, config), {cls.title: result})
+        return Fitted(
+            cls(network, shape, config), {cls.title: result}, ends_on_all(cls.training(config), val)
+        )
 
     @classmethod
     def load(

@@ -43,6 +43,7 @@ __all__ = [
     "observed_as",
     "read_manifest",
     "recorded",
+    "trained_on",
     "trained_videos",
     "versions",
 ]
@@ -249,7 +250,9 @@ class TrainedVideos(Record):
     @classmethod
     def of(cls, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
         """Collect the videos of windows of a data set."""
-        return cls(train=_ids(dataset, train), val=_ids(dataset, val))
+        learned = _ids(dataset, train)
+        chosen = (name for name in _ids(dataset, val) if name not in set(learned))
+        return cls(train=learned, val=tuple(chosen))
 
     def with_more(self, other: TrainedVideos) -> TrainedVideos:
         """Return the videos of both; one that either was trained on counts as trained on."""
@@ -261,6 +264,12 @@ class TrainedVideos(Record):
     def write(self, folder: Path) -> None:
         """Write them into a run folder."""
         write_json(folder / VIDEOS_FILE, self.model_dump(mode="json"))
+
+
+def trained_on(folder: Path, dataset: PreparedDataset, windows: Windows) -> bool:
+    """Return whether the run in a folder was trained on any video of windows of a data set."""
+    seen = trained_videos(folder)
+    return seen is not None and not set(seen.train).isdisjoint(_ids(dataset, windows))
 
 
 def trained_videos(folder: Path) -> TrainedVideos | None:

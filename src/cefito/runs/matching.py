@@ -19,7 +19,7 @@ from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.markup import counted
-from cefito.runs.folder import DatasetReference, observed_as, trained_videos
+from cefito.runs.folder import DatasetReference, observed_as, trained_on, trained_videos
 from cefito.runs.run import Run
 from cefito.settings import Record
 
@@ -96,6 +96,11 @@ class DatasetMatch:
                 "this one by cefito finetune."
             )
         if self.own:
+            if split == "val" and trained_on(self.run.folder, self.dataset, windows):
+                logger.warning(
+                    "%s was trained on its validation videos, too; scores on them are too good",
+                    self.run.folder,
+                )
             return windows, None
         other = self._other(windows, left_out or LeftOut())
         self._warn(other, len(windows), split)

@@ -14,6 +14,7 @@ from cefito.data.windows import (
     Selection,
     Windows,
     fitting_windows,
+    joined_windows,
     with_between,
 )
 from cefito.errors import CefitoError, ConfigError, RunError
@@ -150,7 +151,8 @@ def train_run(
         )
         if group.first:
             seen = TrainedVideos.of if start is None else start.videos
-            write_run(run, seen(dataset, train, val))
+            learned = joined_windows(train, val) if fitted.all_videos else train
+            write_run(run, seen(dataset, learned, val))
         group.wait()
         return run
 

@@ -18,6 +18,7 @@ __all__ = [
     "LossConfig",
     "MarginConfig",
     "OptimiserConfig",
+    "PlannerTrainingConfig",
     "StoppingConfig",
     "TrainingConfig",
 ]
@@ -58,7 +59,7 @@ class EmaConfig(Settings):
 class StoppingConfig(Settings):
     """Early stopping and the choice of the best epoch, both on the validation split."""
 
-    every: int = Field(1, ge=1)  # epochs between validations
+    every: int = Field(1, ge=0)  # epochs between validations; 0 for none: the last epoch is kept
     # validations without a better score before training stops; 0 never stops early
     patience: int = Field(20, ge=0)
     windows: int = Field(200, ge=0)  # size of the fixed sample of validation windows; 0 for all
@@ -90,6 +91,14 @@ class TrainingConfig(Settings):
     # precision of matrix products: "float32", "bfloat16", or "auto", bfloat16 where the device
     # multiplies it natively. Weights, losses and the optimiser are float32
     precision: Precision = "auto"
+
+
+class PlannerTrainingConfig(TrainingConfig):
+    """How the network of a planner is trained, at the end on all videos that are not test."""
+
+    # share of the epochs that it is trained further, once epochs and calibration are chosen, on
+    # training and validation windows together; 0 for none
+    all_videos: float = Field(0.0, ge=0, le=1)
 
 
 class MarginConfig(Settings):

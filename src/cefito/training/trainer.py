@@ -166,12 +166,12 @@ class _Training:
                 self._epoch(advance, steps)
         if self.log:
             self.log.close()
-        if self.state.best_weights:
-            self.module.load_state_dict(self.state.best_weights)
+        if kept := self.state.best_weights or self.state.average:
+            self.module.load_state_dict(kept)
         self.module.eval()
         return TrainingResult(
             epochs=self.state.epoch,
-            best_epoch=self.state.best_epoch,
+            best_epoch=self.state.best_epoch or self.state.epoch,
             scores=tuple(self.state.best),
             resumed=self.resumed,
             metrics=tuple(self.state.metrics),
@@ -199,12 +199,11 @@ class _Training:
         }
         record |= {name: sum(values) / len(values) for name, values in sums.items()}
         record["train_seconds"] = time.monotonic() - started
-        if state.epoch % self.stopping.every == 0 or state.epoch == self.config.epochs:
+        last, every = state.epoch == self.config.epochs, self.stopping.every
+        if every and (last or state.epoch % every == 0):
             record |= self._validate()
         patience = self.stopping.patience
-        state.finished = state.epoch >= self.config.epochs or bool(
-            patience and state.waited >= patience
-        )
+        state.finished = last or bool(patience and state.waited >= patience)
         # before the checkpoint: a line too many is dropped on resuming, one too few would be lost
         if self.log:
             self.log.write(record)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,14 +20,14 @@ from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthSettings
 from cefito.planners.base import Queries
-from cefito.planners.crf.calibration import fit_confidence
+from cefito.planners.crf.calibration import fit_confidence, known_states
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
     average,
     smoothed_transitions,
 )
-from cefito.planners.network import train_network
+from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import count_parameters, derived_seed, named_stream
 from cefito.training.trainer import TrainingContext, TrainingResult
@@ -60,15 +60,20 @@ class AnyLengthModel:
         seed: int,
         context: TrainingContext,
     ) -> tuple[Self, dict[str, TrainingResult]]:
-        """Train all members, one after the other, and calibrate their mean."""
+        """Train all members, one after the other, and calibrate their mean.
+
+        With `all_videos` they are trained further from there.
+        """
         config, training = settings.any_length, settings.any_length_training
+        both = final_windows(train, val, training)
         states = TaskStates.make(
-            action_space(train, "training").actions, len(train.taxonomy.actions)
+            action_space(both, "training").actions, len(train.taxonomy.actions)
         )
         counted = smoothed_transitions(states, *_neighbours(train), config.smoothing)
         lengths = range(int(train.lengths.min()), train.horizon + 1)
         timed = train.elapsed is not None and bool(np.isfinite(train.elapsed).any())
         stream, networks, results = named_stream(cls.title), [], {}
+        shared: list[dict[str, Any]] = []  # arguments of all trainings of a member
         for member in range(config.members):
             network = AnyLengthNetwork(
                 config=config,
@@ -79,27 +84,37 @@ class AnyLengthModel:
                 transitions=counted,
             )
             suffix = f"-{member}" if member else ""
+            shared.append(
+                {
+                    "name": cls.title + suffix,
+                    "training": training,
+                    "seed": derived_seed(seed, stream, member) if member else seed,
+                    "settings": [
+                        list(lengths),
+                        config.model_dump(exclude={"members"}),
+                        training.model_dump(exclude={"all_videos"}),
+                    ],
+                    "context": context.part(f"any-length{suffix}"),
+                }
+            )
             results[cls.title + suffix] = train_network(
                 network,
                 partial(_loss, train=train, val=val, settings=settings),
-                name=cls.title + suffix,
-                training=training,
                 stream=stream,
-                seed=derived_seed(seed, stream, member) if member else seed,
-                settings=[
-                    list(lengths),
-                    config.model_dump(exclude={"members"}),
-                    training.model_dump(),
-                ],
-                context=context.part(f"any-length{suffix}"),
                 centre=config.centre,
+                **shared[-1],
             )
             networks.append(network)
         plain = (1.0, *[0.0] * len(lengths))
         model = cls(tuple(networks), dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
-        return model._calibrated(val), results
+        model = model._calibrated(train, val)
+        if both is not train:
+            for network, arguments in zip(networks, shared, strict=True):
+                loss = partial(_loss, train=both, val=val, settings=settings)
+                train_further(network, loss, **arguments)
+        return model, results
 
-    def _calibrated(self, val: Windows) -> Self:
+    def _calibrated(self, train: Windows, val: Windows) -> Self:
         """Return the members with the temperatures that calibrate validation windows."""
         temperatures = {}
         for length in self.lengths:
@@ -108,10 +123,8 @@ class AnyLengthModel:
                 temperatures[length] = 1.0
                 continue
             scores = self.scores(length, Queries.from_windows(windows))
-            tasks, actions = (
-                torch.from_numpy(part).to(self.device) for part in (windows.tasks, windows.actions)
-            )
-            found = scores.states.find(tasks, actions)
+            found = known_states(scores.states, windows, train.of_length(length))
+            actions = torch.from_numpy(windows.actions).to(self.device)
             videos = len(set(windows.video.tolist()))
             temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
         remaining = val.lengths if val.remaining is None else val.remaining

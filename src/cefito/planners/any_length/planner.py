@@ -29,6 +29,7 @@ from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.planner import likeliest_plans
 from cefito.planners.crf.steps import WeightedScores, first_pairs, log_sequences
+from cefito.planners.network import ends_on_all
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
@@ -74,7 +75,8 @@ class AnyLengthPlanner(BasePlanner):
         model, trainings = AnyLengthModel.fit(
             train, val, settings=settings, seed=seed, context=context
         )
-        return Fitted(cls(model, model.lengths), trainings)
+        on_all = ends_on_all(settings.any_length_training, val)
+        return Fitted(cls(model, model.lengths), trainings, on_all)
 
     @classmethod
     def load(

@@ -366,6 +366,7 @@ def fit_parts(
     )
     windows, progress = settings.search.fitting_windows, context.progress
     fitted = fit_objective(chain, incremental, prior, val, windows=windows, progress=progress)
+    chain = chain.on_all_videos(train, val, **shared)
     parts = {
         "settings": settings,
         "taxonomy": train.taxonomy,

@@ -53,6 +53,7 @@ from cefito.planners.cefito.objective import (
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.crf.planner import likeliest_sequences
+from cefito.planners.network import ends_on_all, final_windows
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
@@ -118,7 +119,8 @@ class CefitoPlanner:
             SamplingError: Too few sequences for the configured negatives.
             RunError: A checkpoint in the folder belongs to another training.
         """
-        space = action_space(train, settings.search.actions)
+        windows = final_windows(train, val, settings.chain_training)
+        space = action_space(windows, settings.search.actions)
         return cls._fitted(train, val, space, settings=settings, seed=seed, context=context)
 
     def refit(
@@ -140,8 +142,9 @@ class CefitoPlanner:
         """
         if not isinstance(self.incremental, NoField):
             further_vectors(train, self.field)  # refuses before any network is trained
+        windows = final_windows(train, val, settings.chain_training)
         space = extended_space(
-            self.space.actions, train, settings.search.actions, self.space.fallback
+            self.space.actions, windows, settings.search.actions, self.space.fallback
         )
         return self._fitted(
             train, val, space, settings=settings, seed=seed, context=context, start=self
@@ -158,7 +161,8 @@ class CefitoPlanner:
     ) -> Fitted[Self]:
         warn_fallback(space, train.taxonomy)
         parts, trainings = fit_parts(train, val, space, start=vars(start) if start else {}, **given)
-        return Fitted(cls(**parts), trainings)
+        on_all = ends_on_all(given["settings"].chain_training, val)
+        return Fitted(cls(**parts), trainings, on_all)
 
     @classmethod
     def load(

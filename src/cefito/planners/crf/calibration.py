@@ -5,14 +5,27 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.planners.crf.inference import SequenceScores
+from cefito.data.windows import Windows
+from cefito.planners.crf.inference import SequenceScores, TaskStates
 from cefito.planners.shared.task_model import confident_temperature
 
-__all__ = ["fit_confidence", "fit_task_power", "fit_temperature"]
+__all__ = ["fit_confidence", "fit_task_power", "fit_temperature", "known_states"]
+
+
+def known_states(states: TaskStates, windows: Windows, train: Windows) -> Tensor:
+    """Return the true states of windows [N, T]; −1 for states without training windows."""
+
+    def found(some: Windows) -> Tensor:
+        parts = (torch.from_numpy(part) for part in (some.tasks, some.actions))
+        return states.find(*(part.to(states.actions.device) for part in parts))
+
+    true = found(windows)
+    return true.masked_fill(~torch.isin(true, found(train)), -1)
 
 
 def fit_temperature(

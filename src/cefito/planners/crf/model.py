@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Marginals, Queries
-from cefito.planners.crf.calibration import fit_confidence, fit_task_power
+from cefito.planners.crf.calibration import fit_confidence, fit_task_power, known_states
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
@@ -26,7 +27,7 @@ from cefito.planners.crf.inference import (
 )
 from cefito.planners.crf.network import ChainLoss, ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
-from cefito.planners.network import train_network
+from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import count_parameters, derived_seed
 from cefito.search.step_costs import StepCosts
@@ -62,7 +63,10 @@ class ChainModel:
         context: TrainingContext,
         start: Self | None = None,
     ) -> tuple[Self, dict[str, TrainingResult]]:
-        """Train all members, one after the other, and calibrate their mean."""
+        """Train all members, one after the other, and calibrate their mean.
+
+        See `on_all_videos` for what may follow.
+        """
         config, training = settings.chain, settings.chain_training
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
         counted = smoothed_transitions(states, train.actions, train.tasks, config.smoothing)
@@ -83,31 +87,57 @@ class ChainModel:
                 training=training,
                 stream=_STREAM,
                 seed=derived_seed(seed, _STREAM, member) if member else seed,
-                settings=[
-                    train.horizon,
-                    config.model_dump(exclude={"members"}),
-                    training.model_dump(),
-                    space.actions,
-                ],
+                settings=_determining(settings, train.horizon, space.actions),
                 context=context.part(f"chain{suffix}"),
                 centre=config.centre,
                 begin=None if start is None else partial(_begin, learned=start.networks[member]),
             )
             networks.append(network)
-        return cls._calibrated(tuple(networks), val), results
+        return cls._calibrated(tuple(networks), train, val), results
 
     @classmethod
-    def _calibrated(cls, networks: tuple[ChainNetwork, ...], val: Windows) -> Self:
+    def _calibrated(cls, networks: tuple[ChainNetwork, ...], train: Windows, val: Windows) -> Self:
         """Return the members with the temperature that calibrates validation windows."""
         model = cls(networks, 1.0)
         scores = model.scores(Queries.from_windows(val))
         tasks, actions = (
             torch.from_numpy(part).to(model.device) for part in (val.tasks, val.actions)
         )
-        states, videos = scores.states.find(tasks, actions), len(set(val.video.tolist()))
+        states, videos = known_states(scores.states, val, train), len(set(val.video.tolist()))
         power = fit_task_power(scores, states, tasks, videos=videos)
         temperature = fit_confidence(scores, states, actions, videos=videos, task_power=power)
         return cls(networks, temperature, power)
+
+    def on_all_videos(
+        self,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: ChainSettings,
+        seed: int,
+        context: TrainingContext,
+    ) -> Self:
+        """Return the members trained further with validation windows, if the settings ask for it.
+
+        The calibration stays: there are no windows left to fit it on.
+        """
+        training = settings.chain_training
+        both = final_windows(train, val, training)
+        if both is train:
+            return self
+        networks = deepcopy(self.networks)
+        for member, network in enumerate(networks):
+            suffix = f"-{member}" if member else ""
+            train_further(
+                network,
+                partial(_loss, train=both, val=val, training=training),
+                name=self.title + suffix,
+                training=training,
+                seed=derived_seed(seed, _STREAM, member),
+                settings=_determining(settings, train.horizon, self.states.by_task()),
+                context=context.part(f"chain{suffix}"),
+            )
+        return replace(self, networks=networks)
 
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
@@ -265,6 +295,12 @@ def _loss(
     network: ChainNetwork, *, train: Windows, val: Windows, training: ChainTrainingConfig
 ) -> ChainLoss:
     return ChainLoss(network=network, train=train, val=val, config=training)
+
+
+def _determining(settings: ChainSettings, horizon: int, actions: Any) -> list[Any]:
+    """Return what determines the training of a member, besides data and seed."""
+    training = settings.chain_training.model_dump(exclude={"all_videos"})
+    return [horizon, settings.chain.model_dump(exclude={"members"}), training, actions]
 
 
 def _begin(network: ChainNetwork, *, learned: ChainNetwork) -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.data.windows import Windows, action_space, extended_space
+from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
 from cefito.errors import ConfigError
 from cefito.planners.base import (
     UNCONSTRAINED,
@@ -29,6 +29,7 @@ from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.settings import ChainSettings
 from cefito.planners.crf.steps import WeightedScores, first_pairs, log_sequences
+from cefito.planners.network import ends_on_all, final_windows
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
@@ -70,15 +71,8 @@ class ChainPlanner(BasePlanner):
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
         """Train the chain over the actions that training windows show of each task."""
-        model, trainings = ChainModel.fit(
-            train,
-            val,
-            space=action_space(train, "training"),
-            settings=settings,
-            seed=seed,
-            context=context,
-        )
-        return Fitted(cls(model), trainings)
+        space = action_space(final_windows(train, val, settings.chain_training), "training")
+        return cls._fitted(train, val, space, settings=settings, seed=seed, context=context)
 
     def refit(
         self,
@@ -90,16 +84,25 @@ class ChainPlanner(BasePlanner):
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
         """Return a planner that begins with this chain and is trained on further windows."""
-        model, trainings = ChainModel.fit(
-            train,
-            val,
-            space=extended_space(self.model.states.by_task(), train, "training"),
-            settings=settings,
-            seed=seed,
-            context=context,
-            start=self.model,
+        windows = final_windows(train, val, settings.chain_training)
+        space = extended_space(self.model.states.by_task(), windows, "training")
+        return self._fitted(
+            train, val, space, start=self.model, settings=settings, seed=seed, context=context
         )
-        return Fitted(type(self)(model), trainings)
+
+    @classmethod
+    def _fitted(
+        cls,
+        train: Windows,
+        val: Windows,
+        space: ActionSpace,
+        *,
+        start: ChainModel | None = None,
+        **shared: Any,
+    ) -> Fitted[Self]:
+        model, trainings = ChainModel.fit(train, val, space=space, start=start, **shared)
+        planner = cls(model.on_all_videos(train, val, **shared))
+        return Fitted(planner, trainings, ends_on_all(shared["settings"].chain_training, val))
 
     @classmethod
     def load(

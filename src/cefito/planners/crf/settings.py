@@ -11,8 +11,8 @@ from cefito.training.settings import (
     AugmentationConfig,
     EmaConfig,
     OptimiserConfig,
+    PlannerTrainingConfig,
     StoppingConfig,
-    TrainingConfig,
 )
 
 __all__ = ["ChainConfig", "ChainSettings", "ChainTrainingConfig"]
@@ -46,7 +46,7 @@ class ChainConfig(Settings):
         return self
 
 
-class ChainTrainingConfig(TrainingConfig):
+class ChainTrainingConfig(PlannerTrainingConfig):
     """How the chain is trained.
 
     Its last epoch is taken: a choice among epochs by few validation windows is mostly chance.

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries, Shape
-from cefito.planners.network import NetworkPlanner, named_departures
+from cefito.planners.network import NetworkPlanner, ends_on_all, named_departures
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors, read_descriptions
 from cefito.planners.shared.graph import transition_counts
@@ -102,7 +102,8 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
                 train, val, config, *given, seed=own, context=context, text=text, suffix=suffix
             )
             networks.append(network)
-        return Fitted(cls(networks[0], shape, config, tuple(networks[1:])), trainings)
+        planner = cls(networks[0], shape, config, tuple(networks[1:]))
+        return Fitted(planner, trainings, ends_on_all(config.training, val))
 
     @override
     @classmethod

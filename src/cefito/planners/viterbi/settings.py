@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from cefito.settings import Settings, Times, check_weights
-from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
+from cefito.training.settings import OptimiserConfig, PlannerTrainingConfig, StoppingConfig
 
 __all__ = ["Alignment", "ViterbiConfig", "ViterbiSettings"]
 
@@ -33,7 +33,7 @@ class ViterbiConfig(Settings):
     task: float = Field(1.0, ge=0)  # weight of its loss; 0 for no task head
     decoding: Literal["viterbi", "marginals"] = "viterbi"  # see `layer.decode`
     members: PositiveInt = 1  # networks whose emissions are averaged (published: one)
-    training: TrainingConfig = TrainingConfig(
+    training: PlannerTrainingConfig = PlannerTrainingConfig(
         optimiser=OptimiserConfig(
             epochs=500,
             batch_size=256,
