@@ -1,0 +1,131 @@
+"""Planners that are trained on validation videos in the end, once all is chosen on them."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from cefito.data.windows import cut_windows
+from cefito.evaluation.calibrate import FOLDS, calibrate_run
+from cefito.files import load_tensors
+from cefito.planners.crf.calibration import known_states
+from cefito.planners.crf.inference import TaskStates
+from cefito.planners.methods import load_config
+from cefito.runs.folder import trained_videos
+from cefito.runs.matching import match_dataset
+from cefito.runs.train import train_run
+
+EPOCHS = 4
+CASES = {  # section of the training and file of the weights, by method
+    "chain": ("chain_training", "chain.safetensors"),
+    "cefito": ("chain_training", "chain.safetensors"),
+    "any-length": ("any_length_training", "any-length.safetensors"),
+    "viterbi": ("viterbi.training", "viterbi.safetensors"),
+}
+
+
+def trained(world, folder, method, *, share, **given):
+    section, _ = CASES[method]
+    sizes = {"chain": "chain", "cefito": "chain", "any-length": "any_length", "viterbi": "viterbi"}
+    config = load_config(
+        "small",
+        method=method,
+        overrides={
+            f"{section}.optimiser.epochs": EPOCHS,
+            f"{section}.all_videos": share,
+            f"{sizes[method]}.members": 2,
+            f"{sizes[method]}.hidden": 8,
+        },
+    )
+    return train_run(
+        world, folder, config=config, horizon=2, seed=0, **{"tracker": "none", **given}
+    )
+
+
+@contextmanager
+def stopped_at_the_end(description, **given):
+    """A progress that interrupts the last training after an epoch."""
+    left = iter(range(100))
+
+    def advance(*_, **__):
+        if "on all videos" in description and next(left) == 1:
+            raise KeyboardInterrupt
+
+    yield advance
+
+
+def tensors(folder, method):
+    return load_tensors(folder / CASES[method][1], "pt", "")
+
+
+def ids(world, *splits):
+    return {video.video_id for video in world.videos if video.split in splits}
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_trained_on_all_videos(method, world, tmp_path, caplog):
+    without, further, longer = (
+        trained(world, tmp_path / str(share), method, share=share) for share in (0.0, 0.5, 1.0)
+    )
+    (first, calibration), (second, same) = (
+        tensors(run.folder, method) for run in (further, longer)
+    )
+    assert calibration == same  # chosen before
+    assert any(not torch.equal(tensor, second[name]) for name, tensor in first.items())
+    assert set(trained_videos(without.folder).train) == ids(world, "train")
+    assert set(trained_videos(further.folder).train) == ids(world, "train", "val")
+    assert not trained_videos(further.folder).val
+    (metrics,) = further.folder.glob("*[a-z]-all-videos/metrics.jsonl")
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert len(lines) == EPOCHS / 2
+    assert not any(name.startswith("val") for name in lines[-1])
+    for run, warned in ((without, False), (further, True)):
+        caplog.clear()
+        match_dataset(run, world).windows("val")
+        assert ("too good" in caplog.text) == warned
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_an_interrupted_last_training_goes_on_to_the_same_weights(method, world, tmp_path):
+    whole = trained(world, tmp_path / "whole", method, share=0.5)
+    with pytest.raises(KeyboardInterrupt):
+        trained(world, tmp_path / "run", method, share=0.5, progress=stopped_at_the_end)
+    again = trained(world, tmp_path / "run", method, share=0.5)
+    (expected, _), (found, _) = (tensors(run.folder, method) for run in (whole, again))
+    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
+
+
+def test_test_videos_are_never_trained_on(world, tmp_path):
+    """Published selection chooses on test videos."""
+    plain, further = (
+        trained(world, tmp_path / str(share), "chain", share=share, selection="published")
+        for share in (0.0, 0.5)
+    )
+    (first, _), (second, _) = (tensors(run.folder, "chain") for run in (plain, further))
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+    assert not set(trained_videos(further.folder).train) & ids(world, "test")
+
+
+def test_such_a_run_is_calibrated_by_folds(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("cefito.evaluation.calibrate.FEW_VIDEOS", 1)
+    for share, folds in ((0.0, 0), (0.5, FOLDS)):
+        run = trained(world, tmp_path / str(share), "chain", share=share)
+        assert calibrate_run(run).folds == folds
+
+
+def test_states_without_training_windows_calibrate_nothing(world):
+    train, val = (cut_windows(world, horizon=2, split=split) for split in ("train", "val"))
+    train = train.subset(range(5))
+    rows = [task.actions for task in world.taxonomy.tasks]
+    states = TaskStates.make(rows, len(world.taxonomy.actions))
+    seen = {
+        (task, action)
+        for task, actions in zip(train.tasks.tolist(), train.actions.tolist(), strict=True)
+        for action in actions
+    }
+    expected = [
+        [int(states.lookup[task, one]) if (task, one) in seen else -1 for one in actions]
+        for task, actions in zip(val.tasks.tolist(), val.actions.tolist(), strict=True)
+    ]
+    assert known_states(states, val, train).tolist() == expected
