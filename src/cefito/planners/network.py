@@ -233,11 +233,12 @@ class _OfNetwork(Sized, Generic[Network]):
         cls.observe(network, train, *given)
         digests = [sha256(np.ascontiguousarray(array).data).hexdigest() for array in given]
         training, both = cls.training(config), final_windows(train, val, cls.training(config))
+        ignored: Any = {**dict.fromkeys(cls.ignored, True), "training": {"all_videos"}}
         shared: dict[str, Any] = {
             "name": cls.title + suffix,
             "training": training,
             "seed": seed,
-            "settings": [suffix, asdict(shape), config.model_dump(exclude=cls.ignored), digests],
+            "settings": [suffix, asdict(shape), config.model_dump(exclude=ignored), digests],
             "context": context.part(cls.part + suffix),
         }
         result = train_network(
