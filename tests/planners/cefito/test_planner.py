@@ -330,10 +330,11 @@ def test_what_weighs_nothing_is_not_searched(weighted, splits, monkeypatch):
 
 @pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("oracle", [False, True])
-def test_the_chain_lists_what_a_search_of_each_task_finds(
-    weighted, splits, monkeypatch, tasks, oracle
+@pytest.mark.parametrize("prior", [0.0, 0.7])
+def test_lists_are_what_a_search_of_each_task_finds(
+    weighted, splits, monkeypatch, tasks, oracle, prior
 ):
-    chosen = using(weighted, objective="likelihood", tasks=tasks, prior_weight=0.0)
+    chosen = using(weighted, objective="likelihood", tasks=tasks, prior_weight=prior)
     queries = Queries.from_windows(splits["test"], oracle_task=oracle).subset(range(0, 40, 4))
     found = chosen.plan(queries, 6)
     monkeypatch.setattr(type(chosen), "_listed", lambda *_: False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
@@ -18,7 +19,9 @@ from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import UNCONSTRAINED, Queries
 from cefito.planners.cefito.objective import NOTHING_FITTED, Hypothesis, ObjectiveFit, Weights
+from cefito.planners.crf.model import ChainEvidence
 from cefito.search.constraints import Constraints
+from cefito.search.cost_batch import CostBatch
 from cefito.search.feasible import Feasible
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Objective, Plans, Problem, SearchCost, Space
@@ -86,10 +89,6 @@ class UniformSequenceModel:
             "this run was imported without a chain to predict tasks by.", setting="task_model"
         )
 
-    def costs(self, query: int, task: int) -> StepCosts:  # noqa: ARG002
-        """Return costs of zero."""
-        return StepCosts.free(self.horizon, len(self.space.actions[task]))
-
 
 def check_settings(settings: SearchConfig) -> None:
     """Refuse settings that need training windows."""
@@ -110,14 +109,8 @@ _PRIOR = Weights(energy=0.0, prior=1.0)
 _TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
 
 
-class SequenceEvidence(Protocol):
-    """Probabilities of the sequences of some queries."""
-
-    def log_tasks(self) -> NDArray[np.float64]:
-        """Return log p(task | observations), summed over sequences, [N, C]."""
-
-    def costs(self, query: int, task: int) -> StepCosts:
-        """Return −log q(sequence | task, observations), over the places of the task's actions."""
+SequenceEvidence = ChainEvidence | UniformSequenceModel
+"""Probabilities of the sequences of some queries."""
 
 
 class SequenceModel(Protocol):
@@ -192,22 +185,30 @@ class Hypotheses:
         # pruning: allow only transitions seen in training windows of the task and so many likely
         # others; None allows all
         guide_weights = self.fitted.guide if weights.chain else _PRIOR
-        priors: dict[int, StepCosts] = {}  # large tables, shared by all queries of a task
-        problems = []
-        for hypothesis in hypotheses:
-            actions = self.space.actions[hypothesis.task]
-            if hypothesis.task not in priors:
-                priors[hypothesis.task] = self.prior.costs(hypothesis.task, horizon, actions)
-            prior = priors[hypothesis.task]
-            chain = evidence.costs(hypothesis.query, hypothesis.task)
-            costs = None
-            if weights.prior or weights.chain:
-                costs = _weighted(prior, chain, weights)
+        by_task: dict[int, list[int]] = defaultdict(list)  # places of the hypotheses of a task
+        for place, hypothesis in enumerate(hypotheses):
+            by_task[hypothesis.task].append(place)
+        problems: dict[int, Problem] = {}
+        for task, members in by_task.items():
+            actions = self.space.actions[task]
+            rows = np.array([hypotheses[place].query for place in members])
+            found = guides = None
+            if guide_weights.prior or guide_weights.chain:
+                guides = self.costs(evidence, rows, task, horizon, guide_weights)
+            if (guide_weights.prior, guide_weights.chain) == (weights.prior, weights.chain):
+                found = guides  # whose cheapest sequences are then listed once
+            elif weights.prior or weights.chain:
+                found = self.costs(evidence, rows, task, horizon, weights)
+            pruned = None
             if pruning is not None:
-                pruned = self.prior.pruned(hypothesis.task, horizon, pruning, actions)
-                costs = pruned if costs is None else costs + pruned
-            problems.append(
-                Problem(
+                pruned = self.prior.pruned(task, horizon, pruning, actions)
+            for row, place in enumerate(members):
+                hypothesis = hypotheses[place]
+                costs = pruned if found is None else found.row(row)
+                if pruned is not None and found is not None:
+                    costs = found.row(row) + pruned
+                free = StepCosts.free(horizon, len(actions))
+                problems[place] = Problem(
                     initial=queries.initial[hypothesis.query],
                     goal=queries.goal[hypothesis.query],
                     actions=actions,
@@ -217,10 +218,31 @@ class Hypotheses:
                         costs=costs,
                         offset=-weights.task * hypothesis.log_probability,
                     ),
-                    guide=_weighted(prior, chain, guide_weights),
+                    guide=free if guides is None else guides.row(row),
                 )
-            )
-        return problems
+        return [problems[place] for place in range(len(hypotheses))]
+
+    def costs(
+        self,
+        evidence: SequenceEvidence,
+        queries: NDArray[np.int64],
+        task: int,
+        horizon: int,
+        weights: Weights,
+    ) -> CostBatch:
+        """Return the weighted costs of prior and chain of some queries [B], one of them at least.
+
+        prior · −log p(sequence | task) + chain · −log q(sequence | task, observations)
+        """
+        actions = self.space.actions[task]
+        chain = _sequence_costs(evidence, queries, task, len(actions))
+        terms = []
+        if weights.prior:
+            terms.append(self.prior.costs(task, horizon, actions) * weights.prior)
+        if weights.chain:
+            terms.append(chain.shared * weights.chain)
+        own = weights.chain * chain.own if weights.chain else np.zeros_like(chain.own)
+        return CostBatch(own, sum(terms[1:], terms[0]))
 
 
 def likely(
@@ -280,10 +302,21 @@ def no_plans(horizon: int) -> Plans:
     )
 
 
-def _weighted(prior: StepCosts, chain: StepCosts, weights: Weights) -> StepCosts:
-    terms = ((prior, weights.prior), (chain, weights.chain))
-    parts = [costs * weight for costs, weight in terms if weight]
-    return sum(parts[1:], parts[0]) if parts else StepCosts.free(prior.horizon, prior.size)
+def _sequence_costs(
+    evidence: SequenceEvidence, queries: NDArray[np.int64], task: int, size: int
+) -> CostBatch:
+    """Return −log q(sequence | task, observations) of queries [B], over the task's A actions."""
+    if isinstance(evidence, UniformSequenceModel):
+        shape = (len(queries), evidence.horizon, size)
+        return CostBatch(np.zeros(shape), StepCosts.free(evidence.horizon, size))
+    scores, rows = evidence.scores, torch.from_numpy(queries).to(evidence.scores.emissions.device)
+    states = scores.states.grid[task, :size]
+    # −log q(a) = −Σ_t e_t(a_t) − Σ_t w(a_t−1, a_t) + log Σ exp(score) of the task
+    own = -scores.emissions[rows[:, None], :, states].transpose(1, 2).double().cpu().numpy()
+    own[:, 0] += evidence.sums[queries, task][:, None]  # [B, T, A]
+    transitions = -scores.transitions[task, :size, :size].double().cpu().numpy()
+    shared = StepCosts(costs=(np.zeros(size), *[transitions] * (scores.horizon - 1)))
+    return CostBatch(own, shared)
 
 
 class TaskSpaces:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cefito.planners.base import Evidence
@@ -161,6 +162,22 @@ class Posterior:
         logs = self.power * self.evidence.log_sequences(query, tasks, sequences)
         logs += times(self.task, self.log_tasks[query, tasks])
         return min(1.0, float(np.exp(np.logaddexp.reduce(logs) - self.log_total[query])))
+
+    def masses(
+        self,
+        tasks: NDArray[np.int64],
+        sequences: NDArray[np.int64],
+        counted: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:
+        """Return M of all queries [N] for sequences [N, M, T] of tasks [N, M] that are counted."""
+        scores = self.evidence.scores
+        given = (torch.from_numpy(part).to(scores.emissions.device) for part in (tasks, sequences))
+        values = scores.scores(scores.states.find(*given)).double().cpu().numpy()
+        sums = np.where(counted, np.take_along_axis(self.evidence.sums, tasks, axis=1), 0.0)
+        logs = self.power * (values - sums)
+        logs += times(self.task, np.take_along_axis(self.log_tasks, tasks, axis=1))
+        found = np.logaddexp.reduce(np.where(counted, logs, -np.inf), axis=1)
+        return np.asarray(np.exp(found - self.log_total).clip(max=1))
 
 
 def times(weight: float, logs: NDArray[np.float64]) -> NDArray[np.float64]:

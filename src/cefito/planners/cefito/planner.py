@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
@@ -38,21 +37,19 @@ from cefito.planners.cefito.hypotheses import (
     TaskSpaces,
     UniformSequenceModel,
     check_settings,
-    likely,
     merged,
     no_plans,
     searched_together,
 )
+from cefito.planners.cefito.listing import Listing
 from cefito.planners.cefito.objective import (
     Hypothesis,
     ObjectiveFit,
     Posterior,
     Weights,
-    times,
 )
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.crf.model import ChainEvidence, ChainModel
-from cefito.planners.crf.planner import likeliest_sequences
 from cefito.planners.network import ends_on_all, final_windows
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
@@ -61,7 +58,7 @@ from cefito.search.base import Search, SpaceSize, Watch, operations
 from cefito.search.beam import KBestSearch
 from cefito.search.constraints import Constraints
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Plans, SearchCost
+from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, make_search
 from cefito.training.trainer import TrainingContext
 
@@ -389,10 +386,13 @@ class CefitoPlanner:
         plans: list[Plans] = []
         with progress("planning", total=len(queries)) as advance:
             for block in blocks:
-                if listed:
-                    plans += self._likeliest(block, top_k, stop, advance)
-                    continue
-                plans += self._planned(block, spaces, top_k, stop, advance, first=len(plans))
+                if listed and stop and stop():
+                    plans += [no_plans(self.horizon)] * len(block)
+                elif listed:
+                    plans += self._listing(block).plans(top_k)
+                    advance(len(block))
+                else:
+                    plans += self._planned(block, spaces, top_k, stop, advance, first=len(plans))
         return plans
 
     @property
@@ -406,56 +406,24 @@ class CefitoPlanner:
         return max(_LEAST, count - count % _USUAL if count > _USUAL else count)
 
     def _listed(self, constraints: Constraints) -> bool:
-        """Whether the chain lists the plans of all tasks of a query at once."""
-        return self.weights.chain_alone and self.settings.search.pruning < 0 and not constraints
-
-    def _likeliest(
-        self,
-        queries: Queries,
-        top_k: int,
-        stop: Callable[[], bool] | None,
-        advance: Callable[[float], None],
-    ) -> list[Plans]:
-        """List the best plans of a block by the chain alone, without the field."""
-        if stop and stop():
-            return [no_plans(self.horizon)] * len(queries)
-        assert self.chain is not None
-        hypotheses, weights = self.hypotheses, self._fitted_weights
-        evidence = self.chain.evidence(queries)
-        log_tasks = hypotheses.log_tasks(queries, evidence)
-        ranked, kept = likely(log_tasks, 1 if queries.tasks is not None else self.tasks)
-        logs = times(weights.task, log_tasks)
-        # log Σ exp(−score) over all sequences of all tasks [N]
-        total = np.logaddexp.reduce(evidence.log_power_sums(weights.chain) + logs, axis=1)
-        searched = np.full_like(logs, -np.inf)
-        own = np.where(kept, np.take_along_axis(logs, ranked, axis=1), -np.inf)
-        np.put_along_axis(searched, ranked, own, axis=1)
-        found = likeliest_sequences(
-            evidence.weighed(weights.chain, searched),
-            top_k,
-            torch.from_numpy(np.sort(ranked, axis=1)).to(self.chain.device),
+        """Whether the plans of many queries are listed at once, without the field."""
+        weights = self.weights
+        return (
+            not weights.energy
+            and weights.chain > 0
+            and self.settings.search.pruning < 0
+            and not constraints
         )
-        advance(len(queries))
-        excess = weights.task - self.weights.task
-        answers = []
-        for one, mass, row, count in zip(found, total, log_tasks, kept.sum(axis=1), strict=True):
-            chosen = row[one.tasks]
-            values = excess * chosen - one.logs
-            answers.append(
-                Plans(
-                    actions=one.actions,
-                    energies=values,
-                    scores=values,
-                    evaluated=SearchCost(0, 0),
-                    exact=one.exact,
-                    tasks=one.tasks,
-                    searched=int(count),
-                    probabilities=np.exp(one.logs - mass),
-                    task_probabilities=np.exp(chosen),
-                    searched_mass=1.0,
-                )
-            )
-        return answers
+
+    def _listing(self, queries: Queries) -> Listing:
+        assert self.chain is not None
+        return Listing(
+            hypotheses=self.hypotheses,
+            queries=queries,
+            evidence=self.chain.evidence(queries),
+            weights=self._fitted_weights,
+            tasks=self.tasks,
+        )
 
     def _planned(
         self,
