@@ -44,9 +44,10 @@ CLOSE = ("score", "probability")
 
 @contextmanager
 def version(source: Path) -> Iterator[None]:
-    """Start processes with the package of a checkout, with one thread."""
+    """Start processes with the package of a checkout, with one thread and compiled modules."""
     kept = dict(os.environ)
     os.environ |= {"PYTHONPATH": str(source / "src"), "OMP_NUM_THREADS": "1"}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once
     try:
         yield
     finally:

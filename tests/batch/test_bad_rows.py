@@ -146,7 +146,7 @@ def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path, monkeypatch):
         assert {plan["sure"] for plan in plans} == {plans[0]["probability"] >= 0.5}
 
 
-def test_a_planner_that_fails_at_a_query(nearest, listed, tmp_path, monkeypatch):
+def test_a_planner_that_fails_at_a_query(nearest, listed, tmp_path, monkeypatch, caplog):
     """The query is reported, and the others have their plans."""
     plan = NearestPlanner.plan
     rows = observed(70)
@@ -168,6 +168,9 @@ def test_a_planner_that_fails_at_a_query(nearest, listed, tmp_path, monkeypatch)
         (67, f"{path}, line 67: ZeroDivisionError: by nothing. This is a defect of the program."),
     ]
     assert len({row["line"] for row in read(done.plans)}) == 68
+    (logged,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert logged.exc_info is not None
+    assert logged.exc_info[0] is ZeroDivisionError
 
 
 def test_ids_as_they_are_given(nearest, listed, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from cefito.runs.run import Run
 from cefito.settings import Record
 
 __all__ = ["PIECE", "BadRow", "PlannedRows", "plan_rows", "read_rows"]
+
+logger = logging.getLogger(__name__)
 
 PIECE = 64
 """Number of rows that are planned together: always the same rows, for their last bits' sake."""
@@ -56,6 +59,7 @@ def read_rows(
         except CefitoError as problem:
             queries.append(_one_line(problem))
         except Exception as problem:
+            logger.exception("%s: a defect of cefito", row.place)
             queries.append(f"{row.place}: {_reason(problem)}")
         else:
             queries.append(query)
@@ -101,10 +105,14 @@ def _plan(queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer |
             together = _plan_together([queries[number] for number in numbers], settings)
             found |= dict(zip(numbers, together, strict=True))
         except Exception:  # of one query: the others must not suffer
+            logger.debug("%d queries are planned one by one", len(numbers), exc_info=True)
             for number in numbers:
                 try:
                     (found[number],) = _plan_together([queries[number]], settings)
+                except CefitoError as problem:
+                    found[number] = _reason(problem)
                 except Exception as problem:
+                    logger.exception("query '%s': a defect of cefito", queries[number].id)
                     found[number] = _reason(problem)
     return [found[number] for number in range(len(queries))]
 

@@ -7,6 +7,7 @@ time, so that a second thread would only take turns with the first: their batche
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -18,6 +19,8 @@ from itertools import islice
 from typing import Any
 
 __all__ = ["BusyError", "ClosedError", "ExpiredError", "Scheduler", "SearchJob"]
+
+logger = logging.getLogger(__name__)
 
 _FIRST_GUESS = 0.05  # seconds of a search, before any was measured
 _FIRST_COST = 0.002  # seconds of processor time of the same
@@ -66,10 +69,12 @@ class SearchJob:
     def finish(self, result: Any) -> None:
         """Deliver a result or an exception, unless the future was cancelled."""
         with suppress(InvalidStateError):
-            if isinstance(result, Exception):
-                self.future.set_exception(result)
-            else:
+            if not isinstance(result, Exception):
                 self.future.set_result(result)
+                return
+            if self.future.cancelled():  # so that no defect is lost with its client
+                logger.debug("a search that nobody waits for failed", exc_info=result)
+            self.future.set_exception(result)
 
 
 Solve = Callable[[Sequence[SearchJob], Callable[[], bool]], Sequence[Any]]
@@ -289,6 +294,7 @@ class Scheduler:
             if len(jobs) == 1:
                 jobs[0].finish(problem)
                 return
+            logger.debug("%d searches are run one by one", len(jobs), exc_info=True)
             for job in filter(_is_due, jobs):
                 self._run([job])
 

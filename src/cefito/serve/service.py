@@ -40,6 +40,8 @@ from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 
 __all__ = ["Service", "open_service"]
 
+logger = logging.getLogger(__name__)
+
 _PREPARED = 2  # requests prepared at a time
 _GRACE = 1.0  # seconds that a search has to notice that it should stop
 
@@ -333,7 +335,7 @@ class Service:
             raise _expired() from problem
         except ClosedError as problem:
             raise closing() from problem
-        except Exception:
+        except Exception:  # the middleware logs its traceback
             self._count(job, "failed")
             raise
 
@@ -367,7 +369,8 @@ def _loading() -> ProblemError:
 def _warn(started: Future[Any]) -> None:
     """Log why the encoding process did not start; uploads are then refused."""
     if not started.cancelled() and (problem := started.exception()) is not None:
-        logging.getLogger(__name__).warning("the encoder of uploads: %s", problem)
+        defect = None if isinstance(problem, CefitoError) else problem
+        logger.warning("the encoder of uploads: %s", problem, exc_info=defect)
 
 
 async def _disconnected(request: Request) -> None:
