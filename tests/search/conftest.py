@@ -29,8 +29,19 @@ class Node:
     def narrow(self, first: int, count: int) -> Node:
         return Node(self.rows[first : first + count])
 
-    def plus(self, others: Node) -> Node:
-        return Node(self.rows + others.rows)
+
+class Kept:
+    """Prefixes of any lengths, numbered as they were added after the empty ones."""
+
+    def __init__(self, roots: Node, child_bytes: int) -> None:
+        self.rows, self.empty, self.child_bytes = list(roots.rows), len(roots), child_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        return self.child_bytes * (len(self.rows) - self.empty)
+
+    def clear(self) -> None:
+        del self.rows[self.empty :]
 
 
 @dataclass
@@ -79,6 +90,15 @@ class DummyField:
                 for one, other in zip(initial, goal, strict=True)
             )
         )
+
+    def cached(self, initial, goal):
+        return Kept(self.root(initial, goal), self.child_bytes)
+
+    def sequence_energies(self, cache, levels):
+        assert len(levels) == self.horizon
+        for parents, actions in levels[:-1]:
+            cache.rows += self._chosen(cache, parents, actions, leaf=False)
+        return self._energies(self._chosen(cache, *levels[-1], leaf=True))
 
     def extend(self, prefixes, actions):
         return Node(self._all(prefixes, actions, leaf=False))

@@ -53,25 +53,15 @@ class Prefixes:
             offsets=self.offsets,
         )
 
-    def plus(self, others: Prefixes) -> Prefixes:
-        """Return these prefixes and then others of the same length and queries."""
-        return Prefixes(
-            depth=self.depth,
-            keys=tuple(map(_joined, self.keys, others.keys)),
-            values=tuple(map(_joined, self.values, others.values)),
-            target=_joined(self.target, others.target),
-            query=_joined(self.query, others.query),
-            offsets=self.offsets,
-        )
-
 
 class Children:
     """Evaluates the two tokens of children.
 
     There are two ways through a block. `of_every` continues each prefix by the same actions: the
     children of one parent share its keys and values, which are read once for all of them.
-    `of_chosen` continues chosen prefixes by an action of their own: each child gets a copy of its
-    parent's keys and values, so that any selection makes one plain batch.
+    `of_nodes` continues prefixes of any lengths by an action of their own: each child attends to a
+    copy of the keys and values on its path, so that any selection makes one plain batch.
+    `of_chosen` does so for prefixes of one length, `PrefixCache` for all that it keeps.
     """
 
     def __init__(self, predictor: Predictor, *, dtype: torch.dtype = torch.float32) -> None:
@@ -116,8 +106,10 @@ class Children:
             above = prefixes.keys[index], prefixes.values[index]
             return self._attend(query * self._scale, key, value, *above)
 
-        x, qkv = self._first(prefixes.depth, actions)  # [A, 2, D], [A, 2, 3 D]
-        return self._through(x[None], qkv[None], attention, leaf=leaf), pairs
+        # [A, 2, D], [A, 2, 3 D]
+        x, qkv = self._first(torch.full_like(actions, prefixes.depth), actions)
+        ended = slice(None) if leaf else None
+        return self._through(x[None], qkv[None], attention, ended=ended), pairs
 
     def of_chosen(
         self, prefixes: Prefixes, parents: Tensor, actions: Tensor, *, leaf: bool = False
@@ -128,31 +120,46 @@ class Children:
         their own children will see [m, 2 · depth + 3, D].
         """
         count = len(actions)
-        more = _padding(count)
-        parents, actions = F.pad(parents, (0, more)), F.pad(actions, (0, more))
-        mask = self._pair_mask[:, -(2 * prefixes.depth + 3) :]
         pairs: Pairs = []
 
         def attention(index: int, query: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
             # keys and values of the parent [m, 2 depth + 1, D], then of the child [m, 2, D]
-            key = torch.cat([prefixes.keys[index].index_select(0, parents), key], dim=1)
-            value = torch.cat([prefixes.values[index].index_select(0, parents), value], dim=1)
+            key = torch.cat([prefixes.keys[index].index_select(0, parents), key[:count]], dim=1)
+            value = torch.cat(
+                [prefixes.values[index].index_select(0, parents), value[:count]], dim=1
+            )
             if not leaf:
-                pairs.append((key[:count], value[:count]))
+                pairs.append((key, value))
             if query is None:
                 return key
-            own = mask[-query.shape[1] :]  # of the state alone, or of both tokens
-            return self._attend_each(self.blocks[index], query, key, value, own)
+            mixed = torch.zeros_like(query)  # padding stays zero
+            mixed[:count] = self.attend_each(query[:count], key, value)
+            return mixed
 
-        first = self._first(prefixes.depth, actions)
-        x = self._through(*first, attention, leaf=leaf)
+        depths = torch.full_like(actions, prefixes.depth)
+        x = self.of_nodes(depths, actions, attention, leaves=count if leaf else None)
         return x[:count], pairs
 
-    def _through(self, x: Tensor, qkv: Tensor, attention: Attention, *, leaf: bool) -> Tensor:
-        """Pass pairs of tokens […, 2, D] through all blocks, given the first projections.
+    def of_nodes(
+        self, depths: Tensor, actions: Tensor, attention: Attention, *, leaves: int | None
+    ) -> Tensor:
+        """Continue prefixes of any depths [N], each by an action of its own [N].
 
-        The last block computes the states of leaves alone, […, 1, D], and of others only keys and
-        values, since nothing reads their outputs.
+        The first `leaves` end sequences (None if they are not the last): return their goal tokens
+        [m, 1, D], and padding.
+        """
+        more = _padding(len(actions))
+        depths, actions = F.pad(depths, (0, more)), F.pad(actions, (0, more))
+        ended = None if leaves is None else slice(leaves + _padding(leaves))
+        return self._through(*self._first(depths, actions), attention, ended=ended)
+
+    def _through(
+        self, x: Tensor, qkv: Tensor, attention: Attention, *, ended: slice | None
+    ) -> Tensor:
+        """Pass pairs of tokens [N, …, 2, D] through all blocks, given the first projections.
+
+        The last block computes the states of the pairs that end sequences alone, […, 1, D], and of
+        others only keys and values, since nothing reads their outputs.
         """
         final = len(self.blocks) - 1
         for index, block in enumerate(self.blocks):
@@ -164,30 +171,28 @@ class Children:
             else:
                 key, value = block.keys_values(x)
             if index == final:
-                x = x[..., 1:, :].contiguous()
-                if not leaf:
+                if ended is None:
                     query = None
                 else:
-                    query = block.queries(x) if query is None else query[..., 1:, :]
+                    x = x[ended, ..., 1:, :].contiguous()
+                    query = block.queries(x) if query is None else query[ended, ..., 1:, :]
             mixed = attention(index, query, key, value)
             if query is not None:
                 x = block.after(x, mixed)
         return x
 
-    def _first(self, depth: int, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return pairs of tokens [A, 2, D] below a prefix, and their first projections."""
-        states = self._masks[depth].expand(len(actions), -1)
-        state_qkv = self._mask_qkv[depth].expand(len(actions), -1)
+    def _first(self, depths: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return pairs of tokens [A, 2, D] below prefixes [A], and their first projections."""
         return (
-            torch.stack([self._actions[depth, actions], states], dim=1),
-            torch.stack([self._action_qkv[depth, actions], state_qkv], dim=1),
+            torch.stack([self._actions[depths, actions], self._masks[depths]], dim=1),
+            torch.stack([self._action_qkv[depths, actions], self._mask_qkv[depths]], dim=1),
         )
 
-    def _attend_each(
-        self, block: FrozenBlock, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
-    ) -> Tensor:
-        """Compute attention of tokens [m, t, D] to their own keys and values [m, L, D]."""
-        dtype, split = query.dtype, block.split
+    def attend_each(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Compute attention of pairs of tokens [m, 2, D], or of their states, to keys [m, L, D]."""
+        dtype, split = query.dtype, self.blocks[0].split
+        # the last two keys are the pair's own, and the action does not see its state
+        mask = self._pair_mask[-query.shape[1] :, -key.shape[1] :]
         if self._coarse and query.device.type == "cpu":
             # with so few queries for each set of keys, bfloat16 takes PyTorch twice as long
             query, key, value = query.float(), key.float(), value.float()
@@ -229,10 +234,6 @@ class Children:
         mixed.addcmul_(_times(weights[:, :, :, length], spread), value[:, :, :1])
         mixed[:, :, -1:].addcmul_(_times(weights[:, :, -1:, length + 1], spread), value[:, :, 1:])
         return mixed
-
-
-def _joined(first: Tensor, second: Tensor) -> Tensor:
-    return torch.cat([first, second])
 
 
 def _padding(count: int) -> int:

@@ -16,14 +16,16 @@ averaging members reduces the variance of training (neither is in the paper). Ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from cefito.field.cache import PrefixCache
 from cefito.field.children import Children, Prefixes
 from cefito.field.energy import EnergyField, ReducedDistance
 from cefito.field.predictor import Predictor
@@ -124,6 +126,24 @@ class IncrementalField:
             query=torch.arange(len(goal), device=goal.device),
             offsets=offsets,
         )
+
+    @torch.inference_mode()
+    def cached(self, initial: Tensor, goal: Tensor) -> PrefixCache:
+        """Return a cache with the empty prefixes of Q queries between observations [Q, E]."""
+        return PrefixCache(self._children, self.root(initial, goal), self.horizon)
+
+    @torch.inference_mode()
+    def sequence_energies(
+        self, cache: PrefixCache, levels: Sequence[tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        """Add prefixes and return the energies [m] of sequences; see `PrefixCache.goals`."""
+        goals, query = cache.goals(levels)
+        count, more = len(query), len(goals) - len(query)
+        query, actions = F.pad(query, (0, more)), F.pad(levels[-1][1], (0, more))
+        squared = self._reach.squared(
+            self.field.predictor.norm(goals[:, -1].float()), cache.target[query], actions
+        )
+        return self.field.from_squared(squared + cache.offsets[query, actions])[:count]
 
     @torch.inference_mode()
     def extend(self, prefixes: Prefixes, actions: Tensor) -> Prefixes:

@@ -40,6 +40,7 @@ __all__ = [
     "SpaceSize",
     "Watch",
     "components_of",
+    "empty_prefixes",
     "observations",
     "operations",
     "root_of",
@@ -60,8 +61,16 @@ class PrefixState(Protocol):
     def narrow(self: StateT, first: int, count: int, /) -> StateT:
         """Return `count` of the prefixes, from number `first`."""
 
-    def plus(self: StateT, others: StateT, /) -> StateT:
-        """Return these prefixes and then others of the same length."""
+
+class KeptPrefixes(Protocol):
+    """Prefixes of any lengths of one or several queries, numbered as they were added."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that they take."""
+
+    def clear(self) -> None:
+        """Keep the empty prefixes alone, whose numbers are those of their queries."""
 
 
 StateT = TypeVar("StateT", bound=PrefixState)
@@ -99,6 +108,17 @@ class IncrementalEnergies(Field, Protocol[StateT]):
 
     def leaf_energy_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> Tensor:
         """Return the energies [m] of chosen prefixes [m] ended by actions of their own [m]."""
+
+    def cached(self, initial: Tensor, goal: Tensor, /) -> Any:
+        """Return `KeptPrefixes`: the empty prefixes of Q queries [Q, E]."""
+
+    def sequence_energies(self, cache: Any, levels: Sequence[tuple[Tensor, Tensor]], /) -> Tensor:
+        """Add prefixes to a cache and return the energies [m] of sequences, all in one pass.
+
+        `levels` has for each number of actions, 1 to T, the numbers of the prefixes to continue,
+        added ones included, and the actions that continue them, both [n]. Those of T actions are
+        the sequences.
+        """
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
         """Return the memory of one child of a prefix of this depth; `each` if by `extend_each`."""
@@ -162,6 +182,12 @@ def root_of(component: Component, initial: Tensor, goal: Tensor) -> Any:
     """Return the empty prefixes of queries [Q, E], as a component reads them."""
     ends = (goal, initial) if component.reversed else (initial, goal)
     return component.energies.root(*ends)
+
+
+def empty_prefixes(component: Component, initial: Tensor, goal: Tensor) -> Any:
+    """Return a cache with the empty prefixes of queries [Q, E], as a component reads them."""
+    ends = (goal, initial) if component.reversed else (initial, goal)
+    return component.energies.cached(*ends)
 
 
 def working_bytes(device: torch.device, memory_mib: float) -> int:

@@ -23,8 +23,8 @@ from cefito.search.base import (
     SingleComponent,
     Watch,
     components_of,
+    empty_prefixes,
     observations,
-    root_of,
     to_device,
     working_bytes,
 )
@@ -51,11 +51,11 @@ Ids = NDArray[np.int64]
 
 
 @dataclass
-class _Level:
-    """Prefixes of one length that were computed."""
+class _Cache:
+    """Prefixes that a component computed."""
 
-    prefixes: Any = None
-    places: dict[bytes, int] = field(default_factory=dict)  # of each query and prefix, among these
+    prefixes: Any
+    numbers: dict[bytes, int] = field(default_factory=dict)  # of each query and prefix, among these
 
 
 class SequenceEnergies:
@@ -73,11 +73,10 @@ class SequenceEnergies:
         self.components, self.spaces = components_of(field), spaces
         self.memory_mib = memory_mib / 2 if keep else memory_mib
         self._most = self.memory_mib * 2**20 / len(self.components) if keep else 0.0
-        self._levels: dict[int, list[_Level]] = {}  # of each component, by its id()
+        self._caches: dict[int, _Cache] = {}  # of each component, by its id()
         self.tokens = np.zeros(len(spaces), dtype=np.int64)
         self.listed = self.tokens.copy()
         self.leaves = np.zeros(len(spaces), dtype=np.int64)
-        self._roots: dict[int, Any] = {}  # of each component walked so far, by its id()
 
     def __call__(
         self, query: NDArray[np.int64], sequences: NDArray[np.int64]
@@ -110,62 +109,51 @@ class SequenceEnergies:
             rows = order[first : first + most]
             yield rows, self._walk(component, query[rows], sequences[rows])
 
-    def _root(self, component: Component) -> Any:
-        key = id(component)
-        if key not in self._roots:
+    def _cache(self, component: Component) -> _Cache:
+        """Return the prefixes that were computed, the empty ones alone if others take too much."""
+        cache = self._caches.get(id(component))
+        if cache is None:
             ends = observations(self.spaces, component.energies.device)
-            self._roots[key] = root_of(component, *ends)
+            cache = self._caches[id(component)] = _Cache(empty_prefixes(component, *ends))
             self.tokens += 1
             self.listed += 1
-        return self._roots[key]
-
-    def _kept(self, component: Component) -> list[_Level]:
-        """Return the prefixes that were computed, none if they take too much memory."""
-        inner, energies = component.energies.horizon - 1, component.energies
-        levels = self._levels.get(id(component), [])
-        taken = 0
-        for depth, level in enumerate(levels):
-            own = (energies.bytes_per_child(depth, leaf=leaf) for leaf in (False, True))
-            taken += len(level.places) * (next(own) - next(own))
-        if not levels or taken > self._most:
-            levels = self._levels[id(component)] = [_Level() for _ in range(inner)]
-        return levels
+        elif cache.prefixes.kept_bytes > self._most:
+            cache.prefixes.clear()
+            cache.numbers.clear()
+        return cache
 
     def _walk(
         self, component: Component, query: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """Return the energies of sequences sorted by query, then by actions as they are read."""
-        field, device = component.energies, component.energies.device
+        field, cache = component.energies, self._cache(component)
         # A node is a run of sequences that share a prefix of some length. `new` [M] marks where the
-        # nodes of a level begin, `parent` [M] is the place of each sequence's prefix.
+        # nodes of a level begin, `parent` [M] is the number of each sequence's prefix.
         new = np.r_[True, query[1:] != query[:-1]]
-        prefixes, parent = self._root(component), query
-        for depth, level in enumerate(self._kept(component)):
-            new = new | np.r_[True, sequences[1:, depth] != sequences[:-1, depth]]
+        parent, levels = query, []
+        for depth in range(field.horizon - 1):
+            new[1:] |= sequences[1:, depth] != sequences[:-1, depth]
             nodes = np.flatnonzero(new)
             np.add.at(self.listed, query[nodes], 2)
             rows = np.column_stack([query[nodes], sequences[nodes, : depth + 1]])
             keys = [row.tobytes() for row in rows]
-            missing = nodes[[key not in level.places for key in keys]]
-            if len(missing):
-                made = field.extend_each(
-                    prefixes, *self._chosen(query, sequences[:, depth], parent, missing, device)
-                )
-                level.prefixes = made if level.prefixes is None else level.prefixes.plus(made)
-                np.add.at(self.tokens, query[missing], 2)
-            places = [level.places.setdefault(key, len(level.places)) for key in keys]
-            parent = np.array(places, dtype=np.int64)[np.cumsum(new) - 1]
-            prefixes = level.prefixes
+            missing = nodes[[key not in cache.numbers for key in keys]]
+            levels.append(self._children(query, sequences[:, depth], parent, missing, field.device))
+            np.add.at(self.tokens, query[missing], 2)
+            # numbers of empty prefixes are those of their queries
+            count = len(self.spaces)
+            numbers = [cache.numbers.setdefault(key, count + len(cache.numbers)) for key in keys]
+            parent = np.array(numbers)[np.cumsum(new) - 1]
         everything = np.arange(len(query))
         np.add.at(self.tokens, query, 2)
         np.add.at(self.listed, query, 2)
-        energies = field.leaf_energy_each(
-            prefixes, *self._chosen(query, sequences[:, -1], parent, everything, device)
+        levels.append(self._children(query, sequences[:, -1], parent, everything, field.device))
+        values: NDArray[np.float32] = (
+            field.sequence_energies(cache.prefixes, levels).float().cpu().numpy()
         )
-        values: NDArray[np.float32] = energies.float().cpu().numpy()
         return values
 
-    def _chosen(
+    def _children(
         self, query: Ids, step: Ids, parent: Ids, rows: Ids, device: torch.device
     ) -> tuple[Tensor, Tensor]:
         """Return the parents and action ids of the children in these rows."""
