@@ -36,6 +36,7 @@ QUICK = {
     "chain_training.optimiser.epochs": 16,
     "chain_training.optimiser.batch_size": 16,
     "chain_training.optimiser.learning_rate": 4e-3,
+    "chain_training.all_videos": 0.0,
     "field.width": 16,
     "field.depth": 1,
     "field.heads": 2,
@@ -276,6 +277,24 @@ def test_replay_mixes_the_old_windows_in(chain, further, old, new, tmp_path, cap
     mixed_scores, plain = (evaluate_run(run, dataset=old.folder)[0] for run in (mixed, further))
     assert mixed_scores.metrics["mean_accuracy"] >= plain.metrics["mean_accuracy"]
     assert sum("is not the data set" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_nothing_is_chosen_on_videos_that_the_run_was_trained_on_in_the_end(old, new, tmp_path):
+    settings = load_config(
+        "small", method="chain", overrides=QUICK | {"chain_training.all_videos": 0.5}, shared=True
+    )
+    run = train_run(old, tmp_path / "run", config=settings, horizon=3, seed=0)
+    seen = trained_videos(run.folder)
+    assert not seen.val
+    start = Start.make(run, new, old)
+    train, val = start.windows(new, horizon=3, selection="held-out")
+    names = [video.video_id for data in (new, old) for video in data.videos]
+    chosen = {names[video] for video in val.video}
+    assert chosen
+    assert not chosen & set(seen.train)
+    assert {names[video] for video in train.video} >= set(seen.train) - {*names[: len(new.videos)]}
+    made = finetune(run, new, tmp_path / "further", epochs=1, replay=old)
+    assert set(trained_videos(made.folder).train) >= chosen | set(seen.train)
 
 
 def test_every_network_of_the_paper_goes_on(old, new, tmp_path):

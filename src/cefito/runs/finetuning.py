@@ -79,11 +79,12 @@ class Start:
         here = {video.video_id for video in dataset.videos}
         fresh = [video.video_id not in here for video in self.replay.videos]
         parts = []
-        for own, part in zip(
-            (train, val),
-            fitting_windows(self.replay, horizon=horizon, selection=selection),
-            strict=True,
-        ):
+        more, choice = fitting_windows(self.replay, horizon=horizon, selection=selection)
+        if self.seen is not None:  # nothing is chosen on videos that the run was trained on
+            names = [video.video_id in self.seen.train for video in self.replay.videos]
+            learned = np.array(names)[choice.video]
+            more, choice = joined_windows(more, _of(choice, learned)), _of(choice, ~learned)
+        for own, part in ((train, more), (val, choice)):
             kept = part.subset(np.flatnonzero(np.array(fresh)[part.video]))
             further = replace(self._translated(self.replay, kept), action_text=None)
             further = replace(further, video=further.video + len(dataset.videos))

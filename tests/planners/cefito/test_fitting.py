@@ -42,6 +42,7 @@ def trained(splits):
         "training.optimiser.epochs": 4,
         "training.stopping.every": 4,
         "chain_training.optimiser.epochs": 8,
+        "chain_training.all_videos": 0.0,
         "search.fitting_windows": 0,
     }
     return fit(splits, "small", **sizes, **more).planner, splits["val"]

@@ -199,6 +199,7 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
         "training.stopping.every": 2,
         "training.augmentation.noise": 0.0,
         "training.augmentation.swap": 0.0,
+        "training.all_videos": 0.0,
     }
     training = fit(world, preset="small", context=TrainingContext(folder=tmp_path), **settings)
     epochs = metrics(tmp_path / "viterbi")
