@@ -138,12 +138,17 @@ def library_step(
 
     def step() -> float:
         optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=reduced):
-            terms = objective.terms(rows, generator, Processes())
-        total = sum(term.weight * term.sum / term.count for term in terms.values())
-        total.backward()
+        parts, value = objective.parts(rows, generator, Processes()), 0.0
+        while True:
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=reduced):
+                terms = next(parts, None)
+            if terms is None:
+                break
+            total = sum(term.weight * term.sum / term.count for term in terms.values())
+            total.backward()
+            value += float(total.detach())
         optimiser.step()
-        return float(total.detach())
+        return value
 
     # without those that pad queries to the widest of their group
     negatives = objective.sampler.sample(objective.actions[rows], objective.tasks[rows], generator)

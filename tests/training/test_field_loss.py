@@ -183,7 +183,7 @@ def test_all_candidates_are_reconstructed_as_by_themselves(
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("states", ["latents", "states"])
 def test_recomputing_reconstructed_negatives_changes_nothing(monkeypatch, states, rate):
-    monkeypatch.setattr(energy_module, "_TOGETHER_TWICE", 2)
+    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
     found, kept = [], []
     for recompute in (False, True):
         made = field_loss(

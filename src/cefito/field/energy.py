@@ -19,8 +19,7 @@ from cefito.field.settings import DISTANCES, FieldConfig
 
 __all__ = ["EnergyField", "GoalProjection", "ReducedDistance"]
 
-_TOGETHER = 32  # queries that are packed together; the batch size of the preset `small`
-_TOGETHER_TWICE = 16  # in both passes: smaller groups have less padding
+_TOGETHER = 16  # queries that are packed together on a CPU; twice as many elsewhere
 
 
 class ReducedDistance:
@@ -220,8 +219,7 @@ class EnergyField(nn.Module):
         predictor = self.predictor
         root = predictor.state_token(self.centred(initial))  # [B, D]
         table = predictor.action_tokens()  # [K, D]
-        most = _TOGETHER_TWICE if every_state else _TOGETHER
-        for rows in similar_rows(actions, action_count=predictor.action_count, most=most):
+        for rows in self.similar(actions):
             tree = PrefixTree.build(actions[rows], action_count=predictor.action_count)
             goals = slice(tree.length - actions.shape[1], tree.length)
             yield (
@@ -237,6 +235,11 @@ class EnergyField(nn.Module):
                     recompute=recompute,
                 ),
             )
+
+    def similar(self, actions: Tensor) -> list[Tensor]:
+        """Return the rows of sets of candidates [B, M, T] in groups that are packed together."""
+        most = _TOGETHER if actions.device.type == "cpu" else 2 * _TOGETHER
+        return similar_rows(actions, action_count=self.predictor.action_count, most=most)
 
     def leaf_energies(self, tree: PrefixTree, latents: Tensor, target: Tensor) -> Tensor:
         """Return the energies [B, M] of the candidates of a tree."""

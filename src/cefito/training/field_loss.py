@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -62,7 +63,23 @@ class FieldLoss:
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        """Return the losses of a batch: all is drawn for the whole batch, then shared out."""
+        """Return the losses of a batch, the sums of its parts."""
+        terms: dict[str, Term] = {}
+        for part in self.parts(rows, generator, group):
+            for name, term in part.items():
+                before = terms[name].sum if name in terms else 0.0
+                terms[name] = replace(term, sum=before + term.sum)
+        return terms
+
+    def parts(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Iterator[Mapping[str, Term]]:
+        """Yield the losses of parts of a batch, each with the counts of the whole batch.
+
+        All is drawn for the whole batch, then shared out. The windows of a part have trees of
+        similar size. A part is small enough for its activations to be allocated anew from memory
+        that the process keeps, and for its layers' to fit in a processor's cache.
+        """
         initial, goal = self.observations.draw(rows, generator)
         negatives = self.sampler.sample(self.actions[rows], self.tasks[rows], generator)
         vectors = self.means.without(rows, _LEFT_OUT, generator) if self.means else None
@@ -72,18 +89,30 @@ class FieldLoss:
         dropout = (
             Dropout(self.module.config.dropout, generator) if self.module.config.dropout else None
         )
+        candidates = torch.cat([positives[:, None], negatives], dim=1)  # [B, 1 + N, T]
+        whole = [torch.arange(len(candidates), device=candidates.device)]
+        if self.config.loss.kind != "triplet" or self.config.loss.reduction == "mean":
+            # each window has as many summands, so that the counts are known before the last part
+            parts = self.module.similar(candidates)
+        else:
+            parts = whole
         with self.module.predictor.using(vectors):
-            return self._terms(initial, goal, positives, negatives, dropout)
+            for part in parts:
+                terms = self._terms(initial[part], goal[part], candidates[part], dropout)
+                share = max(len(part), 1)
+                yield {
+                    name: replace(term, count=term.count * len(candidates) // share)
+                    for name, term in terms.items()
+                }
 
     def _terms(
         self,
         initial: Tensor,
         goal: Tensor,
-        positives: Tensor,
-        negatives: Tensor,
+        candidates: Tensor,
         dropout: Dropout | None,
     ) -> Mapping[str, Term]:
-        candidates = torch.cat([positives[:, None], negatives], dim=1)  # [B, 1 + N, T]
+        positives, negatives = candidates[:, 0], candidates[:, 1:]
         weight = self.config.auxiliary.weight
         terms: dict[str, Term] = {}
         if weight and self.config.auxiliary.negatives:

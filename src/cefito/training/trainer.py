@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -63,7 +63,9 @@ class Loss(Protocol):
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
         """Return the losses of a batch."""
-        # rows: numbers of the batch's examples [B], of all processes
+        # rows: numbers of the batch's examples [B], of all processes. A loss with large activations
+        # may also have `parts`, which yields the losses of parts of the batch one after the other,
+        # all with the counts of the whole batch: the activations of one part are kept at a time
 
     def validate(self, group: Processes) -> Mapping[str, float]:
         """Return scores on the validation split, higher is better; later ones break ties."""
@@ -214,27 +216,13 @@ class _Training:
         for parameter_group in self.optimiser.param_groups:
             parameter_group["lr"] = self._rate(steps)
         self.optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16"
-        ):
-            terms = self.loss.terms(rows, draws, self.group)
-        values: dict[str, Tensor] = {}
-        loss = torch.zeros((), device=self.device)  # Σ_k weight_k · sum_k / count_k
-        for name, term in terms.items():
-            count = self.group.sum(term.count).clamp_min(1)
-            loss = loss + term.weight * term.sum / count
-            values[name] = self.group.sum(term.sum.detach()) / count
-        values["loss"] = sum(
-            (term.weight * values[name] for name, term in terms.items()),
-            start=torch.zeros((), device=self.device),
-        )
+        values = self._backward(rows, draws)
         if not bool(torch.isfinite(values["loss"])):  # over all processes, so that all stop
             raise RunError(
                 f"the loss became {float(values['loss'])} at step {self.state.step + 1} (epoch "
                 f"{self.state.epoch + 1}); the training has diverged. Lower the learning rate "
                 f"(optimiser.learning_rate, now {self.config.learning_rate:g})."
             )
-        loss.backward()
         self.group.sum_gradients(self.module.parameters())
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)
@@ -242,6 +230,35 @@ class _Training:
         self.state.step += 1
         self._average()
         return {name: float(value) for name, value in values.items()}
+
+    def _backward(self, rows: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
+        """Add up the gradients of the parts of a batch; return the losses over all processes."""
+        sums: dict[str, Tensor] = {}
+        counts: dict[str, Tensor] = {}
+        weights: dict[str, float] = {}
+        parts = _parts(self.loss, rows, draws, self.group)
+        while True:
+            with torch.autocast(
+                self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16"
+            ):
+                terms = next(parts, None)
+            if terms is None:
+                break
+            loss = torch.zeros((), device=self.device)  # Σ_k weight_k · sum_k / count_k
+            for name, term in terms.items():
+                if name not in counts:  # processes may have different numbers of parts
+                    counts[name] = self.group.sum(term.count).clamp_min(1)
+                    weights[name] = term.weight
+                    sums[name] = torch.zeros_like(term.sum)
+                loss = loss + term.weight * term.sum / counts[name]
+                sums[name] += term.sum.detach()
+            loss.backward()
+        values = {name: self.group.sum(value) / counts[name] for name, value in sums.items()}
+        values["loss"] = sum(
+            (weights[name] * value for name, value in values.items()),
+            start=torch.zeros((), device=self.device),
+        )
+        return values
 
     def _rate(self, steps: int) -> float:
         """Return the learning rate of the current step, of so many steps an epoch."""
@@ -298,6 +315,14 @@ class _Training:
             **{f"val_{name}": value for name, value in scores.items()},
             "val_seconds": time.monotonic() - started,
         }
+
+
+def _parts(
+    loss: Loss, rows: Tensor, draws: torch.Generator, group: Processes
+) -> Iterator[Mapping[str, Term]]:
+    """Yield the losses of the parts of a batch, in most losses one part."""
+    parts = getattr(loss, "parts", None)
+    return parts(rows, draws, group) if parts else iter([loss.terms(rows, draws, group)])
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
