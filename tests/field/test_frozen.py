@@ -32,7 +32,7 @@ def test_a_used_layer_can_be_copied(copied):
 
 
 def test_without_the_fast_product_it_is_pytorchs(monkeypatch):
-    monkeypatch.setattr("cefito.field.frozen._X86", False)
+    monkeypatch.setattr("cefito.field.layers._X86", False)
     weight, bias, x = drawn(24, 16), drawn(24), drawn(5, 16)
     layer = FrozenLinear(weight, bias, dtype=torch.float32, gelu=True)
     assert torch.equal(layer(x), F.gelu(F.linear(x, weight, bias), approximate="tanh"))

@@ -105,14 +105,16 @@ def test_packed_tokens():
     rows = torch.tensor([[[1, 0], [0, 2], [1, 2]]])
     tree = PrefixTree.build(rows, action_count=3)
     nodes = [
-        (torch.tensor([[[10.0], [20.0]]]), torch.tensor([5.0])),
+        ((torch.tensor([[10.0], [20.0], [30.0]]), torch.tensor([[0, 1]])), torch.tensor([5.0])),
         (torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[6.0], [7.0], [8.0]]])),
     ]
-    packed = tree.pack(torch.tensor([[[1.1]]]), nodes)
+    rows, index = tree.pack(torch.tensor([[[1.1]]]), nodes)
+    packed = rows[index]
     expected = [1.1, 10, 20, 5, 5, 1, 2, 3, 6, 7, 8]
     torch.testing.assert_close(packed[0, :, 0], torch.tensor(expected))
     assert packed[0, tree.second_tokens(), 0].tolist() == [5, 5, 6, 7, 8]
-    short = tree.parents().pack(torch.tensor([[[1.1], [4.0]]]), nodes[:1])
+    rows, index = tree.parents().pack(torch.tensor([[[1.1], [4.0]]]), nodes[:1])
+    short = rows[index]
     torch.testing.assert_close(short[0, :, 0], torch.tensor([1.1, 4, 10, 20, 5, 5]))
     assert short[0, tree.parents().second_tokens(), 0].tolist() == [4, 5, 5]
 

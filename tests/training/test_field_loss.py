@@ -221,6 +221,27 @@ def test_reconstructions_in_bfloat16_are_near_those_in_float32(kind):
         assert alike > 0.98, name
 
 
+@pytest.mark.parametrize("negatives", [False, True])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.kind}-{loss.reduction}")
+def test_parts_of_a_batch_have_the_losses_and_gradients_of_the_whole(monkeypatch, loss, negatives):
+    found = []
+    for together, expected in ((2, 2 if loss.reduction == "mean" else 1), (16, 1)):
+        monkeypatch.setattr(energy_module, "_TOGETHER", together)
+        made = field_loss(loss=loss, auxiliary=AuxiliaryConfig(weight=0.6, negatives=negatives))
+        parts, sums = list(made.parts(ROWS, generator(), ONE)), {}
+        assert len(parts) == expected
+        for part in parts:
+            for name, term in part.items():
+                assert int(term.count) == int(parts[0][name].count)
+                sums[name] = sums.get(name, 0) + term.sum.detach()
+            sum(term.weight * term.sum / term.count for term in part.values()).backward()
+        slopes = [one.grad for one in made.module.parameters() if one.grad is not None]
+        counts = [term.count for term in parts[0].values()]
+        found.append([*sums.values(), *counts, *slopes])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 def test_no_auxiliary_loss():
     made = field_loss(auxiliary=AuxiliaryConfig(weight=0))
     terms = made.terms(ROWS, generator(), ONE)

@@ -6,19 +6,18 @@ use half the vector width of some processors, and GELU takes them as long as a p
 
 from __future__ import annotations
 
-import platform
 from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cefito.field.layers import has_packed_product
 from cefito.field.predictor import EPSILON, TransformerBlock, normalise
 from cefito.runtime import capability
 
 __all__ = ["FrozenBlock", "FrozenLinear"]
 
-_X86 = platform.machine().lower() in ("x86_64", "amd64")
 _TYPICAL = 1024  # rows of a product, for which weights are packed
 
 
@@ -50,8 +49,7 @@ class FrozenLinear:
     @cached_property
     def _packed(self) -> Tensor | None:
         """The weight in oneDNN's layout; None where it has no fast product."""
-        cpu = _X86 and self._weight.device.type == "cpu"
-        if not (cpu and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        if not has_packed_product(self._weight.device):
             return None
         if self._dtype != torch.float32 and not (
             capability(self._weight.device) != "none"

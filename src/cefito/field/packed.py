@@ -33,13 +33,13 @@ def latents(
     place = predictor.pos_embed
     nodes = [
         (
-            F.embedding(actions, table + place[2 * level + 1]),
+            (table + place[2 * level + 1], actions),
             predictor.state_mask_token + place[2 * level + 2],
         )
         for level, actions in enumerate(tree.actions)
     ]
-    x = tree.pack((root + place[0])[:, None], nodes)
-    return _blocks(predictor, tree, x, read=read, dropout=dropout, recompute=recompute)
+    tokens = tree.pack((root + place[0])[:, None], nodes)
+    return _blocks(predictor, tree, *tokens, read=read, dropout=dropout, recompute=recompute)
 
 
 def reconstruct(
@@ -62,9 +62,9 @@ def reconstruct(
         (predictor.action_mask_token + place[2 * level + 1], tokens + place[2 * level + 2])
         for level, tokens in enumerate(levels)
     ]
-    x = tree.pack((root + place[0])[:, None], nodes)
+    tokens = tree.pack((root + place[0])[:, None], nodes)
     read = tree.second_tokens()
-    x = _blocks(predictor, tree, x, read=read, dropout=dropout, recompute=recompute)
+    x = _blocks(predictor, tree, *tokens, read=read, dropout=dropout, recompute=recompute)
     return _cross_entropies(predictor.action_head(predictor.norm(x)), tree.paths(), actions)
 
 
@@ -91,9 +91,9 @@ def reconstruct_latents(
         for level, tokens in enumerate(levels)
     ]
     roots = torch.stack([root, slot.expand_as(root)], dim=1) + place[:2]  # [B, 2, D]
-    x = parents.pack(roots, nodes)
+    tokens = parents.pack(roots, nodes)
     read = parents.second_tokens()
-    x = _blocks(predictor, parents, x, read=read, dropout=dropout, recompute=recompute)
+    x = _blocks(predictor, parents, *tokens, read=read, dropout=dropout, recompute=recompute)
     before = F.pad(tree.paths()[..., :-1] + 1, (1, 0))  # nodes of a_1..a_t−1; the root is node 0
     return _cross_entropies(predictor.action_head(x), before, actions)
 
@@ -108,20 +108,27 @@ def _cross_entropies(logits: Tensor, nodes: Tensor, actions: Tensor) -> Tensor:
 def _blocks(
     predictor: Predictor,
     tree: PrefixTree,
-    x: Tensor,
+    rows: Tensor,
+    index: Tensor,
     *,
     read: slice | Tensor,
     dropout: Dropout | None,
     recompute: bool,
 ) -> Tensor:
-    """Apply all blocks to packed tokens [B, L, D]; in the last compute the tokens `read` alone."""
+    """Apply all blocks to tokens [n, D], packed by their numbers [B, L].
+
+    The first projects each distinct token once; the last computes the tokens `read` alone.
+    """
     mask = prepared_mask(tree.mask())
-    *blocks, final = (
-        partial(_recomputed, block) if recompute else block for block in predictor.blocks
-    )
-    for block in blocks:
-        x = block(x, mask=mask, dropout=dropout)
-    return final(x, mask=mask, read=read, dropout=dropout)
+    x = rows
+    for number, block in enumerate(predictor.blocks):
+        call = partial(block, index=index if number == 0 else None)
+        here = read if number == len(predictor.blocks) - 1 else slice(None)
+        if recompute:
+            x = _recomputed(call, x, mask=mask, read=here, dropout=dropout)
+        else:
+            x = call(x, mask=mask, read=here, dropout=dropout)
+    return x
 
 
 def _recomputed(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.errors import ConfigError
+from cefito.field.layers import gathered, linear, mlp
 from cefito.field.settings import FieldConfig
 
 __all__ = [
@@ -116,7 +117,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, D] → […, D]."""
-        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))  # type: ignore[no-any-return]
+        return mlp(self.fc1, self.fc2, x)
 
 
 class TransformerBlock(nn.Module):
@@ -129,31 +130,37 @@ class TransformerBlock(nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # tokens [B, L, D]
+        x: Tensor,  # tokens [B, L, D]; with an index, distinct ones [n, D]
         *,
+        index: Tensor | None = None,  # the distinct token at each place [B, L]
         mask: Tensor | None = None,
         read: slice | Tensor = slice(None),
         dropout: Dropout | None = None,
     ) -> Tensor:
         """Apply the block; compute only the tokens `read`, [B, Q, D]."""
         # mask of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal
-        length, width = x.shape[-2:]
-        normed = as_computed(normalise(x))  # [B, L, D]
+        width, layer = x.shape[-1], self.attn.qkv
+        normed = as_computed(normalise(x))
         # Q of the tokens read, K and V of all: [B, heads, L, D / heads]
-        weight, bias = self.attn.qkv.weight, self.attn.qkv.bias
-        query = self.attn.split(F.linear(normed[:, read], weight[:width], bias[:width]))
-        key, value = (
-            self.attn.split(part)
-            for part in F.linear(normed, weight[width:], bias[width:]).split(width, dim=-1)
-        )
+        if index is not None:
+            query, key, value = linear(layer, normed).split(width, dim=-1)
+            key, value = gathered(key, index), gathered(value, index)
+            x, query = gathered(x, index[:, read]), gathered(query, index[:, read])
+        elif isinstance(read, slice) and read == slice(None):
+            query, key, value = linear(layer, normed).split(width, dim=-1)
+        else:
+            query = linear(layer, normed[:, read], slice(width))
+            key, value = linear(layer, normed, slice(width, None)).split(width, dim=-1)
+            x = x[:, read]
         if mask is None:
             mask = prepared_mask(
-                torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+                torch.ones(key.shape[-2], key.shape[-2], dtype=torch.bool, device=x.device).tril()
             )
+        query, key, value = map(self.attn.split, (query, key, value))
         mixed = attend(query, key, value, mask[..., read, :])
         drop = dropout or (lambda branch: branch)
         # x ← x + W_o attention(LN(x)); x ← x + MLP(LN(x))
-        x = x[:, read] + drop(self.attn.proj(mixed.transpose(-3, -2).flatten(-2)))
+        x = x + drop(linear(self.attn.proj, mixed.transpose(-3, -2).flatten(-2)))
         return x + drop(self.mlp(normalise(x)))
 
 
@@ -285,7 +292,7 @@ class Predictor(nn.Module):
 
     def head(self, x: Tensor, actions: Tensor) -> Tensor:
         """Predict states […, E] from state tokens […, D] and actions: W_s LN(x) + b_s + skip(a)."""
-        states = self.state_head(self.norm(x))
+        states = linear(self.state_head, self.norm(x))
         skip = self.skip()
         return states if skip is None else states + F.embedding(actions, skip)  # type: ignore[no-any-return]
 

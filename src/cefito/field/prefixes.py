@@ -21,9 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 __all__ = ["PrefixTree", "prefix_counts", "similar_rows"]
 
@@ -46,6 +48,11 @@ def similar_rows(actions: Tensor, *, action_count: int, most: int) -> list[Tenso
         return [torch.arange(len(actions), device=actions.device)]
     counts = prefix_counts(actions, action_count=action_count)
     return list(counts.argsort(stable=True).split(most))
+
+
+# the tokens of a level's nodes: each its own [B, N_t, D], all alike [D], or rows of a table [K, D]
+# and their numbers [B, N_t]
+Tokens: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
 
 
 @dataclass(frozen=True)
@@ -109,16 +116,31 @@ class PrefixTree:
         """L, the tokens of one packed row."""
         return self.starts[-1]
 
-    def pack(self, roots: Tensor, nodes: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-        """Return the packed tokens [B, L, D].
+    def pack(self, roots: Tensor, nodes: Iterable[tuple[Tokens, Tokens]]) -> tuple[Tensor, Tensor]:
+        """Return the distinct tokens [n, D], and which of them each packed token is [B, L].
 
-        `roots` [B, R, D]; `nodes` has for each level its first and second tokens, [B, N_t, D] or,
-        if they are alike, [D]. All tokens include their positions.
+        `roots` [B, R, D]; `nodes` has for each level its first and second tokens. All tokens
+        include their positions.
         """
-        parts = [roots]
+        device, batch = self.order.device, len(self.order)
+        rows, places = [roots.flatten(0, 1)], []
+        count = batch * roots.shape[1]
+        places.append(torch.arange(count, device=device).view(batch, roots.shape[1]))
         for level, tokens in zip(self.actions, nodes, strict=True):
-            parts += [token.expand(*level.shape, -1) for token in tokens]
-        return torch.cat(parts, dim=1)
+            for token in tokens:
+                if isinstance(token, tuple):
+                    table, ids = token
+                    used, place = ids.unique(return_inverse=True)
+                    rows.append(F.embedding(used, table))
+                elif token.ndim == 1:
+                    rows.append(token[None])
+                    place = torch.zeros_like(level)
+                else:
+                    rows.append(token.flatten(0, 1))
+                    place = torch.arange(level.numel(), device=device).view_as(level)
+                places.append(place + count)
+                count += len(rows[-1])
+        return torch.cat(rows), torch.cat(places, dim=1)
 
     def second_tokens(self) -> Tensor:
         """Return the places of all nodes' second tokens [S], the root's first if it has two."""

@@ -1,0 +1,156 @@
+"""Linear layers and MLPs for training, whose backward pass leaves out rows without a gradient.
+
+The contrastive loss has no gradient for negatives that are far enough, so that in a trained field
+most leaves of the trees of prefixes need no backward pass. In float32 on an x86 processor products
+with weights run by oneDNN, whose kernels use the full vector width of all processors.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+__all__ = ["gathered", "has_packed_product", "linear", "mlp"]
+
+_X86 = platform.machine().lower() in ("x86_64", "amd64")
+_PACKED = 128  # rows of a product of packed weights are a multiple of this
+_MOST = 0.9  # share of rows with a gradient, above which none are left out
+
+
+def linear(layer: nn.Linear, x: Tensor, part: slice = slice(None)) -> Tensor:
+    """Apply a part of a layer's outputs to […, in]: x Wᵀ + b, in the precision of autocast."""
+    return _Linear.apply(x, layer.weight[part], layer.bias[part])  # type: ignore[no-any-return]
+
+
+def mlp(first: nn.Linear, second: nn.Linear, x: Tensor) -> Tensor:
+    """Return W₂ gelu(W₁ x + b₁) + b₂ of […, D], with the tanh form of GELU."""
+    return _Mlp.apply(x, first.weight, first.bias, second.weight, second.bias)  # type: ignore[no-any-return]
+
+
+def has_packed_product(device: torch.device) -> bool:
+    """Whether oneDNN multiplies packed weights in float32 on a device."""
+    return _X86 and device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+class _Linear(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.dtype, dtype = x.dtype, _dtype(x)
+        rows, weight = x.reshape(-1, x.shape[-1]).to(dtype), weight.to(dtype)
+        ctx.save_for_backward(rows, weight)
+        return _product(rows, weight, bias.to(dtype)).view(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight = ctx.saved_tensors
+        shape, slope = slope.shape[:-1], slope.reshape(-1, slope.shape[-1])
+        live = _live(slope)
+        total = len(rows)
+        if live is not None:
+            rows, slope = rows[live], slope[live]
+        # y = x Wᵀ + b: dW = dyᵀ x, db = Σ dy, dx = dy W
+        before = None
+        if ctx.needs_input_grad[0]:
+            before = _product(slope, weight.T)
+            before = _spread(before, live, total).view(*shape, weight.shape[1]).to(ctx.dtype)
+        return before, *_of_weights(slope, rows)
+
+
+class _Mlp(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, weight2: Tensor, bias2: Tensor
+    ) -> Tensor:
+        ctx.dtype, dtype = x.dtype, _dtype(x)
+        rows = x.reshape(-1, x.shape[-1]).to(dtype)
+        weight, weight2 = weight.to(dtype), weight2.to(dtype)
+        hidden = _product(rows, weight, bias.to(dtype))
+        after = F.gelu(hidden, approximate="tanh")
+        ctx.save_for_backward(rows, hidden, after, weight, weight2)
+        return _product(after, weight2, bias2.to(dtype)).view(*x.shape[:-1], len(weight2))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        rows, hidden, after, weight, weight2 = ctx.saved_tensors
+        shape, slope = slope.shape[:-1], slope.reshape(-1, slope.shape[-1])
+        live = _live(slope)
+        total = len(rows)
+        if live is not None:
+            rows, hidden, after, slope = (part[live] for part in (rows, hidden, after, slope))
+        # z = W₁ x + b₁, y = W₂ gelu(z) + b₂: dz = gelu'(z) ∘ (dy W₂), as in a linear layer above
+        second = _of_weights(slope, after)
+        inner = torch.ops.aten.gelu_backward(_product(slope, weight2.T), hidden, approximate="tanh")
+        before = _spread(_product(inner, weight.T), live, total)
+        return (
+            before.view(*shape, weight.shape[1]).to(ctx.dtype),
+            *_of_weights(inner, rows),
+            *second,
+        )
+
+
+def gathered(rows: Tensor, index: Tensor) -> Tensor:
+    """Return rows [n, D] at indices […]; their gradients are added up in float32."""
+    return _Gathered.apply(rows, index)  # type: ignore[no-any-return]
+
+
+class _Gathered(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.dtype, ctx.count = rows.dtype, len(rows)
+        return F.embedding(index, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        total = torch.ops.aten.embedding_dense_backward(
+            slope.float(), index, ctx.count, padding_idx=-1, scale_grad_by_freq=False
+        )
+        return total.to(ctx.dtype), None
+
+
+def _dtype(x: Tensor) -> torch.dtype:
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x Wᵀ + b of rows [n, in] and a weight [out, in]."""
+    with torch.autocast(x.device.type, enabled=False):
+        if x.dtype != torch.float32 or len(x) < _PACKED or not has_packed_product(x.device):
+            return F.linear(x, weight, bias)
+        # a product is compiled for each number of rows, which takes longer than some more rows
+        more = -len(x) % _PACKED
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), len(x) + more)
+        padded = F.pad(x, (0, 0, 0, more)) if more else x
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(padded, packed, bias, "none", [], "")
+        return product[: len(x)]
+
+
+def _of_weights(slope: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of weight and bias, in float32."""
+    return (slope.T @ rows).float(), slope.sum(dim=0, dtype=torch.float32)
+
+
+def _live(slope: Tensor) -> Tensor | None:
+    """Return the rows with a gradient other than zero; None if these are nearly all."""
+    if slope.device.type != "cpu":
+        return None  # counting would wait for the device
+    live = slope.any(dim=1).nonzero().squeeze(1)
+    return live if len(live) < _MOST * len(slope) else None
+
+
+def _spread(values: Tensor, live: Tensor | None, total: int) -> Tensor:
+    """Place the gradients of rows [l, D] among all rows [n, D], the others zero."""
+    if live is None:
+        return values
+    return values.new_zeros(total, values.shape[1]).index_copy_(0, live, values)
