@@ -25,12 +25,12 @@ _MOST = 0.9  # share of rows with a gradient, above which none are left out
 
 def linear(layer: nn.Linear, x: Tensor, part: slice = slice(None)) -> Tensor:
     """Apply a part of a layer's outputs to […, in]: x Wᵀ + b, in the precision of autocast."""
-    return _Linear.apply(x, layer.weight[part], layer.bias[part])  # type: ignore[no-any-return]
+    return _Linear.apply(x, layer.weight[part], layer.bias[part])  # type: ignore[no-any-return, no-untyped-call]
 
 
 def mlp(first: nn.Linear, second: nn.Linear, x: Tensor) -> Tensor:
     """Return W₂ gelu(W₁ x + b₁) + b₂ of […, D], with the tanh form of GELU."""
-    return _Mlp.apply(x, first.weight, first.bias, second.weight, second.bias)  # type: ignore[no-any-return]
+    return _Mlp.apply(x, first.weight, first.bias, second.weight, second.bias)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def has_packed_product(device: torch.device) -> bool:
@@ -98,7 +98,7 @@ class _Mlp(Function):
 
 def gathered(rows: Tensor, index: Tensor) -> Tensor:
     """Return rows [n, D] at indices […]; their gradients are added up in float32."""
-    return _Gathered.apply(rows, index)  # type: ignore[no-any-return]
+    return _Gathered.apply(rows, index)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Gathered(Function):

@@ -294,7 +294,7 @@ class Predictor(nn.Module):
         """Predict states […, E] from state tokens […, D] and actions: W_s LN(x) + b_s + skip(a)."""
         states = linear(self.state_head, self.norm(x))
         skip = self.skip()
-        return states if skip is None else states + F.embedding(actions, skip)  # type: ignore[no-any-return]
+        return states if skip is None else states + F.embedding(actions, skip)
 
     def state_token(self, observation: Tensor) -> Tensor:
         """Return the token of each (centred) observation, without position, […, E] → […, D]."""
