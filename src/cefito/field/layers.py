@@ -142,11 +142,21 @@ def _of_weights(slope: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _live(slope: Tensor) -> Tensor | None:
-    """Return the rows with a gradient other than zero; None if these are nearly all."""
+    """Return the rows to go back through; None for all.
+
+    They are those with a gradient other than zero, and so many others that few different numbers
+    occur: a product is compiled, and kept in memory, for each number of rows.
+    """
     if slope.device.type != "cpu":
         return None  # counting would wait for the device
-    live = slope.any(dim=1).nonzero().squeeze(1)
-    return live if len(live) < _MOST * len(slope) else None
+    mask = slope.any(dim=1)
+    count = int(mask.sum())
+    more = -count % _PACKED if len(slope) > _PACKED else 0
+    if count + more >= _MOST * len(slope):
+        return None
+    if more:
+        mask[(~mask).nonzero()[:more, 0]] = True
+    return mask.nonzero().squeeze(1)
 
 
 def _spread(values: Tensor, live: Tensor | None, total: int) -> Tensor:
