@@ -28,7 +28,7 @@ from cefito.planners.base import Planner, check_probabilities
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, silent
 from cefito.runs.coverage import COVERAGE_FILE, LEVELS, CoverageTable, Thresholds, weights_digest
-from cefito.runs.folder import MANIFEST, recorded, trained_on, trained_videos
+from cefito.runs.folder import MANIFEST, recorded, trained_on
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -75,10 +75,9 @@ def calibrate_run(
     check_probabilities(run.planner, "coverage")
     data = run.dataset(dataset)
     if folds is None:
-        val, seen = split_videos(data.videos)["val"], trained_videos(run.folder)
-        learned = () if seen is None else seen.train
-        known = any(data.videos[video].video_id in learned for video in val)
-        folds = FOLDS if known or len(val) < FEW_VIDEOS else 0
+        val = split_videos(data.videos)["val"]
+        few = len(val) < FEW_VIDEOS or trained_on(run.folder, data, val)
+        folds = FOLDS if few else 0
     with locked(run.folder / _FOLDER, "a calibration"):
         scores = (
             _fold_scores(run, data, folds, device, progress)
@@ -112,7 +111,7 @@ def calibrate_run(
 def _validation_scores(run: Run, data: PreparedDataset, progress: Progress) -> list[WindowScores]:
     """Return the scores of validation windows for each condition."""
     windows, _ = match_dataset(run, data).windows("val")
-    if trained_on(run.folder, data, windows):
+    if trained_on(run.folder, data, windows.video):
         raise RunError(
             f"{run.folder}: was trained on validation videos, so these cannot calibrate its sets. "
             "Calibrate by cross-validation, with 10 folds, or on another data set.",

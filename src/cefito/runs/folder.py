@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
 from cefito.data.prepared import PreparedDataset
@@ -250,8 +251,8 @@ class TrainedVideos(Record):
     @classmethod
     def of(cls, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
         """Collect the videos of windows of a data set."""
-        learned = _ids(dataset, train)
-        chosen = (name for name in _ids(dataset, val) if name not in set(learned))
+        learned = _ids(dataset, train.video)
+        chosen = (name for name in _ids(dataset, val.video) if name not in set(learned))
         return cls(train=learned, val=tuple(chosen))
 
     def with_more(self, other: TrainedVideos) -> TrainedVideos:
@@ -266,10 +267,10 @@ class TrainedVideos(Record):
         write_json(folder / VIDEOS_FILE, self.model_dump(mode="json"))
 
 
-def trained_on(folder: Path, dataset: PreparedDataset, windows: Windows) -> bool:
-    """Return whether the run in a folder was trained on any video of windows of a data set."""
+def trained_on(folder: Path, dataset: PreparedDataset, videos: ArrayLike) -> bool:
+    """Return whether the run in a folder was trained on any of these videos of a data set, [n]."""
     seen = trained_videos(folder)
-    return seen is not None and not set(seen.train).isdisjoint(_ids(dataset, windows))
+    return seen is not None and not set(seen.train).isdisjoint(_ids(dataset, videos))
 
 
 def trained_videos(folder: Path) -> TrainedVideos | None:
@@ -282,8 +283,8 @@ def trained_videos(folder: Path) -> TrainedVideos | None:
     return read_record(TrainedVideos, value, f"{path}: not the videos of a run", remedy)
 
 
-def _ids(dataset: PreparedDataset, windows: Windows) -> tuple[str, ...]:
-    return tuple(dataset.videos[video].video_id for video in sorted(set(windows.video.tolist())))
+def _ids(dataset: PreparedDataset, videos: ArrayLike) -> tuple[str, ...]:
+    return tuple(dataset.videos[video].video_id for video in np.unique(videos))
 
 
 _NAME = re.compile(r"T([1-9][0-9]{0,3})")

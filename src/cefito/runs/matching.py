@@ -96,7 +96,7 @@ class DatasetMatch:
                 "this one by cefito finetune."
             )
         if self.own:
-            if split == "val" and trained_on(self.run.folder, self.dataset, windows):
+            if split == "val" and trained_on(self.run.folder, self.dataset, windows.video):
                 logger.warning(
                     "%s was trained on its validation videos, too; scores on them are too good",
                     self.run.folder,

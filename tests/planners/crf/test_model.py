@@ -135,7 +135,9 @@ def test_costs_are_shares_of_a_task(model, queries):
             logs = scores.rows([query]).scores(torch.from_numpy(own[every])[None])[0].numpy()
             costs = task_costs(scores, query, task).cost(every)
             np.testing.assert_allclose(costs, -logs, rtol=1e-4, atol=1e-4)
-            shares = np.exp(-evidence.costs(query, task).cost(every))
+            sequences = scores.states.actions[own[every]].numpy()
+            tasks = np.full(len(every), task)
+            shares = np.exp(evidence.log_sequences(query, tasks, sequences))
             expected = np.exp(logs - logs.max())
             np.testing.assert_allclose(shares, expected / expected.sum(), rtol=1e-3)
 

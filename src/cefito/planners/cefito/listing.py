@@ -1,7 +1,7 @@
 """Plans of objectives without the energy: the best sequences of many queries, listed exactly.
 
 By the chain alone, a sequence has one score, summed over its tasks. With the prior, each pair of a
-task and a sequence has a score, and a sequence that of its best task.
+task and a sequence has a score; the score of a sequence is that of its best task.
 """
 
 from __future__ import annotations

@@ -381,9 +381,3 @@ class ChainEvidence:
         )
         (found,) = self.scores.rows(slice(query, query + 1)).scores(states[None])
         return np.asarray(found.double().cpu().numpy() - self.sums[query, tasks])
-
-    def costs(self, query: int, task: int) -> StepCosts:
-        """Return −log q(sequence | task, observations), over the places of the task's actions."""
-        chain = task_costs(self.scores, query, task)
-        first, *rest = chain.costs
-        return StepCosts(costs=(first + self.sums[query, task], *rest))
