@@ -302,6 +302,24 @@ def test_the_loss_is_weighted_sums_over_counts(tmp_path):
     assert line["val_negative_loss"] == pytest.approx(-float(errors.square().mean()))
 
 
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_losses_are_computed_in_the_precision_of_the_training(precision, parts):
+    reduced = set()
+
+    class Noting(Regression):
+        def terms(self, *given):
+            reduced.add(torch.is_autocast_enabled("cpu"))
+            return super().terms(*given)
+
+    class InParts(Noting):
+        def parts(self, *given):
+            yield self.terms(*given)
+
+    run(InParts() if parts else Noting(), given={"precision": precision}, epochs=1)
+    assert reduced == {precision == "bfloat16"}
+
+
 def test_a_count_of_zero_is_no_division():
     class Nothing(Regression):
         def terms(self, rows, generator, group):  # noqa: ARG002

@@ -320,9 +320,14 @@ class _Training:
 def _parts(
     loss: Loss, rows: Tensor, draws: torch.Generator, group: Processes
 ) -> Iterator[Mapping[str, Term]]:
-    """Yield the losses of the parts of a batch, in most losses one part."""
-    parts = getattr(loss, "parts", None)
-    return parts(rows, draws, group) if parts else iter([loss.terms(rows, draws, group)])
+    """Yield the losses of the parts of a batch, in most losses one part.
+
+    Each is computed when it is asked for, in the caller's precision.
+    """
+    if parts := getattr(loss, "parts", None):
+        yield from parts(rows, draws, group)
+    else:
+        yield loss.terms(rows, draws, group)
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
