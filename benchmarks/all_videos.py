@@ -5,12 +5,18 @@ of the epochs that networks are trained further, on both together, are compared 
 rate, log-likelihood of the truth and calibration, with 90 % intervals, videos resampled.
 
     python benchmarks/all_videos.py DATA --out FILE [--planner chain] [--shares 0.25 0.5]
+    python benchmarks/all_videos.py DATA --out FILE --planner any-length --steps 1 6
+
+Plans of any-length runs are of the number of steps of their window; the likelihood is that of all
+numbers of steps. With --set, all shares are also compared under these settings.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +24,43 @@ import numpy as np
 import torch
 
 from cefito.cli.console import talk
-from cefito.data import open_dataset
+from cefito.data import Windows, open_dataset
 from cefito.evaluation.score import calibration
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.methods import METHODS, load_config
+from cefito.search.problem import Plans
 from chain_parts import LEAST, Folds, Reals, interval
 
-KEYS = {"chain": "chain_training.all_videos", "viterbi": "viterbi.training.all_videos"}
+KEYS = {
+    "chain": "chain_training.all_videos",
+    "viterbi": "viterbi.training.all_videos",
+    "any-length": "any_length_training.all_videos",
+}
 
 
-def scored(folds: Folds, share: float, given: argparse.Namespace) -> dict[str, Reals]:
+def planned(planner: Any, held: Windows) -> list[Plans]:
+    """Best plans of windows, of their own lengths."""
+    if not planner.abilities.any_length:
+        return list(planner.plan(Queries.from_windows(held), 1))
+    found: dict[int, Plans] = {}
+    for length in np.unique(held.lengths).tolist():
+        queries = Queries.from_windows(held.of_length(length))
+        rows = np.flatnonzero(held.lengths == length).tolist()
+        found |= zip(rows, planner.with_lengths(length, length).plan(queries, 1), strict=True)
+    return [found[row] for row in range(len(held))]
+
+
+def scored(
+    folds: Folds, share: float, changes: Sequence[str], given: argparse.Namespace
+) -> dict[str, Reals]:
     """Scores of all windows [S, N], with each seed; `seconds` [S]."""
     config = load_config(
         "small",
         method=given.planner,
         dataset=folds.data.name,
         horizon=given.horizon,
-        overrides={KEYS[given.planner]: share},
+        overrides=dict(change.split("=", 1) for change in changes) | {KEYS[given.planner]: share},
     )
     names = ("success", "likelihood", "sure", "task_right", "task_sure")
     found = {name: np.zeros((given.seeds, len(folds.windows))) for name in names}
@@ -50,9 +75,14 @@ def scored(folds: Folds, share: float, given: argparse.Namespace) -> dict[str, R
                 .planner.fit(train, val, settings=config.settings, seed=seed)
                 .planner
             )
-            plans = planner.plan(queries, 1)
-            best = np.stack([one.actions[0] for one in plans])
-            found["success"][seed, inside] = (best == held.actions).all(axis=1)
+            plans = planned(planner, held)
+            found["success"][seed, inside] = [
+                one.sequences[0].tolist() == row[:size].tolist()
+                for one, row, size in zip(plans, held.actions, held.lengths, strict=True)
+            ]
+            if given.planner == "any-length":
+                logs = planner.log_probabilities(queries, held.actions)
+                found["likelihood"][seed, inside] = logs.clip(min=LEAST)
             if given.planner != "chain":
                 continue
             found["sure"][seed, inside] = [one.probabilities[0] for one in plans]
@@ -75,9 +105,10 @@ def summary(found: dict[str, Reals], none: dict[str, Reals], folds: Folds) -> di
         "gain of success_rate": interval(100 * (found["success"] - none["success"]), video),
         "seconds": float(found["seconds"].mean()),
     }
-    if found["sure"].any():
+    if found["likelihood"].any():
         value["log_likelihood"] = float(found["likelihood"].mean())
         value["gain of log_likelihood"] = interval(found["likelihood"] - none["likelihood"], video)
+    if found["sure"].any():
         for name, right, sure in (
             ("plans", "success", "sure"),
             ("tasks", "task_right", "task_sure"),
@@ -103,10 +134,13 @@ def main() -> None:
     parser.add_argument("--planner", choices=list(KEYS), default="chain")
     parser.add_argument("--shares", type=float, nargs="*", default=[0.25, 0.5])
     parser.add_argument("--horizon", type=int, default=3)
+    parser.add_argument("--steps", type=int, nargs=2, help="shortest and longest, for any-length")
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE")
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=1)
     given = parser.parse_args()
-    folds = Folds.of_data(open_dataset(given.data), given)
+    shortest, given.horizon = given.steps or (None, given.horizon)
+    folds = Folds.of_data(open_dataset(given.data), given, shortest=shortest)
     value: dict[str, Any] = {
         "command": "python benchmarks/all_videos.py DATA",
         "arguments": {
@@ -115,11 +149,13 @@ def main() -> None:
         "dataset": {"name": folds.data.name, "fingerprint": folds.data.fingerprint},
         "shares": {},
     }
-    none = scored(folds, 0.0, given)
-    for share in (0.0, *given.shares):
-        found = scored(folds, share, given) if share else none
-        value["shares"][str(share)] = summary(found, none, folds)
-        talk(f"{share}: {value['shares'][str(share)]}")
+    none = None
+    for changes, share in product([[], given.set] if given.set else [[]], (0.0, *given.shares)):
+        found = scored(folds, share, changes, given)
+        none = none or found
+        name = ", ".join([str(share), *changes])
+        value["shares"][name] = summary(found, none, folds)
+        talk(f"{name}: {value['shares'][name]}")
         if given.out:
             write_json(given.out, value)
 

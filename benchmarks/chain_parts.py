@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.cli.console import talk
-from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
-from cefito.data.windows import joined_windows, video_folds
+from cefito.data import PreparedDataset, Windows, open_dataset
+from cefito.data.windows import fitting_windows, joined_windows, video_folds
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.planners.base import Queries
@@ -261,10 +261,12 @@ class Folds:
     for_val: NDArray[np.bool_]  # windows of validation videos [N]
 
     @classmethod
-    def of_data(cls, data: PreparedDataset, given: argparse.Namespace) -> Folds:
+    def of_data(
+        cls, data: PreparedDataset, given: argparse.Namespace, *, shortest: int | None = None
+    ) -> Folds:
         """Those of a data set."""
-        val = cut_windows(data, horizon=given.horizon, split="val")
-        windows = joined_windows(cut_windows(data, horizon=given.horizon, split="train"), val)
+        train, val = fitting_windows(data, horizon=given.horizon, shortest=shortest)
+        windows = joined_windows(train, val)
         of = video_folds(windows.video, given.folds)
         return cls(data, windows, of, np.isin(windows.video, val.video))
 
