@@ -1,8 +1,8 @@
 """Prefixes of any length that are kept, and the sequences below them evaluated in one pass.
 
-All new prefixes of a call, whatever their lengths, go through the network together with the sequences
-that they lead to: every weight matrix is read once. In each block the keys and values of all new
-tokens are computed first, then each token attends to those on its own path.
+All new prefixes of a call, whatever their lengths, go through the network together with the
+sequences that they lead to: every weight matrix is read once. In each block the keys and values of
+all new tokens are computed first, then each token attends to those on its own path.
 """
 
 from __future__ import annotations
