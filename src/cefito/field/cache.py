@@ -87,11 +87,7 @@ class PrefixCache:
                 kept[inner] = new[leaves:total].flatten(0, 1)
             mixed = torch.zeros_like(query)  # padding stays zero
             for own, rows in groups if query.shape[1] == 2 else groups[:1]:
-                seen = (
-                    kept.index_select(0, rows.flatten()).unflatten(0, rows.shape)
-                    for kept in (keys, values)
-                )
-                mixed[own] = self._children.attend_each(query[own], *seen)
+                mixed[own] = self._children.attend_each(query[own], keys, values, rows)
             return mixed
 
         goals = self._children.of_nodes(

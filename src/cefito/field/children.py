@@ -19,6 +19,7 @@ from cefito.field.predictor import Predictor, TransformerBlock, normalise
 __all__ = ["Children", "Prefixes"]
 
 _ROWS = 8  # numbers of tokens are padded to multiples of this
+_CACHED = 1 << 15  # numbers of the queries that attend to their keys at a time on a CPU
 
 Pairs = list[tuple[Tensor, Tensor]]  # keys and values of each block
 # block, queries (None if nothing reads its output), keys, values → what attention mixes
@@ -65,7 +66,6 @@ class Children:
     """
 
     def __init__(self, predictor: Predictor, *, dtype: torch.dtype = torch.float32) -> None:
-        self._coarse = dtype != torch.float32
         blocks: list[TransformerBlock] = list(predictor.blocks)  # type: ignore[arg-type]
         self.blocks = [FrozenBlock(block, dtype) for block in blocks]
         self._width, heads = predictor.config.width, predictor.config.heads
@@ -188,18 +188,50 @@ class Children:
             torch.stack([self._action_qkv[depths, actions], self._mask_qkv[depths]], dim=1),
         )
 
-    def attend_each(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Compute attention of pairs of tokens [m, 2, D], or of their states, to keys [m, L, D]."""
-        dtype, split = query.dtype, self.blocks[0].split
-        # the last two keys are the pair's own, and the action does not see its state
-        mask = self._pair_mask[-query.shape[1] :, -key.shape[1] :]
-        if self._coarse and query.device.type == "cpu":
-            # with so few queries for each set of keys, bfloat16 takes PyTorch twice as long
-            query, key, value = query.float(), key.float(), value.float()
-        mixed = F.scaled_dot_product_attention(
-            split(query), split(key), split(value), attn_mask=mask
+    def attend_each(
+        self, query: Tensor, keys: Tensor, values: Tensor, rows: Tensor | None = None
+    ) -> Tensor:
+        """Compute attention of pairs of tokens [m, 2, D], or of their states, to keys [m, L, D].
+
+        With rows [m, L], keys and values are these of [R, D]. The last two keys are the pair's own.
+        """
+        mixed = torch.empty_like(query)
+        on_cpu = query.device.type == "cpu"
+        # on a CPU so many pairs at a time as fit into its cache
+        most = max(1, _CACHED // self._width) if on_cpu else len(query)
+        for start in range(0, len(query), max(1, most)):
+            part = slice(start, start + most)
+            key, value = (
+                kept[part]
+                if rows is None
+                else kept.index_select(0, rows[part].flatten()).unflatten(0, rows[part].shape)
+                for kept in (keys, values)
+            )
+            # the action does not see its state
+            mask = self._pair_mask[-query.shape[1] :, -key.shape[1] :]
+            if on_cpu:
+                mixed[part] = self._attend_few(query[part], key, value, mask)
+                continue
+            split = self.blocks[0].split
+            found = F.scaled_dot_product_attention(
+                split(query[part]), split(key), split(value), attn_mask=mask
+            )
+            mixed[part] = found.transpose(-3, -2).flatten(-2)
+        return mixed
+
+    def _attend_few(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """Compute attention [m, t, D] by sums of products, for few queries of each set of keys.
+
+        PyTorch's attention takes twice as long for them, and in bfloat16 longer still.
+        """
+        heads = self._membership.shape[1]
+        query, key, value = (
+            part.float().unflatten(-1, (heads, -1)) for part in (query, key, value)
         )
-        return mixed.to(dtype).transpose(-3, -2).flatten(-2)
+        # s(t, l) = Σ_d q_td k_ld / √(D/h) of each head, [m, t, L, h]
+        scores = self._scale * (query[:, :, None] * key[:, None]).sum(dim=-1)
+        weights = scores.masked_fill_(~mask[:, :, None], -torch.inf).softmax(dim=2)
+        return (weights[..., None] * value[:, None]).sum(dim=2).flatten(-2)
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, cached_key: Tensor, cached_value: Tensor

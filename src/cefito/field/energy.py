@@ -48,8 +48,9 @@ class ReducedDistance:
         self._product = FrozenLinear(self._head.detach(), None, dtype=torch.float32)
         skip = predictor.skip()
         self._skip = None if skip is None else skip.double()
-        # Qᵀ s of every action, [K, R]
-        self._skip_inside = None if self._skip is None else self._inside(self._skip).float()
+        if self._skip is not None:  # of every action: Qᵀ s [K, R] and ‖s − QQᵀs‖² [K]
+            self._skip_inside = self._inside(self._skip)
+            self._skip_outside = self._outside(self._skip)
 
     @property
     def device(self) -> torch.device:
@@ -64,16 +65,16 @@ class ReducedDistance:
         wanted = (goals - self._bias).double()
         outside = self._outside(wanted)[:, None].expand(-1, self._action_count)
         if self._skip is not None:  # ‖c − s‖² expanded, which avoids [Q, K, E]
-            shared = wanted @ self._skip.T - self._inside(wanted) @ self._inside(self._skip).T
-            outside = (outside + self._outside(self._skip) - 2 * shared).clamp_min(0)
+            shared = wanted @ self._skip.T - self._inside(wanted) @ self._skip_inside.T
+            outside = (outside + self._skip_outside - 2 * shared).clamp_min(0)
         return self._inside(wanted).float(), outside.float()
 
     def squared(self, tokens: Tensor, goals: Tensor, actions: Tensor) -> Tensor:
         """Return the squared distances within the range."""
         # tokens: normalised last tokens h […, D]; goals: coordinates of the goals […, R], of as
         # many axes; returns squared distances […]
-        if self._skip_inside is not None:
-            goals = goals - self._skip_inside[actions]
+        if self._skip is not None:
+            goals = goals - self._skip_inside[actions].float()
         # ‖R h − Qᵀc‖²
         return (self._product(tokens) - goals).square().sum(dim=-1)
 
