@@ -231,7 +231,8 @@ class Children:
         # s(t, l) = Σ_d q_td k_ld / √(D/h) of each head, [m, t, L, h]
         scores = self._scale * (query[:, :, None] * key[:, None]).sum(dim=-1)
         weights = scores.masked_fill_(~mask[:, :, None], -torch.inf).softmax(dim=2)
-        return (weights[..., None] * value[:, None]).sum(dim=2).flatten(-2)
+        mixed: Tensor = (weights[..., None] * value[:, None]).sum(dim=2).flatten(-2)
+        return mixed
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, cached_key: Tensor, cached_value: Tensor
