@@ -34,6 +34,7 @@ TINY_LENGTHS: dict[str, Any] = {
     "any_length.emission": 16,
     "any_length.members": 1,
     "any_length_training.optimiser.epochs": 2,
+    "any_length_training.all_videos": 0.0,  # so that validation videos calibrate its sets
 }
 """Of the method any-length."""
 
