@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -260,6 +261,9 @@ def test_tasks_weighed_by_a_power():
         part.log_probabilities(sequences) - part.log_tasks()[:, 0] for part in (chain, weighed)
     ]
     torch.testing.assert_close(*within)
+    for known in (weighed, weighed.rows(slice(1, 4))):
+        sums = replace(known, sums=None).log_task_sums()
+        torch.testing.assert_close(known.log_task_sums(), sums)
     assert chain.weighing_tasks(1.0) is chain
 
 

@@ -166,6 +166,7 @@ class SequenceScores:
     # w, the score of each transition within a task, from axis 1 to axis 2, [C, A, A]; −∞ forbids.
     # Places without a state are ignored
     transitions: Tensor
+    sums: Tensor | None = None  # what `log_task_sums` returns, if that is known
 
     def __len__(self) -> int:
         return len(self.emissions)
@@ -185,15 +186,17 @@ class SequenceScores:
         """Return the CRF with p(task)^power, normalised again, and the same p(sequence | task)."""
         if power == 1:
             return self
-        logs = self.log_tasks()
+        sums = self.log_task_sums()
+        logs = sums - _log_sum(sums)[:, None]
         offsets = torch.where(logs.isfinite(), (power - 1) * logs, 0.0)  # [B, C]
         emissions = self.emissions.clone()
         emissions[:, 0] += offsets[:, self.states.tasks]
-        return SequenceScores(self.states, emissions, self.transitions)
+        return SequenceScores(self.states, emissions, self.transitions, sums + offsets)
 
     def rows(self, index: Tensor | slice) -> SequenceScores:
         """Return the CRF of some queries."""
-        return SequenceScores(self.states, self.emissions[index], self.transitions)
+        sums = None if self.sums is None else self.sums[index]
+        return SequenceScores(self.states, self.emissions[index], self.transitions, sums)
 
     def scores(self, states: Tensor) -> Tensor:
         """Return unnormalised scores of sequences."""
@@ -225,6 +228,8 @@ class SequenceScores:
 
     def log_task_sums(self) -> Tensor:
         """Return log Σ exp(score) over the sequences of each task [B, C] (forward recursion)."""
+        if self.sums is not None:
+            return self.sums
         apply: Any = _TaskSums.apply
         sums: Tensor = apply(self.emissions, self.transitions, self.states)
         return sums

@@ -359,7 +359,7 @@ class ChainEvidence:
         emissions, states = scores.emissions.clone(), scores.states
         offsets = torch.from_numpy(offset).to(emissions)
         emissions[:, 0] += offsets[:, states.tasks]
-        return replace(scores, emissions=emissions)
+        return SequenceScores(states, emissions, scores.transitions)
 
     def log_power_sums(self, power: float) -> NDArray[np.float64]:
         """Return log Σ q(sequence | task, observations)^power [N, C]; −∞ without sequences."""
