@@ -198,8 +198,8 @@ class Children:
         mixed = torch.empty_like(query)
         on_cpu = query.device.type == "cpu"
         # on a CPU so many pairs at a time as fit into its cache
-        most = max(1, _CACHED // self._width) if on_cpu else len(query)
-        for start in range(0, len(query), max(1, most)):
+        most = max(1, _CACHED // self._width if on_cpu else len(query))
+        for start in range(0, len(query), most):
             part = slice(start, start + most)
             key, value = (
                 kept[part]
