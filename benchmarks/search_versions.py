@@ -1,4 +1,4 @@
-r"""Guided search by two versions of the library, in turn, beside full forwards.
+r"""Searches by two versions of the library, in turn, beside full forwards.
 
 A `paper`-size field with random weights, 11 actions, float32, one thread. Each version runs in a
 process of its own; every round asks both for each search, so that other work on the machine meets
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 HORIZONS, ACTIONS, FORWARDS = (3, 4), 11, 400  # sequences of which full forwards are timed
-KINDS = ("one by one", "guided", "guided, screened")
+KINDS = ("one by one", "exact", "guided", "guided, screened")
 
 
 def serve() -> None:
@@ -31,7 +31,7 @@ def serve() -> None:
     import torch
 
     from cefito.field.fields import IncrementalField
-    from cefito.search import GuidedSearch
+    from cefito.search import ExhaustiveSearch, GuidedSearch
     from search import naive_seconds, random_field, random_problem
 
     torch.set_num_threads(1)
@@ -40,6 +40,7 @@ def serve() -> None:
         for horizon in HORIZONS
     }
     searches = {
+        "exact": ExhaustiveSearch(),
         "guided": GuidedSearch(),
         "guided, screened": GuidedSearch(screening="on"),
     }

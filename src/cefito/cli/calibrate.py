@@ -27,7 +27,7 @@ def calibrate(
     Args:
         run: Run folder, as cefito train makes it.
         folds: Number of parts of the training videos; 0 to use the validation videos. By default 0
-            if there are at least 50 of these, else 10.
+            if there are at least 50 of these and the run was not trained on them, else 10.
         dataset: The run's data set, if it has moved; with --folds 0 any data set with validation
             videos and observations made in the same way.
         horizon: Number of actions, if the folder holds runs of several.
