@@ -327,7 +327,8 @@ def judged(found: Candidates, energy: Reals, folds: Ids) -> dict[str, Any]:
     value: dict[str, Any] = {"weights": weights}
     right, log = {}, {}
     for name, values in rows.items():
-        logs = values - np.logaddexp.reduce(values, axis=1)[:, None]
+        total = np.logaddexp.reduce(values, axis=1)  # −∞ of a window without candidates
+        logs = values - np.where(np.isfinite(total), total, 0.0)[:, None]
         best = values.argmax(axis=1)
         right[name] = best == found.truth
         log[name] = logs[every, found.truth]
