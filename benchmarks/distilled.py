@@ -30,6 +30,7 @@ from cefito.data import cut_windows
 from cefito.data.windows import Windows
 from cefito.field.fields import CompositeField, SearchedField, incremental_field, make_field
 from cefito.field.settings import FieldConfig
+from cefito.files import write_json
 from cefito.runs.run import open_run
 from cefito.search import ExhaustiveSearch, Problem
 from cefito.search.base import components_of
@@ -356,10 +357,9 @@ def main() -> None:
         for share in sorted({shares["tenth"], 0.01, 0.1})
     }
     result["time_paper"] = timing(large, [problem], assumed, 3)
-    text = json.dumps(result, indent=1)
-    print(text)
+    print(json.dumps(result, indent=1))
     if given.out:
-        given.out.write_text(text + "\n", encoding="utf-8")
+        write_json(given.out, result)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from cefito.data import cut_windows
 from cefito.data.windows import video_folds
+from cefito.files import write_json
 from cefito.planners.cefito.logistic import fit_weights
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
@@ -134,10 +135,9 @@ def main() -> None:
                 "token_forwards": spent / whole,
                 "best_lost": lost(bound, rows, chunk),
             }
-    text = json.dumps(result, indent=1)
-    print(text)
+    print(json.dumps(result, indent=1))
     if given.out:
-        given.out.write_text(text + "\n", encoding="utf-8")
+        write_json(given.out, result)
 
 
 if __name__ == "__main__":
