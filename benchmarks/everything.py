@@ -2,10 +2,10 @@
 
 Every planner has the same budget of settings: those of the preset, or with --tune a time in which
 they are chosen by folds of the training and validation videos of each data set. The test split is
-scored once. The planner
-that others are compared with is not trained again where a comparison has it on the same data
-(--known). Differences of success rates have intervals with videos resampled; the pooled one takes
-the windows of all data sets together, and the mean one counts each data set alike.
+scored once; what WORK has is not trained again. The planner that others are compared with is not
+trained again where a comparison has it on the same data (--known). Differences of success rates
+have intervals with videos resampled; the pooled one takes the windows of all data sets together,
+and the mean one counts each data set alike.
 
     python benchmarks/everything.py DATA… --work WORK --out FILE [--seeds 3] [--tune 10m]
 """
@@ -13,6 +13,7 @@ the windows of all data sets together, and the mean one counts each data set ali
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -47,13 +48,16 @@ class Scores:
     @classmethod
     def read(cls, study: Study, planner: str, horizon: int) -> Scores:
         """Those of a finished study; its failures were said before."""
-        found = [
-            read_trial(trial)
+        trials = [
+            trial
             for trial in study.trials
             if (trial.row.name, trial.horizon) == (planner, horizon)
         ]
-        files = [value for value in found if isinstance(value, TrialFile)]
-        return cls.of(files, files[0].videos)
+        files = [value for value in map(read_trial, trials) if isinstance(value, TrialFile)]
+        found = cls.of(files, files[0].videos)
+        seconds = seed_interval([training_seconds(trial.run_folder) for trial in trials])
+        found.figures["training_seconds"] = [seconds.mean, seconds.half_width]
+        return found
 
     @classmethod
     def of(cls, files: Sequence[TrialScores], videos: Sequence[int]) -> Scores:
@@ -71,6 +75,12 @@ class Scores:
                 figures[name] = [interval.mean, interval.half_width]
         success = np.array([[float(digit) for digit in file.success] for file in files])
         return cls(success, np.array(videos), figures)
+
+
+def training_seconds(folder: Path) -> float:
+    """Return the time of all epochs of a run, without validation and calibration."""
+    lines = [line for path in folder.rglob("metrics.jsonl") for line in path.open()]
+    return float(sum(json.loads(line)["train_seconds"] for line in lines))
 
 
 def difference(ours: list[Scores], theirs: list[Scores]) -> dict[str, float]:
@@ -131,6 +141,7 @@ def main() -> None:
     planners = given.planners.split(",")
     horizons = tuple(int(horizon) for horizon in given.horizons.split(","))
     names = [folder.name for folder in given.data]
+    fingerprints = {folder.name: open_dataset(folder).fingerprint for folder in given.data}
     scores: dict[tuple[str, int, str], Scores] = {}
     for folder in given.data:
         found = data_scores(folder, given, planners, horizons)
@@ -163,6 +174,7 @@ def main() -> None:
             for name, part in vars(given).items()
             if name not in ("data", "work", "out", "known")
         },
+        "fingerprints": fingerprints,
         "scores": {
             f"{name}, T = {horizon}": {
                 planner: scores[name, horizon, planner].figures for planner in planners

@@ -174,8 +174,8 @@ class Dropout:
         """Zero a share `rate` of the entries and scale the others up."""
         if self.rate == 0:
             return x
-        keep = torch.rand(x.shape, generator=self.generator, device=x.device) >= self.rate
-        return x * keep / (1 - self.rate)
+        drawn = torch.rand(x.shape, generator=self.generator, device=x.device)
+        return x * drawn.ge_(self.rate).div_(1 - self.rate).to(x.dtype)
 
 
 class Predictor(nn.Module):

@@ -42,9 +42,6 @@ class OptimiserConfig(Settings):
     # of "step": share of all steps between two changes, counted from the end of the rise
     interval: float = Field(0.25, gt=0, le=1)
     clip: float = Field(0.0, ge=0)  # bound on the gradient's norm; 0 for none
-    # update all weights in one pass also in float32; it is several times faster on a CPU, and
-    # rounds differently
-    fused: bool = False
 
 
 class EmaConfig(Settings):

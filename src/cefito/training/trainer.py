@@ -136,10 +136,7 @@ class _Training:
             self.module.parameters(),
             lr=optimiser.learning_rate,
             weight_decay=optimiser.weight_decay,
-            fused=(
-                (optimiser.fused or precision == "bfloat16") and self.device.type in ("cpu", "cuda")
-            )
-            or None,
+            fused=self.device.type in ("cpu", "cuda"),
         )
         self.state = TrainingState(key=hashlib.sha256(key.encode()).hexdigest())
         self.checkpoint = folder / "checkpoint.safetensors" if folder else None

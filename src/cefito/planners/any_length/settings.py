@@ -28,7 +28,6 @@ class AnyLengthTrainingConfig(ChainTrainingConfig):
         learning_rate=9e-4,
         weight_decay=0.01,
         schedule="cosine",
-        fused=True,
     )
     hide_initial: float = Field(0.05, ge=0, lt=1)  # share of windows without initial observation
     hide_goal: float = Field(0.25, ge=0, lt=1)  # share of windows without goal

@@ -58,7 +58,6 @@ class ChainTrainingConfig(PlannerTrainingConfig):
         learning_rate=9e-4,
         weight_decay=0.01,
         schedule="cosine",
-        fused=True,
     )
     ema: EmaConfig = EmaConfig(decay=0.0)
     stopping: StoppingConfig = StoppingConfig(every=10_000, patience=0, windows=0)

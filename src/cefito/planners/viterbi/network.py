@@ -107,7 +107,9 @@ class ViterbiNetwork(nn.Module):
         else:
             assert self.description is not None
             drop = dropping(self.config.input_dropout, generator)
-            encoded = self.description(drop(descriptions))
-            means = F.normalize(encoded.float(), dim=-1).unflatten(1, (2, 3)).mean(dim=2)
+            encoded = self.description(drop(descriptions)).float().unflatten(1, (2, 3))
+            norms = torch.linalg.vector_norm(encoded, dim=-1).clamp_min(1e-12)  # [K, 2, 3]
+            # mean of unit vectors as one product: (1 / 3‖x_i‖)_i (x_i)_i, [1, 3] × [3, D]
+            means = ((1 / (3 * norms)).unsqueeze(-2) @ encoded).squeeze(-2)
         cosines = torch.einsum("bed,ked->bek", F.normalize(states.float(), dim=-1), means)
         return self.temperature * cosines.float()
