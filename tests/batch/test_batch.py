@@ -257,7 +257,7 @@ def test_features_are_read_once(nearest, features, tmp_path, monkeypatch):
 
 def changed_digit(shard):
     head, rows = shard.read_bytes().split(b"\n", 1)
-    shard.write_bytes(head + b"\n" + rows.replace(b'"rank": 1', b'"rank": 7', 1))
+    shard.write_bytes(head + b"\n" + rows.replace(b'"rank":1', b'"rank":7', 1))
 
 
 def changed_count(shard):

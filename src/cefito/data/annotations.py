@@ -144,7 +144,7 @@ class Taxonomy:
 
     def names(self, actions: NDArray[np.integer[Any]] | list[int]) -> list[str]:
         """Names of a sequence of action ids."""
-        return [self.actions[int(action)].name for action in actions]
+        return [self.actions[action].name for action in np.asarray(actions).tolist()]
 
     def in_shared_space(self) -> Taxonomy:
         """The same tasks over the shared vocabulary."""

@@ -51,7 +51,7 @@ class PlanRow(Record):
     def of(cls, answer: Answer, query: str, line: int) -> list[PlanRow]:
         """Return the rows of an answer, best plan first."""
         return [
-            cls.model_construct(  # an answer is checked already
+            cls(
                 query=query,
                 line=line,
                 rank=rank,
@@ -68,8 +68,8 @@ class PlanRow(Record):
 
 
 def json_line(row: Record) -> bytes:
-    """Return a row, whose fields are plain values, as a line of JSON."""
-    return json.dumps(vars(row), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    """Return a row as a line of JSON."""
+    return row.model_dump_json().encode() + b"\n"
 
 
 @dataclass(frozen=True)

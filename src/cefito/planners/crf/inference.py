@@ -154,7 +154,8 @@ def smoothed_transitions(
     return torch.where(both, shares.clamp_min(1e-300).log(), 0.0).float()
 
 
-_CHUNK = 2**22  # size of the largest intermediate array of decoding
+_CHUNK = 2**20  # size of the largest intermediate array of decoding, which fits into caches
+_SIDE_BY_SIDE = 32  # queries, from which on maxima over them side by side are faster
 
 
 @dataclass(frozen=True)
@@ -439,9 +440,17 @@ def _ahead(padded: Tensor, transitions: Tensor) -> list[Tensor]:
     # h_t(a) = max_b [w(a, b) + e_t+1(b) + h_t+1(b)], h_T = 0, each [B, C, A]
     ahead = [torch.zeros_like(padded[:, 0])]
     for step in range(padded.shape[1] - 1, 0, -1):
-        after = (padded[:, step] + ahead[0])[:, :, None, :]
-        ahead.insert(0, (transitions + after).amax(dim=3))
+        ahead.insert(0, _highest_sum(transitions, padded[:, step] + ahead[0]))
     return ahead
+
+
+def _highest_sum(transitions: Tensor, after: Tensor) -> Tensor:
+    """Return max_b [w(a, b) + after(b)]: [B or 1, C, A, A], [B, C, A] → [B, C, A]."""
+    if len(transitions) > 1 or len(after) < _SIDE_BY_SIDE:
+        return (transitions + after[:, :, None, :]).amax(dim=3)
+    # queries are the last axis, [C, A, A, B], so that maxima run along memory
+    moves = transitions[0, ..., None] + after.permute(1, 2, 0).contiguous()[:, None]
+    return moves.amax(dim=2).permute(2, 0, 1).contiguous()
 
 
 def _best(chain: SequenceScores, count: int, tasks: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -181,10 +181,9 @@ class ChainNetwork(ObservationEncoder):
         directions = F.normalize(self.ends, dim=-1)
         cosines = torch.einsum("bed,esd->bes", F.normalize(encoded.float(), dim=-1), directions)
         logits = self.scale * cosines.float()  # of the first and the last state, [B, 2, S]
-        read = torch.zeros_like(emissions)
-        read[:, 0] += self.end_factors[0] * logits[:, 0]
-        read[:, -1] += self.end_factors[1] * logits[:, 1]
-        scores = SequenceScores(self.states, emissions + read, self.transitions)
+        ends = torch.tensor([0, self.horizon - 1], device=logits.device)
+        emissions = emissions.index_add(1, ends, self.end_factors[:, None] * logits)
+        scores = SequenceScores(self.states, emissions, self.transitions)
         return CrfOutputs(scores=scores, first=logits[:, 0], last=logits[:, 1])
 
 
