@@ -2,14 +2,17 @@
 
 Both versions are measured in turn, so under the same load of the machine: requests a second and
 processor time a request of `cefito serve` by clients, queries a second of `cefito plan-batch` by
-processes and its processor time a query without their start, and processor time of `cefito plan`
-from a cold start, beside `import torch` alone, and of a `cefito train` whose settings are wrong.
+processes and its processor time a query without their start, processor time of `cefito plan` from
+a cold start, beside `import torch` alone, and of a `cefito train` whose settings are wrong, and
+processor time and memory of a whole `cefito train` at T = 3 on other data sets (--train).
 The machine may have other work: of several rounds the fastest counts, and processor time says more
 than rates. Plans are compared. Runs are of a prepared data set; those named `field…` have an energy
 field and get a quarter of the requests.
 
     git worktree add BEFORE COMMIT
     python benchmarks/speed.py DATA RUN… --before BEFORE --out benchmarks/results/speed.json
+    python benchmarks/speed.py DATA --before BEFORE --train DATA COIN \
+        --out benchmarks/results/speed-training.json
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ import argparse
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,7 +28,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,14 +57,28 @@ def version(source: Path) -> Iterator[None]:
         os.environ.update(kept)
 
 
-def timed(*command: str, code: int = 0) -> tuple[float, float]:
-    """Seconds and processor time, with that of its processes, of a command."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    ended = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
-    whole, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if ended.returncode != code:
-        raise SystemExit(ended.stderr)
-    return whole, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+class Cost(NamedTuple):
+    """Cost of a command with its processes."""
+
+    seconds: float
+    cpu_seconds: float
+    mebibytes: float  # most memory of one process
+
+
+def timed(*command: str, code: int = 0) -> Cost:
+    """Return the cost of a command that ends with this exit code."""
+    with tempfile.TemporaryFile("w+") as errors:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.DEVNULL, stderr=errors
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        whole = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != code:
+            errors.seek(0)
+            raise SystemExit(errors.read())
+    return Cost(whole, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
 def requests(run: Path, opened: Run, clients: Sequence[int], count: int) -> list[dict[str, Any]]:
@@ -87,8 +103,8 @@ def batch(run: Path, table: Path, out: Path, workers: int, count: int) -> dict[s
         left.unlink()
     call = ["-m", "cefito", "plan-batch", str(run), str(table), "--out", str(out), "--shard", "64"]
     ways = ["--executor", "processes" if workers > 1 else "serial", "--workers", str(workers)]
-    seconds, cpu = timed(*call, *ways)
-    return {"workers": workers, "queries": count, "seconds": seconds, "cpu_seconds": cpu}
+    cost = timed(*call, *ways)
+    return {"workers": workers, "queries": count, **cost._asdict()}
 
 
 def batches(run: Path, tables: dict[int, Path], out: Path) -> list[dict[str, Any]]:
@@ -141,10 +157,17 @@ def starts(data: Path, run: Path, video: str) -> dict[str, float]:
     """Processor seconds of starting."""
     wrong = ["--set", "chain.hiden=8", "--out", "never"]
     return {
-        "import_torch": timed("-c", "import torch")[1],
-        "plan": timed("-m", "cefito", "plan", str(run), "--video", video)[1],
-        "wrong_settings": timed("-m", "cefito", "train", str(data), *wrong, code=2)[1],
+        "import_torch": timed("-c", "import torch").cpu_seconds,
+        "plan": timed("-m", "cefito", "plan", str(run), "--video", video).cpu_seconds,
+        "wrong_settings": timed("-m", "cefito", "train", str(data), *wrong, code=2).cpu_seconds,
     }
+
+
+def training(data: Path, out: Path, *settings: str) -> dict[str, float]:
+    """Cost of training the preset `small` at T = 3."""
+    call = ["train", str(data), "--horizon", "3", "--tracker", "none", "--out", str(out)]
+    cost = timed("-m", "cefito", *call, *settings)
+    return {name: round(value, 1) for name, value in cost._asdict().items()}
 
 
 def compared(before: Path, after: Path) -> dict[str, Any]:
@@ -163,12 +186,13 @@ def compared(before: Path, after: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", type=Path, help="prepared data set of the runs")
-    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--before", type=Path, required=True, help="checkout of the other version")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--requests", type=int, default=500, help="for each number of clients")
     parser.add_argument("--queries", type=int, default=8192, help="of a batch; 0 for none")
     parser.add_argument("--repeats", type=int, default=2, help="rounds; the best counts")
+    parser.add_argument("--train", type=Path, nargs="*", default=[], help="data sets to train on")
     given = parser.parse_args()
     sources = {"before": given.before, "after": SOURCE}
     video = next(one.video_id for one in open_dataset(given.data).videos if len(one.steps) > 3)
@@ -198,10 +222,21 @@ def main() -> None:
                 row["plans"] = compared(work / "before.jsonl", work / "after.jsonl")
             found.append(row)
         first: dict[str, list[dict[str, float]]] = {title: [] for title in sources}
-        for _ in range(given.repeats):
+        for _ in range(given.repeats if given.runs else 0):
             for title, source in sources.items():
                 with version(source):
                     first[title].append(starts(given.data, given.runs[0], video))
+        trainings: dict[str, dict[str, Any]] = {}
+        for data in given.train:
+            rows = trainings[data.name] = {}
+            for title, source in sources.items():
+                with version(source):
+                    rows[title] = training(data, work / f"{title}-{data.name}")
+            with version(SOURCE):
+                without = ("--set", "chain_training.all_videos=0")
+                name = "after, not on all videos"
+                rows[name] = training(data, work / f"without-{data.name}", *without)
+            talk(json.dumps({data.name: rows}))
     result = {
         "command": "python benchmarks/speed.py DATA RUN… --before BEFORE "
         f"--requests {given.requests} --queries {given.queries}",
@@ -211,7 +246,9 @@ def main() -> None:
         "cpu_seconds": {
             title: {name: round(min(one[name] for one in rows), 2) for name in rows[0]}
             for title, rows in first.items()
+            if rows
         },
+        "training": trainings,
     }
     talk(json.dumps(result["cpu_seconds"]))
     if given.out is not None:
