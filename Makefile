@@ -21,8 +21,8 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-# Instruction sets of other processors, as far as PyTorch, oneDNN and MKL follow these variables; arrays
-# that begin anywhere in memory; two threads.
+# Instruction sets of other processors, as far as PyTorch, oneDNN and MKL follow these variables, with
+# arrays that begin anywhere in memory; then AVX2 and two threads.
 NUMBERS := tests/test_arrays.py tests/field tests/data/simulation/test_observations.py \
   tests/training/test_trainer.py tests/search/test_screening.py tests/planners/test_contract.py \
   tests/planners/cefito/test_planner.py tests/planners/crf tests/batch
@@ -30,9 +30,9 @@ PORTABLE := $(BIN)/python -m pytest -q -n 2 -p no:cacheprovider
 
 test-portable: $(VENV)/.installed-test
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
-	  OMP_NUM_THREADS=1 $(PORTABLE) $(NUMBERS)
-	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=1 $(PORTABLE) --move-arrays $(NUMBERS)
-	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:cacheprovider tests/field/test_energy.py tests/planners/crf
+	  OMP_NUM_THREADS=1 $(PORTABLE) --move-arrays $(NUMBERS)
+	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:cacheprovider \
+	  tests/field/test_energy.py tests/planners/crf
 
 test-ray: $(VENV)/.installed-test
 	$(PIP) --editable '.[test,ray]'
