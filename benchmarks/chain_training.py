@@ -4,7 +4,8 @@ The plain form pads all tasks to the largest one, differentiates the recursion t
 autograd, and updates one tensor of weights after the other. Both train a member of the preset
 `small` on random observations, with as many windows, features, tasks and actions as CaptainCook4D
 and COIN have at T = 3, in turn in one process: CPU seconds, the least of several steps, of which an
-epoch has as many as its windows fill batches.
+epoch has as many as its windows fill batches. A step cannot take less than its products, at the
+rate of the largest one alone.
 
     python benchmarks/chain_training.py --out benchmarks/results/chain-training.json
 """
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from cefito.cli.console import talk
 from cefito.data.annotations import Taxonomy
@@ -160,6 +162,22 @@ class Training:
         }
 
 
+def products(training: Training, repeats: int) -> dict[str, float]:
+    """The operations of the products of a step, and their least time."""
+    with FlopCounterMode(display=False) as counter:
+        training.step()
+    operations = counter.get_total_flops()
+    layer, rows = training.network.emission, training.optimiser.batch_size
+    x = torch.randn(rows, layer.in_features)
+    milliseconds = least({"product": lambda: layer(x)}, repeats)["product"]
+    rate = 2 * rows * layer.weight.numel() / milliseconds / 1e6  # 10⁹ operations a second
+    return {
+        "gflop": round(operations / 1e9, 3),
+        "gflop_per_second": round(rate, 1),
+        "least_milliseconds": round(operations / rate / 1e6, 2),
+    }
+
+
 def loss_difference(name: str, windows: Windows, steps: int = 20) -> float:
     """The largest relative difference of the losses of both forms over some steps."""
     losses = []
@@ -200,6 +218,7 @@ def measure(name: str, repeats: int, hidden: tuple[int, ...]) -> dict[str, Any]:
         "steps_of_an_epoch": training.steps,
         "epochs": training.optimiser.epochs,
         "milliseconds_of_a_step": steps,
+        "products": products(training, repeats),
         "ratio": round(steps["plain"] / steps["library"], 3),
         "seconds_of_an_epoch": seconds,
         "seconds_of_a_training": {

@@ -210,7 +210,7 @@ def problems_of_kind(kind, seed, horizon):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=4)
 @given(
     seed=st.integers(0, 10_000),
     horizon=st.integers(1, 4),
