@@ -2,7 +2,8 @@ r"""Searches by two versions of the library, in turn, beside full forwards.
 
 A `paper`-size field with random weights, 11 actions, float32, one thread. Each version runs in a
 process of its own; every round asks both for each search, so that other work on the machine meets
-both alike. CPU time, the median of the rounds.
+both alike. CPU time, the median of the rounds. A search cannot take less than the products of its
+blocks' layers, at the rate of the largest one alone: `limits` of the present version.
 
     python benchmarks/search_versions.py --before CHECKOUT \
         --out benchmarks/results/search-versions.json
@@ -26,13 +27,13 @@ HORIZONS, ACTIONS, FORWARDS = (3, 4), 11, 400  # sequences of which full forward
 KINDS = ("one by one", "exact", "guided", "guided, screened")
 
 
-def serve() -> None:
-    """Answer each line (kind, horizon) with CPU seconds and token forwards."""
+def made() -> tuple[dict[int, Any], dict[str, Any], Any]:
+    """Return a field of each horizon, the searches and the problem."""
     import torch
 
     from cefito.field.fields import IncrementalField
     from cefito.search import ExhaustiveSearch, GuidedSearch
-    from search import naive_seconds, random_field, random_problem
+    from search import random_field, random_problem
 
     torch.set_num_threads(1)
     fields = {
@@ -44,7 +45,14 @@ def serve() -> None:
         "guided": GuidedSearch(),
         "guided, screened": GuidedSearch(screening="on"),
     }
-    problem = random_problem(ACTIONS)
+    return fields, searches, random_problem(ACTIONS)
+
+
+def serve() -> None:
+    """Answer each line (kind, horizon) with CPU seconds and token forwards."""
+    from search import naive_seconds
+
+    fields, searches, problem = made()
     for line in sys.stdin:
         kind, horizon = json.loads(line)
         field, spent = fields[horizon], None
@@ -84,6 +92,47 @@ class Version:
     def end(self) -> None:
         """End the process."""
         self.process.communicate()
+
+
+def limits(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The operations of searches in float32, the least time they take, and the ratio by it."""
+    import torch
+
+    from cefito.field.frozen import FrozenLinear
+
+    fields, searches, problem = made()
+    call: Any = FrozenLinear.__call__
+    counted = [0]
+
+    def counting(layer: Any, x: torch.Tensor) -> Any:
+        counted[0] += 2 * (x.numel() // x.shape[-1]) * layer._weight.numel()
+        return call(layer, x)
+
+    large = FrozenLinear(torch.randn(1536, 384), None, dtype=torch.float32)
+    x, times = torch.randn(1024, 384), []
+    for _ in range(30):
+        began = time.process_time()
+        large(x)
+        times.append(time.process_time() - began)
+    rate = 2 * 1024 * 1536 * 384 / min(times)
+    found, plain = [], {row["horizon"]: row for row in rows if row["search"] == KINDS[0]}
+    FrozenLinear.__call__ = counting  # type: ignore[method-assign]
+    for horizon, name in itertools.product(HORIZONS, ("exact", "guided")):
+        counted[0] = 0
+        searches[name].search(fields[horizon], [problem], 5)
+        least = counted[0] / rate
+        found.append(
+            {
+                "horizon": horizon,
+                "search": name,
+                "gflop": counted[0] / 1e9,
+                "gflop_per_second": rate / 1e9,
+                "least_seconds": least,
+                "most_against_one_by_one": plain[horizon]["after"]["seconds"] / least,
+            }
+        )
+        print(json.dumps(found[-1]), flush=True)
+    return found
 
 
 def compared(versions: dict[str, Version], horizon: int, rounds: int) -> list[dict[str, Any]]:
@@ -127,8 +176,9 @@ def main() -> None:
     rows = [row for horizon in HORIZONS for row in compared(versions, horizon, given.rounds)]
     for version in versions.values():
         version.end()
+    value = {"rows": rows, "limits": limits(rows)}
     if given.out:
-        given.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+        given.out.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
