@@ -13,7 +13,6 @@ and the mean one counts each data set alike.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -48,16 +47,13 @@ class Scores:
     @classmethod
     def read(cls, study: Study, planner: str, horizon: int) -> Scores:
         """Those of a finished study; its failures were said before."""
-        trials = [
-            trial
+        found = [
+            read_trial(trial)
             for trial in study.trials
             if (trial.row.name, trial.horizon) == (planner, horizon)
         ]
-        files = [value for value in map(read_trial, trials) if isinstance(value, TrialFile)]
-        found = cls.of(files, files[0].videos)
-        seconds = seed_interval([training_seconds(trial.run_folder) for trial in trials])
-        found.figures["training_seconds"] = [seconds.mean, seconds.half_width]
-        return found
+        files = [value for value in found if isinstance(value, TrialFile)]
+        return cls.of(files, files[0].videos)
 
     @classmethod
     def of(cls, files: Sequence[TrialScores], videos: Sequence[int]) -> Scores:
@@ -75,12 +71,6 @@ class Scores:
                 figures[name] = [interval.mean, interval.half_width]
         success = np.array([[float(digit) for digit in file.success] for file in files])
         return cls(success, np.array(videos), figures)
-
-
-def training_seconds(folder: Path) -> float:
-    """Return the time of all epochs of a run, without validation and calibration."""
-    lines = [line for path in folder.rglob("metrics.jsonl") for line in path.open()]
-    return float(sum(json.loads(line)["train_seconds"] for line in lines))
 
 
 def difference(ours: list[Scores], theirs: list[Scores]) -> dict[str, float]:
