@@ -49,8 +49,8 @@ def train(
         out: Run folder to write.
         horizon: Number of actions of a plan, T; with several (3,4,5) each gets a run of its own,
             in T3, T4, … of the folder, and finished runs are left unchanged.
-        steps: Range of numbers of actions instead, as in 1-6: one run plans any of them, without
-            being told which, also without a goal and after steps done before.
+        steps: Range of numbers of actions instead, as in 1-6: one run plans any of them, and
+            predicts which, also without a goal and after steps done before.
         method: Name of a method, as listed by cefito planners: cefito, chain, viterbi, …; by
             default cefito, and any-length for several numbers of steps.
         preset: paper, released, small, or the path of a .toml file of the same form.

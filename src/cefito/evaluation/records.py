@@ -204,7 +204,7 @@ class VideoIntervals(FileRecord):
     high: dict[str, float | list[float]]
 
     def ends(self, metric: str) -> tuple[float, float] | None:
-        """Both ends for a metric that is a single number; None if there are none."""
+        """Both ends of the interval of a metric; None if it has no interval."""
         low, high = self.low.get(metric), self.high.get(metric)
         return (low, high) if isinstance(low, float) and isinstance(high, float) else None
 

@@ -74,7 +74,7 @@ class Belief(Record):
     tasks: list[TaskProbability]  # likeliest first
     done: list[DoneStep]  # oldest first
     # probability of each number of steps that remain: to the goal; without a goal to the end, where
-    # the run's longest plan stands for so many or more
+    # the run's longest plan counts for that many or more
     remaining: dict[int, float]
 
 
@@ -293,7 +293,7 @@ class Session:
 
     @cached_property
     def _outlook(self) -> Outlook:
-        """What follows the latest state, with the next step as all events tell it."""
+        """Predict what follows the latest state; the next step is inferred from all events."""
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]
         rows = [step.weights for step in state.done]

@@ -10,6 +10,6 @@ ANY_LENGTH = Method(
     planner="cefito.planners.any_length.planner:AnyLengthPlanner",
     settings=AnyLengthSettings,
     title="any-length chain",
-    line="plans a number of steps that nobody tells it, with or without a goal, after steps done",
+    line="predicts the number of steps and plans them, with or without a goal, after steps done",
     variants=(PlannerVariant(name="any-length", title="any-length chain", method="any-length"),),
 )

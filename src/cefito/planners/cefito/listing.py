@@ -95,7 +95,7 @@ class Listing:
         # log Σ_found exp(−score) [N]
         total = np.logaddexp.reduce(-scores, axis=1)
         order = np.lexsort((*np.moveaxis(actions, 2, 0)[::-1], scores))
-        # a sequence stands among those of each task at most once
+        # each task lists a sequence at most once
         order = order[:, : top_k * ranked.shape[1]]
         tasks = np.take_along_axis(tasks, order, axis=1)
         scores = np.take_along_axis(scores, order, axis=1)

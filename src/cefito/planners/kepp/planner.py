@@ -121,7 +121,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Those of both networks; the graph is counted, not learned."""
+        """Parameters of both networks; the graph is counted, not learned."""
         step = {} if self.step is None else {StepModel.title: self.step.parameters}
         return step | super().parameters
 

@@ -94,7 +94,7 @@ class FrequentPlanner(Sized, BasePlanner):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Those of the task classifier."""
+        """Parameters of the task classifier."""
         return {TaskModel.title: self.task_model.parameters}
 
     @property

@@ -139,7 +139,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Those of all members, with the parts that serve in training only, as published."""
+        """Parameters of all members, also of the parts that only training uses, as published."""
         return {self.title: sum(map(count_parameters, self._members))}
 
     @override
