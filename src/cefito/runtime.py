@@ -124,7 +124,7 @@ def full_precision() -> Iterator[None]:
 
 
 def determining(settings: Any, *values: Precision) -> Any:
-    """Settings for JSON without those of how trainings and searches compute, at any depth.
+    """Return settings for JSON, without options of how to compute, at any depth.
 
     That is their precisions, whether activations are computed again, and whether a search screens.
     """
