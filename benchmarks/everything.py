@@ -13,7 +13,7 @@ and the mean one counts each data set alike.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -85,8 +85,8 @@ def difference(ours: list[Scores], theirs: list[Scores]) -> dict[str, float]:
 
 def data_scores(
     folder: Path, given: argparse.Namespace, planners: list[str], horizons: tuple[int, ...]
-) -> dict[tuple[int, str], Scores]:
-    """Scores on one data set, known or measured, by horizon and planner."""
+) -> tuple[dict[tuple[int, str], Scores], Mapping[tuple[str, int], Mapping[str, Any]]]:
+    """Scores on one data set, known or measured, by horizon and planner; settings of --tune."""
     dataset = open_dataset(folder)
     scores = {}
     for results in map(Results.read, given.known):
@@ -107,7 +107,7 @@ def data_scores(
         study = tuned_study(study, parse_duration(given.tune), progress=progress)
     for problem in run_study(study, progress=progress):
         talk(problem)
-    return scores | {place: Scores.read(study, place[1], place[0]) for place in needed}
+    return scores | {place: Scores.read(study, place[1], place[0]) for place in needed}, study.tuned
 
 
 def main() -> None:
@@ -133,9 +133,12 @@ def main() -> None:
     names = [folder.name for folder in given.data]
     fingerprints = {folder.name: open_dataset(folder).fingerprint for folder in given.data}
     scores: dict[tuple[str, int, str], Scores] = {}
+    chosen: dict[str, dict[str, Any]] = {}
     for folder in given.data:
-        found = data_scores(folder, given, planners, horizons)
+        found, tuned = data_scores(folder, given, planners, horizons)
         scores |= {(folder.name, *place): one for place, one in found.items()}
+        for (planner, horizon), own in tuned.items():
+            chosen.setdefault(f"{folder.name}, T = {horizon}", {})[planner] = own
     print(f"| success rate | {' | '.join(planners)} |\n| --- |{' ---: |' * len(planners)}")
     differences = {}
     for horizon in horizons:
@@ -173,7 +176,7 @@ def main() -> None:
             for name in names
         },
         f"success rate less that of {given.against}": differences,
-    }
+    } | ({"chosen": chosen} if given.tune else {})
     if given.out:
         write_json(given.out, value)
     for name, parts in differences.items():
