@@ -103,8 +103,9 @@ def summary(found: dict[str, Reals], none: dict[str, Reals], folds: Folds) -> di
     value: dict[str, Any] = {
         "success_rate": 100 * float(found["success"].mean()),
         "gain of success_rate": interval(100 * (found["success"] - none["success"]), video),
-        "seconds": float(found["seconds"].mean()),
     }
+    if "seconds" in found:
+        value["seconds"] = float(found["seconds"].mean())
     if found["likelihood"].any():
         value["log_likelihood"] = float(found["likelihood"].mean())
         value["gain of log_likelihood"] = interval(found["likelihood"] - none["likelihood"], video)

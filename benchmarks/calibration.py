@@ -1,9 +1,17 @@
 """Which windows the chain's temperature and power of tasks are best fitted on, by folds of videos.
 
-Each fold is held out, as in all_videos.py; the chain of `small` is trained on the others. Its two
-numbers are fitted on validation windows (`validation`, as the preset does); on three inner folds in
-turn, by one network trained on the others (`folds`, geometric means); or on the held-out windows
-themselves (`held-out`), to see how well two numbers can do.
+Each fold is held out, as in all_videos.py; the chain of `small` is trained on the others, in the
+end on their training and validation videos together. Its two numbers are fitted
+
+- validation: on validation windows before the training on all videos, as the preset does;
+- halves: on each half of the validation videos by one network whose training on all videos left
+  it out, geometric means of both;
+- folds: on three inner folds likewise, by one network trained on the others;
+- tasks: as in validation, then the power anew, so that the likeliest task is right as often as
+  its probability says;
+- held-out: on the held-out windows themselves, to see how well two numbers can do.
+
+The spread is that of mean probabilities over fits on resampled validation videos.
 
     python benchmarks/calibration.py DATA --out FILE
 """
@@ -11,42 +19,100 @@ themselves (`held-out`), to see how well two numbers can do.
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from all_videos import scored, summary
+from all_videos import summary
 from cefito.cli.console import talk
 from cefito.data import Windows, open_dataset
 from cefito.data.windows import action_space, joined_windows, video_folds
 from cefito.files import write_json
+from cefito.planners.base import Queries
 from cefito.planners.crf.model import ChainModel
+from cefito.planners.crf.planner import ChainPlanner
 from cefito.planners.methods import load_config
+from cefito.planners.shared.task_model import confident_temperature
 from cefito.training.trainer import TrainingContext
-from chain_parts import Folds
+from chain_parts import LEAST, Folds
 
-calibrated, on_all_videos = ChainModel._calibrated, ChainModel.on_all_videos
+RESAMPLES = 30
+calibrated = ChainModel._calibrated
 
 
-def by_folds(networks: Any, train: Windows, val: Windows) -> ChainModel:
-    """Networks with the numbers of single networks on windows that those were not trained on."""
+def trained(train: Windows, val: Windows, **shared: Any) -> tuple[ChainModel, ChainModel]:
+    """Chains before and after the training on all videos; the first is calibrated."""
+    space = action_space(joined_windows(train, val), "training")
+    model, _ = ChainModel.fit(train, val, space=space, **shared)
+    return model, model.on_all_videos(train, val, **shared)
+
+
+def mean_numbers(models: list[ChainModel]) -> tuple[float, ...]:
+    """Geometric means of temperatures and powers."""
+    logs = [np.log([model.temperature, model.task_power]) for model in models]
+    return tuple(np.exp(np.mean(logs, axis=0)).tolist())
+
+
+def by_halves(before: ChainModel, train: Windows, val: Windows, **shared: Any) -> tuple[float, ...]:
+    """Numbers of single networks that were trained further without half of the videos."""
+    of, models = video_folds(val.video, 2), []
+    for half, network in enumerate(before.networks[:2]):
+        rest, left = (val.subset(np.flatnonzero(rows)) for rows in (of != half, of == half))
+        further = replace(before, networks=(network,)).on_all_videos(train, rest, **shared)
+        models.append(calibrated(further.networks, joined_windows(train, rest), left))
+    return mean_numbers(models)
+
+
+def by_folds(train: Windows, val: Windows, **shared: Any) -> tuple[float, ...]:
+    """Numbers of single networks on inner folds that those were not trained on."""
     both = joined_windows(train, val)
-    for_val, of, numbers = np.isin(both.video, val.video), video_folds(both.video, 3), []
-    settings = load_config("small", method="chain", overrides={"chain.members": 1}).settings
+    for_val, of, models = np.isin(both.video, val.video), video_folds(both.video, 3), []
     for fold in range(3):
         masks = (~for_val & (of != fold), for_val & (of != fold), of == fold)
         parts = [both.subset(np.flatnonzero(mask)) for mask in masks]
-        shared = {"settings": settings, "seed": 10 * (fold + 1), "context": TrainingContext()}
-        known = joined_windows(*parts[:2])
         with patch.object(ChainModel, "_calibrated", lambda own, *_: ChainModel(own, 1.0)):
-            space = action_space(known, "training")
-            model, _ = ChainModel.fit(*parts[:2], space=space, **shared)
-        model = calibrated(model.on_all_videos(*parts[:2], **shared).networks, known, parts[2])
-        numbers.append(np.log([model.temperature, model.task_power]))
-    return ChainModel(networks, *np.exp(np.mean(numbers, axis=0)).tolist())
+            _, model = trained(*parts[:2], **shared | {"seed": 10 * (fold + 1)})
+        models.append(calibrated(model.networks, joined_windows(*parts[:2]), parts[2]))
+    return mean_numbers(models)
+
+
+def by_task(before: ChainModel, val: Windows) -> tuple[float, ...]:
+    """Numbers of the preset, with a power for the probability of the likeliest task."""
+    logs = torch.from_numpy(replace(before, task_power=1.0).log_tasks(Queries.from_windows(val)))
+
+    def sure(inverse: float) -> NDArray[np.float64]:
+        return np.asarray((logs / inverse).softmax(dim=1).amax(dim=1).numpy())
+
+    right, videos = logs.argmax(dim=1).numpy() == val.tasks, len(np.unique(val.video))
+    inverse = confident_temperature(sure, right, videos=videos, centre=1 / before.task_power)
+    return before.temperature, 1 / inverse
+
+
+def scores(model: ChainModel, held: Windows) -> dict[str, NDArray[Any]]:
+    """Scores of held-out windows [N], as `all_videos.summary` reads them."""
+    queries = Queries.from_windows(held)
+    plans, tasks = ChainPlanner(model).plan(queries, 1), np.exp(model.log_tasks(queries))
+    logs = model.scores(queries).log_sequence_probabilities(torch.from_numpy(held.actions))
+    return {
+        "success": (np.array([one.actions[0] for one in plans]) == held.actions).all(axis=1),
+        "sure": np.array([one.probabilities[0] for one in plans if one.probabilities is not None]),
+        "likelihood": logs.double().numpy().clip(min=LEAST),
+        "task_right": tasks.argmax(axis=1) == held.tasks,
+        "task_sure": tasks.max(axis=1),
+    }
+
+
+def resampled(windows: Windows, generator: np.random.Generator) -> Windows:
+    """Windows of as many videos, drawn with repetition."""
+    videos = np.unique(windows.video)
+    drawn = generator.choice(videos, len(videos))
+    return windows.subset(np.concatenate([np.flatnonzero(windows.video == v) for v in drawn]))
 
 
 def main() -> None:
@@ -54,29 +120,50 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
     given = parser.parse_args()
-    given.planner, given.horizon, given.folds, given.seeds = "chain", 3, 3, 1
-    folds = Folds.of_data(open_dataset(given.data), given)
-
-    def on_held_out(model: ChainModel, train: Windows, val: Windows, **shared: Any) -> ChainModel:
-        both = joined_windows(train, val)
-        held = folds.windows.subset(np.flatnonzero(~np.isin(folds.windows.video, both.video)))
-        return calibrated(on_all_videos(model, train, val, **shared).networks, both, held)
-
-    changes: dict[str, dict[str, Any]] = {
-        "validation": {},
-        "folds": {"_calibrated": by_folds},
-        "held-out": {"on_all_videos": on_held_out},
+    given.horizon, given.folds = 3, 3
+    folds, generator = Folds.of_data(open_dataset(given.data), given), np.random.default_rng(0)
+    settings, single = (
+        load_config("small", method="chain", dataset=folds.data.name, overrides=overrides).settings
+        for overrides in ({}, {"chain.members": 1})
+    )
+    shared: dict[str, Any] = {"seed": 0, "context": TrainingContext()}
+    found: dict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(list))
+    spreads = defaultdict(list)
+    for fold in range(given.folds):
+        train, val, held = folds.parts(fold)
+        before, after = trained(train, val, settings=settings, **shared)
+        numbers = {
+            "validation": (before.temperature, before.task_power),
+            "halves": by_halves(before, train, val, settings=single, **shared),
+            "folds": by_folds(train, val, settings=single, **shared),
+            "tasks": by_task(before, val),
+            "held-out": mean_numbers(
+                [calibrated(after.networks, joined_windows(train, val), held)]
+            ),
+        }
+        for row, own in numbers.items():
+            for name, values in scores(ChainModel(after.networks, *own), held).items():
+                found[row][name].append(values)
+        means = []
+        for _ in range(RESAMPLES):
+            again = calibrated(before.networks, train, resampled(val, generator))
+            own = scores(replace(again, networks=after.networks), held)
+            means.append([100 * own[name].mean() for name in ("sure", "task_sure")])
+        for name, spread in zip(("plans", "tasks"), np.std(means, axis=0), strict=True):
+            spreads[name].append(float(spread))
+        talk(f"fold {fold}: {numbers}, spread {dict(spreads)}")
+    order = np.argsort(np.concatenate([np.flatnonzero(folds.of == fold) for fold in range(3)]))
+    joined = {
+        row: {name: np.concatenate(parts)[order][None].astype(float) for name, parts in own.items()}
+        for row, own in found.items()
     }
-    found = {}
-    for row, change in changes.items():
-        with ExitStack() as stack:
-            for name, value in change.items():
-                stack.enter_context(patch.object(ChainModel, name, value))
-            found[row] = scored(folds, 0.5, [], given)
     value = {
         "command": "python benchmarks/calibration.py DATA",
         "dataset": {"name": folds.data.name, "fingerprint": folds.data.fingerprint},
-        "fitted on": {row: summary(own, found["validation"], folds) for row, own in found.items()},
+        "fitted on": {
+            row: summary(own, joined["validation"], folds) for row, own in joined.items()
+        },
+        "spread": {name: float(np.mean(values)) for name, values in spreads.items()},
     }
     talk(str(value))
     write_json(given.out, value)

@@ -4,7 +4,7 @@ Both versions are measured in turn, so under the same load of the machine: reque
 processor time a request of `cefito serve` by clients, queries a second of `cefito plan-batch` by
 processes and its processor time a query without their start, processor time of `cefito plan` from
 a cold start, beside `import torch` alone, and of a `cefito train` whose settings are wrong, and
-processor time and memory of a whole `cefito train` at T = 3 on other data sets (--train).
+processor time and memory of whole trainings of planners at T = 3 on other data sets (--train).
 The machine may have other work: of several rounds the fastest counts, and processor time says more
 than rates. Plans are compared. Runs are of a prepared data set; those named `field…` have an energy
 field and get a quarter of the requests.
@@ -27,12 +27,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import serve
+from all_videos import KEYS
 from cefito.cli.console import talk
 from cefito.data.prepared import open_dataset
 from cefito.data.windows import cut_windows
@@ -163,10 +165,10 @@ def starts(data: Path, run: Path, video: str) -> dict[str, float]:
     }
 
 
-def training(data: Path, out: Path, *settings: str) -> dict[str, float]:
+def training(data: Path, planner: str, out: Path, *settings: str) -> dict[str, float]:
     """Cost of training the preset `small` at T = 3."""
     call = ["train", str(data), "--horizon", "3", "--tracker", "none", "--out", str(out)]
-    cost = timed("-m", "cefito", *call, *settings)
+    cost = timed("-m", "cefito", *call, "--planner", planner, *settings)
     return {name: round(value, 1) for name, value in cost._asdict().items()}
 
 
@@ -193,6 +195,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=8192, help="of a batch; 0 for none")
     parser.add_argument("--repeats", type=int, default=2, help="rounds; the best counts")
     parser.add_argument("--train", type=Path, nargs="*", default=[], help="data sets to train on")
+    parser.add_argument("--planners", nargs="*", default=["chain"], help="trained with --train")
     given = parser.parse_args()
     sources = {"before": given.before, "after": SOURCE}
     video = next(one.video_id for one in open_dataset(given.data).videos if len(one.steps) > 3)
@@ -227,16 +230,17 @@ def main() -> None:
                 with version(source):
                     first[title].append(starts(given.data, given.runs[0], video))
         trainings: dict[str, dict[str, Any]] = {}
-        for data in given.train:
-            rows = trainings[data.name] = {}
+        for data, planner in product(given.train, given.planners):
+            rows = trainings[f"{planner}, {data.name}"] = {}
             for title, source in sources.items():
                 with version(source):
-                    rows[title] = training(data, work / f"{title}-{data.name}")
+                    out = work / f"{title}-{planner}-{data.name}"
+                    rows[title] = training(data, planner, out)
             with version(SOURCE):
-                without = ("--set", "chain_training.all_videos=0")
-                name = "after, not on all videos"
-                rows[name] = training(data, work / f"without-{data.name}", *without)
-            talk(json.dumps({data.name: rows}))
+                out = work / f"without-{planner}-{data.name}"
+                without = ("--set", f"{KEYS[planner]}=0")
+                rows["after, not on all videos"] = training(data, planner, out, *without)
+            talk(json.dumps({planner: rows}))
     result = {
         "command": "python benchmarks/speed.py DATA RUN… --before BEFORE "
         f"--requests {given.requests} --queries {given.queries}",
