@@ -190,6 +190,7 @@ CHANGES = {
     "task in the loss": Change(loss=KnownTask),
     "hidden 3072": Change({"chain.hidden": 3072}),
     "input dropout 0.4": Change({"chain.input_dropout": 0.4}),
+    "without words": Change({"chain.words": False}),
 }
 ORDERED = ("second order", "blend with ViterbiPlanNet")
 

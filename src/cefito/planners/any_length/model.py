@@ -27,6 +27,7 @@ from cefito.planners.crf.inference import (
     average,
     smoothed_transitions,
 )
+from cefito.planners.crf.words import learning_words
 from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import count_parameters, derived_seed, named_stream
@@ -97,13 +98,14 @@ class AnyLengthModel:
                     "context": context.part(f"any-length{suffix}"),
                 }
             )
-            results[cls.title + suffix] = train_network(
-                network,
-                partial(_loss, train=train, val=val, settings=settings),
-                stream=stream,
-                centre=config.centre,
-                **shared[-1],
-            )
+            with learning_words(network, train.taxonomy):
+                results[cls.title + suffix] = train_network(
+                    network,
+                    partial(_loss, train=train, val=val, settings=settings),
+                    stream=stream,
+                    centre=config.centre,
+                    **shared[-1],
+                )
             networks.append(network)
         plain = (1.0, *[0.0] * len(lengths))
         model = cls(tuple(networks), dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
@@ -111,7 +113,8 @@ class AnyLengthModel:
         if both is not train:
             for network, arguments in zip(networks, shared, strict=True):
                 loss = partial(_loss, train=both, val=val, settings=settings)
-                train_further(network, loss, **arguments)
+                with learning_words(network, train.taxonomy):
+                    train_further(network, loss, **arguments)
         return model, results
 
     def _calibrated(self, train: Windows, val: Windows) -> Self:

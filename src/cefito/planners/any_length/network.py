@@ -14,6 +14,7 @@ from cefito.data.windows import Windows
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthTrainingConfig
 from cefito.planners.crf.inference import SequenceScores, TaskStates
 from cefito.planners.crf.network import CrfOutputs, ObservationEncoder, dropped
+from cefito.planners.crf.words import WordSharing
 from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
@@ -91,7 +92,7 @@ class Known:
         )
 
 
-class _Head(nn.Module):
+class _Head(WordSharing):
     """Emissions and transitions of the sequences of one length."""
 
     def __init__(self, *, config: AnyLengthConfig, states: TaskStates, length: int) -> None:
@@ -120,6 +121,8 @@ class _Head(nn.Module):
         nn.init.zeros_(self.change)
         nn.init.zeros_(self.repeated)
         nn.init.constant_(self.follows, 0.5)
+        if self.words is not None:
+            self.words.reset(generator)
 
     def forward(
         self, known: Known, states: TaskStates, counted: Tensor, generator: torch.Generator | None
@@ -128,10 +131,12 @@ class _Head(nn.Module):
         history, seen = known.history, known.seen
         between = self.hidden(dropped(known.encoded, self.config.dropout, generator).flatten(1))
         between = F.gelu(between + self.before(torch.cat([history.done, history.recent], dim=1)))
-        emissions = self.emission(dropped(between, self.config.dropout, generator))
+        weight, ends = self.state_weights()
+        between = dropped(between, self.config.dropout, generator)
+        emissions = F.linear(between, weight, self.emission.bias)
         emissions = emissions.unflatten(1, (self.length, -1)).float()  # [B, T, S]
         transitions = counted + self.change  # [C, A, A]
-        directions = F.normalize(self.ends, dim=-1)
+        directions = F.normalize(ends, dim=-1)
         encoded = F.normalize(known.encoded.float(), dim=-1)
         cosines = torch.einsum("bed,esd->bes", encoded, directions)
         logits = self.scale * cosines.float()  # of the first and the last state, [B, 2, S]

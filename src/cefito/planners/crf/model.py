@@ -27,6 +27,7 @@ from cefito.planners.crf.inference import (
 )
 from cefito.planners.crf.network import ChainLoss, ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
+from cefito.planners.crf.words import learning_words
 from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import count_parameters, derived_seed
@@ -80,18 +81,21 @@ class ChainModel:
                 horizon=train.horizon,
                 transitions=counted,
             )
-            results[cls.title + suffix] = train_network(
-                network,
-                partial(_loss, train=train, val=val, training=training),
-                name=cls.title + suffix,
-                training=training,
-                stream=_STREAM,
-                seed=derived_seed(seed, _STREAM, member) if member else seed,
-                settings=_determining(settings, train.horizon, space.actions),
-                context=context.part(f"chain{suffix}"),
-                centre=config.centre,
-                begin=None if start is None else partial(_begin, learned=start.networks[member]),
-            )
+            with learning_words(network, train.taxonomy):
+                results[cls.title + suffix] = train_network(
+                    network,
+                    partial(_loss, train=train, val=val, training=training),
+                    name=cls.title + suffix,
+                    training=training,
+                    stream=_STREAM,
+                    seed=derived_seed(seed, _STREAM, member) if member else seed,
+                    settings=_determining(settings, train.horizon, space.actions),
+                    context=context.part(f"chain{suffix}"),
+                    centre=config.centre,
+                    begin=None
+                    if start is None
+                    else partial(_begin, learned=start.networks[member]),
+                )
             networks.append(network)
         return cls._calibrated(tuple(networks), train, val), results
 
@@ -128,15 +132,16 @@ class ChainModel:
         networks = deepcopy(self.networks)
         for member, network in enumerate(networks):
             suffix = f"-{member}" if member else ""
-            train_further(
-                network,
-                partial(_loss, train=both, val=val, training=training),
-                name=self.title + suffix,
-                training=training,
-                seed=derived_seed(seed, _STREAM, member),
-                settings=_determining(settings, train.horizon, self.states.by_task()),
-                context=context.part(f"chain{suffix}"),
-            )
+            with learning_words(network, train.taxonomy):
+                train_further(
+                    network,
+                    partial(_loss, train=both, val=val, training=training),
+                    name=self.title + suffix,
+                    training=training,
+                    seed=derived_seed(seed, _STREAM, member),
+                    settings=_determining(settings, train.horizon, self.states.by_task()),
+                    context=context.part(f"chain{suffix}"),
+                )
         return replace(self, networks=networks)
 
     @classmethod

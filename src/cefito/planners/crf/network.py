@@ -14,6 +14,7 @@ from cefito.data.windows import Windows
 from cefito.field.predictor import Dropout
 from cefito.planners.crf.inference import SequenceScores, TaskStates
 from cefito.planners.crf.settings import ChainConfig, ChainTrainingConfig
+from cefito.planners.crf.words import WordSharing
 from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
@@ -95,7 +96,7 @@ def dropped(values: Tensor, rate: float, generator: torch.Generator | None) -> T
     return values if generator is None else Dropout(rate, generator)(values)
 
 
-class ChainNetwork(ObservationEncoder):
+class ChainNetwork(ObservationEncoder, WordSharing):
     """Emissions from both observations, transitions learned around counts.
 
     One linear encoder encodes both observations; an MLP on both encoded observations computes the
@@ -141,6 +142,8 @@ class ChainNetwork(ObservationEncoder):
         nn.init.constant_(self.end_factors, self.config.ends)
         if self.config.learned:
             nn.init.zeros_(self.change)
+        if self.words is not None:
+            self.words.reset(generator)
 
     @torch.no_grad()
     def take_over(self, learned: ChainNetwork) -> None:
@@ -176,13 +179,15 @@ class ChainNetwork(ObservationEncoder):
         """Compute the scores of all sequences, and the logits of the ends, from [B, E] each."""
         encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)  # [B, 2, W]
         between = F.gelu(self.hidden(dropped(encoded, self.config.dropout, generator).flatten(1)))
-        emissions = self.emission(dropped(between, self.config.dropout, generator))
+        weight, ends = self.state_weights()
+        between = dropped(between, self.config.dropout, generator)
+        emissions = F.linear(between, weight, self.emission.bias)
         emissions = emissions.unflatten(1, (self.horizon, -1)).float()  # [B, T, S]
-        directions = F.normalize(self.ends, dim=-1)
+        directions = F.normalize(ends, dim=-1)
         cosines = torch.einsum("bed,esd->bes", F.normalize(encoded.float(), dim=-1), directions)
         logits = self.scale * cosines.float()  # of the first and the last state, [B, 2, S]
-        ends = torch.tensor([0, self.horizon - 1], device=logits.device)
-        emissions = emissions.index_add(1, ends, self.end_factors[:, None] * logits)
+        steps = torch.tensor([0, self.horizon - 1], device=logits.device)
+        emissions = emissions.index_add(1, steps, self.end_factors[:, None] * logits)
         scores = SequenceScores(self.states, emissions, self.transitions)
         return CrfOutputs(scores=scores, first=logits[:, 0], last=logits[:, 1])
 

@@ -1,0 +1,95 @@
+"""What actions whose names have words in common share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cefito.data.annotations import Taxonomy
+
+__all__ = ["WordSharing", "learning_words", "shared_words"]
+
+
+_STEM = 5  # letters that a word is known by, so that "potatoes" is "potato"
+
+
+def shared_words(names: Sequence[str]) -> Tensor:
+    """Return the weights of the V words that several of K names have, float32 [K, V].
+
+    Words weigh the logarithm of their inverse frequency among names; rows have unit length, or are
+    zero where a name has no such word.
+    """
+    words = [{w[:_STEM] for w in re.findall(r"[^\W\d_]+", name.lower())} for name in names]
+    number = {word: sum(word in own for own in words) for word in sorted(set().union(*words))}
+    kept = [word for word, count in number.items() if count > 1]
+    weights = [[(word in own) * log(len(names) / number[word]) for word in kept] for own in words]
+    return F.normalize(torch.tensor(weights).reshape(len(names), len(kept)), dim=1)
+
+
+class _WordVectors(nn.Module):
+    """Vectors of words, zero unless they are drawn, that are added to weights of states."""
+
+    words: Tensor
+
+    def __init__(self, words: Tensor, emission: nn.Linear, ends: Tensor) -> None:
+        # words: weights of the words of each state [S, V]
+        super().__init__()
+        self.register_buffer("words", words, persistent=False)
+        count, steps = words.shape[1], emission.out_features // len(words)
+        self.emission = nn.Parameter(torch.zeros(steps, count, emission.in_features))
+        self.ends = nn.Parameter(torch.zeros(2, count, ends.shape[2]))
+
+    def reset(self, generator: torch.Generator) -> None:
+        bound = self.emission.shape[2] ** -0.5  # as of a Kaiming-uniform layer
+        nn.init.uniform_(self.emission, -bound, bound, generator=generator)
+        nn.init.normal_(self.ends, generator=generator)
+
+    def forward(self, emission: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        # w_s + Σ_v words_sv · u_v: [T·S, H], [2, S, W]
+        shared = (self.words @ self.emission).flatten(0, 1)
+        return emission + shared, ends + self.words @ self.ends
+
+
+class WordSharing(nn.Module):
+    """A network with weights of states, to which vectors of words are added in training."""
+
+    emission: nn.Linear  # to the emissions of T steps, weights [T·S, H]
+    ends: nn.Parameter  # vectors of the first and the last state [2, S, W]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: _WordVectors | None = None
+
+    def state_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the weights of emissions [T·S, H] and the vectors of ends [2, S, W]."""
+        own = self.emission.weight, self.ends
+        return own if self.words is None else self.words(*own)
+
+
+@contextmanager
+def learning_words(network: Any, taxonomy: Taxonomy) -> Iterator[None]:
+    """Train a network with vectors of the words of actions, if its settings say so.
+
+    In the end they are added to its weights, so that planning knows no words.
+    """
+    names = [action.name for action in taxonomy.actions]
+    parts = [part for part in network.modules() if isinstance(part, WordSharing)]
+    if not network.config.words:
+        parts = []
+    for part in parts:
+        words = shared_words(names)[network.states.actions.cpu()]
+        part.words = _WordVectors(words, part.emission, part.ends).to(part.ends.device)
+    yield
+    for part in parts:
+        with torch.no_grad():
+            emission, ends = part.state_weights()
+            part.emission.weight.copy_(emission)
+            part.ends.copy_(ends)
+        part.words = None
