@@ -76,6 +76,7 @@ class ChainSettings(Settings):
         ("chain.input_dropout", 0.4),
         ("chain_training.optimiser.epochs", Times(0.5)),
         ("chain.hidden", 2048),
+        ("chain.words", False),
         ("chain.dropout", 0.4),
         ("chain.normalise", False),
         ("chain.scale", Times(0.5)),

@@ -41,10 +41,10 @@ class _WordVectors(nn.Module):
     def __init__(self, words: Tensor, emission: nn.Linear, ends: Tensor) -> None:
         # words: weights of the words of each state [S, V]
         super().__init__()
-        self.register_buffer("words", words, persistent=False)
-        count, steps = words.shape[1], emission.out_features // len(words)
-        self.emission = nn.Parameter(torch.zeros(steps, count, emission.in_features))
-        self.ends = nn.Parameter(torch.zeros(2, count, ends.shape[2]))
+        self.register_buffer("words", words.to_sparse(), persistent=False)
+        (size, count), width = words.shape, emission.in_features
+        self.emission = nn.Parameter(torch.zeros(count, emission.out_features // size, width))
+        self.ends = nn.Parameter(torch.zeros(count, 2, ends.shape[2]))
 
     def reset(self, generator: torch.Generator) -> None:
         bound = self.emission.shape[2] ** -0.5  # as of a Kaiming-uniform layer
@@ -53,8 +53,13 @@ class _WordVectors(nn.Module):
 
     def forward(self, emission: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
         # w_s + Σ_v words_sv · u_v: [T·S, H], [2, S, W]
-        shared = (self.words @ self.emission).flatten(0, 1)
-        return emission + shared, ends + self.words @ self.ends
+        return emission + self._summed(self.emission).flatten(0, 1), ends + self._summed(self.ends)
+
+    def _summed(self, vectors: Tensor) -> Tensor:
+        """Return Σ_v words_sv · vectors_v, [V, n, W] → [n, S, W]."""
+        summed: Tensor = torch.sparse.mm(self.words, vectors.flatten(1))
+        steps: Tensor = summed.unflatten(1, vectors.shape[1:])
+        return steps.transpose(0, 1)
 
 
 class WordSharing(nn.Module):
