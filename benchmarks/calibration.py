@@ -7,8 +7,7 @@ end on their training and validation videos together. Its two numbers are fitted
 - halves: on each half of the validation videos by one network whose training on all videos left
   it out, geometric means of both;
 - folds: on three inner folds likewise, by one network trained on the others;
-- tasks: as in validation, then the power anew, so that the likeliest task is right as often as
-  its probability says;
+- likelihood: as in validation, with the power under which true tasks are likeliest;
 - held-out: on the held-out windows themselves, to see how well two numbers can do.
 
 The spread is that of mean probabilities over fits on resampled validation videos.
@@ -35,10 +34,10 @@ from cefito.data import Windows, open_dataset
 from cefito.data.windows import action_space, joined_windows, video_folds
 from cefito.files import write_json
 from cefito.planners.base import Queries
+from cefito.planners.crf.calibration import fit_task_power, known_states
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.planner import ChainPlanner
 from cefito.planners.methods import load_config
-from cefito.planners.shared.task_model import confident_temperature
 from cefito.training.trainer import TrainingContext
 from chain_parts import LEAST, Folds
 
@@ -82,16 +81,12 @@ def by_folds(train: Windows, val: Windows, **shared: Any) -> tuple[float, ...]:
     return mean_numbers(models)
 
 
-def by_task(before: ChainModel, val: Windows) -> tuple[float, ...]:
-    """Numbers of the preset, with a power for the probability of the likeliest task."""
-    logs = torch.from_numpy(replace(before, task_power=1.0).log_tasks(Queries.from_windows(val)))
-
-    def sure(inverse: float) -> NDArray[np.float64]:
-        return np.asarray((logs / inverse).softmax(dim=1).amax(dim=1).numpy())
-
-    right, videos = logs.argmax(dim=1).numpy() == val.tasks, len(np.unique(val.video))
-    inverse = confident_temperature(sure, right, videos=videos, centre=1 / before.task_power)
-    return before.temperature, 1 / inverse
+def by_likelihood(before: ChainModel, train: Windows, val: Windows) -> tuple[float, ...]:
+    """Numbers of the preset, but for the power of the true tasks' greatest likelihood."""
+    plain = ChainModel(before.networks, 1.0).scores(Queries.from_windows(val))
+    states, tasks = known_states(plain.states, val, train), torch.from_numpy(val.tasks)
+    power = fit_task_power(plain, states, tasks, videos=len(np.unique(val.video)))
+    return before.temperature, power
 
 
 def scores(model: ChainModel, held: Windows) -> dict[str, NDArray[Any]]:
@@ -136,7 +131,7 @@ def main() -> None:
             "validation": (before.temperature, before.task_power),
             "halves": by_halves(before, train, val, settings=single, **shared),
             "folds": by_folds(train, val, settings=single, **shared),
-            "tasks": by_task(before, val),
+            "likelihood": by_likelihood(before, train, val),
             "held-out": mean_numbers(
                 [calibrated(after.networks, joined_windows(train, val), held)]
             ),

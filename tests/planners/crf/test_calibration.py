@@ -7,7 +7,12 @@ import math
 import pytest
 import torch
 
-from cefito.planners.crf.calibration import fit_confidence, fit_task_power, fit_temperature
+from cefito.planners.crf.calibration import (
+    fit_confidence,
+    fit_task_confidence,
+    fit_task_power,
+    fit_temperature,
+)
 from cefito.planners.crf.inference import SequenceScores, TaskStates
 
 
@@ -87,3 +92,16 @@ def test_confidence_without_one_right_window_stays_in_bounds():
     assert 0.25 <= fit_confidence(chain, states, actions, videos=20) <= 8
     impossible = torch.full_like(states, -1)
     assert 0.25 <= fit_confidence(chain, impossible, actions, videos=1) <= 8
+
+
+def test_the_likeliest_task_is_as_sure_as_it_is_right():
+    """Unlikely truths, which the likelihood's power heeds, do not matter."""
+    shares = torch.tensor([0.9, 0.1 - 1e-9, 1e-9]).expand(100, 3)
+    tasks = torch.where(torch.arange(100) < 70, 0, 2)
+    many, few = (
+        fit_task_confidence(shares.log(), tasks, videos=videos, centre=0.5)
+        for videos in (10_000, 1)
+    )
+    assert (many * shares.log()).softmax(dim=1)[0, 0] == pytest.approx(0.7, abs=0.01)
+    assert many < few < 0.55  # one video says little
+    assert fit_task_confidence(shares[:0], tasks[:0], videos=0, centre=0.5) == 0.5

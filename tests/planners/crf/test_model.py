@@ -11,7 +11,7 @@ import torch
 from cefito.data.windows import action_space
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.crf.calibration import fit_confidence, fit_task_power
+from cefito.planners.crf.calibration import fit_confidence, fit_task_confidence, fit_task_power
 from cefito.planners.crf.inference import TaskStates, average
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
@@ -84,8 +84,10 @@ def test_calibration_is_that_of_validation_windows(model, splits):
     truth = scores.states.find(tasks, actions)
     videos = len(np.unique(val.video))
     power = fit_task_power(scores, truth, tasks, videos=videos)
-    assert model.task_power == power != 1
     found = fit_confidence(scores, truth, actions, videos=videos, task_power=power)
+    logs = scores.heated(found).log_tasks()
+    surer = fit_task_confidence(logs, tasks, videos=videos, centre=power)
+    assert model.task_power == surer != power
     assert model.temperature == found != 1
 
 

@@ -14,7 +14,13 @@ from cefito.data.windows import Windows
 from cefito.planners.crf.inference import SequenceScores, TaskStates
 from cefito.planners.shared.task_model import confident_temperature
 
-__all__ = ["fit_confidence", "fit_task_power", "fit_temperature", "known_states"]
+__all__ = [
+    "fit_confidence",
+    "fit_task_confidence",
+    "fit_task_power",
+    "fit_temperature",
+    "known_states",
+]
 
 
 def known_states(states: TaskStates, windows: Windows, train: Windows) -> Tensor:
@@ -124,3 +130,20 @@ def fit_task_power(
 
     bounds = (-math.log(10), math.log(10))
     return math.exp(float(minimize_scalar(loss, bounds=bounds, method="bounded").x))
+
+
+def fit_task_confidence(
+    log_tasks: Tensor,  # log p(task | observations) [B, C]
+    tasks: Tensor,  # true tasks [B]
+    *,
+    videos: int,
+    centre: float,  # of the power's prior
+) -> float:
+    """Return the power of task probabilities that calibrates that of the likeliest task."""
+    right = (log_tasks.argmax(dim=1) == tasks).cpu().numpy()
+
+    def sure(inverse: float) -> NDArray[np.float64]:
+        shares = (log_tasks.double() / inverse).softmax(dim=1)
+        return np.asarray(shares.amax(dim=1).cpu().numpy())
+
+    return 1 / confident_temperature(sure, right, videos=videos, centre=1 / centre)

@@ -19,7 +19,12 @@ from cefito.data.windows import ActionSpace, Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Marginals, Queries
-from cefito.planners.crf.calibration import fit_confidence, fit_task_power, known_states
+from cefito.planners.crf.calibration import (
+    fit_confidence,
+    fit_task_confidence,
+    fit_task_power,
+    known_states,
+)
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
@@ -110,6 +115,8 @@ class ChainModel:
         states, videos = known_states(scores.states, val, train), len(set(val.video.tolist()))
         power = fit_task_power(scores, states, tasks, videos=videos)
         temperature = fit_confidence(scores, states, actions, videos=videos, task_power=power)
+        logs = scores.heated(temperature).log_tasks()
+        power = fit_task_confidence(logs, tasks, videos=videos, centre=power)
         return cls(networks, temperature, power)
 
     def on_all_videos(
