@@ -18,19 +18,20 @@ __all__ = ["WordSharing", "learning_words", "shared_words"]
 
 
 _STEM = 5  # letters that a word is known by, so that "potatoes" is "potato"
+_LENGTH = 0.5  # of a name's weights: its words learn half as fast as what is its own
 
 
 def shared_words(names: Sequence[str]) -> Tensor:
     """Return the weights of the V words that several of K names have, float32 [K, V].
 
-    Words weigh the logarithm of their inverse frequency among names; rows have unit length, or are
+    Words weigh the logarithm of their inverse frequency among names; rows have length 1/2, or are
     zero where a name has no such word.
     """
     words = [{w[:_STEM] for w in re.findall(r"[^\W\d_]+", name.lower())} for name in names]
     number = {word: sum(word in own for own in words) for word in sorted(set().union(*words))}
     kept = [word for word, count in number.items() if count > 1]
     weights = [[(word in own) * log(len(names) / number[word]) for word in kept] for own in words]
-    return F.normalize(torch.tensor(weights).reshape(len(names), len(kept)), dim=1)
+    return _LENGTH * F.normalize(torch.tensor(weights).reshape(len(names), len(kept)), dim=1)
 
 
 class _WordVectors(nn.Module):
