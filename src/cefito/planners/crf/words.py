@@ -58,7 +58,8 @@ class _WordVectors(nn.Module):
 
     def _summed(self, vectors: Tensor) -> Tensor:
         """Return Σ_v words_sv · vectors_v, [V, n, W] → [n, S, W]."""
-        summed: Tensor = torch.sparse.mm(self.words, vectors.flatten(1))
+        with torch.autocast(vectors.device.type, enabled=False):  # its gradient is in float32
+            summed: Tensor = torch.sparse.mm(self.words, vectors.flatten(1))
         steps: Tensor = summed.unflatten(1, vectors.shape[1:])
         return steps.transpose(0, 1)
 
