@@ -168,7 +168,7 @@ def starts(data: Path, run: Path, video: str) -> dict[str, float]:
 def training(data: Path, planner: str, out: Path, *settings: str) -> dict[str, float]:
     """Cost of training the preset `small` at T = 3."""
     call = ["train", str(data), "--horizon", "3", "--tracker", "none", "--out", str(out)]
-    cost = timed("-m", "cefito", *call, "--planner", planner, *settings)
+    cost = timed("-m", "cefito", *call, "--method", planner, *settings)
     return {name: round(value, 1) for name, value in cost._asdict().items()}
 
 
