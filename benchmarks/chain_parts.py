@@ -80,7 +80,8 @@ class TransformerLayer(ChainNetwork):
 
         encoded = self.encoded(torch.stack([initial, goal], dim=1).float(), generator)
         tokens = self.norm(self.layer(encoded, drop))
-        emissions = self.emission(drop(torch.sigmoid(self.hidden(tokens.flatten(1)))))
+        between = drop(torch.sigmoid(self.hidden(tokens.flatten(1))))
+        emissions = F.linear(between, self.state_weights()[0], self.emission.bias)
         emissions = F.logsigmoid(emissions.unflatten(1, (self.horizon, -1)).float())
         emissions[:, 0] = emissions[:, 0] + self.end_factors[0] * outputs.first
         emissions[:, -1] = emissions[:, -1] + self.end_factors[1] * outputs.last

@@ -139,7 +139,10 @@ def fit_task_confidence(
     videos: int,
     centre: float,  # of the power's prior
 ) -> float:
-    """Return the power of task probabilities that calibrates that of the likeliest task."""
+    """Fit the power of task probabilities to how often the likeliest task is right.
+
+    Its logarithm has a normal prior, as that of the temperature in `confident_temperature`.
+    """
     right = (log_tasks.argmax(dim=1) == tasks).cpu().numpy()
 
     def sure(inverse: float) -> NDArray[np.float64]:

@@ -86,6 +86,7 @@ class ChainModel:
                 horizon=train.horizon,
                 transitions=counted,
             )
+            begin = None if start is None else partial(_begin, learned=start.networks[member])
             with learning_words(network, train.taxonomy):
                 results[cls.title + suffix] = train_network(
                     network,
@@ -97,9 +98,7 @@ class ChainModel:
                     settings=_determining(settings, train.horizon, space.actions),
                     context=context.part(f"chain{suffix}"),
                     centre=config.centre,
-                    begin=None
-                    if start is None
-                    else partial(_begin, learned=start.networks[member]),
+                    begin=begin,
                 )
             networks.append(network)
         return cls._calibrated(tuple(networks), train, val), results

@@ -148,8 +148,9 @@ class ChainNetwork(ObservationEncoder, WordSharing):
     @torch.no_grad()
     def take_over(self, learned: ChainNetwork) -> None:
         """Copy a trained network over a subset of these states; further ones stay as drawn."""
-        for vectors in () if self.words is None else self.words.parameters():
-            vectors.zero_()
+        if self.words is not None:
+            for vectors in self.words.parameters():
+                vectors.zero_()
         old, target = learned.states.to("cpu"), self.state_dict()
         given = {name: tensor.to("cpu") for name, tensor in learned.state_dict().items()}
         ids = self.states.lookup[old.tasks, old.actions]

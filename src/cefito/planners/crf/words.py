@@ -1,4 +1,4 @@
-"""What actions whose names have words in common share."""
+"""Vectors of the words in actions' names, trained with the weights of a chain's states."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.data.annotations import Taxonomy
+from cefito.data.annotations import Taxonomy, folded
 
 __all__ = ["WordSharing", "learning_words", "shared_words"]
 
-
 _STEM = 5  # letters that a word is known by, so that "potatoes" is "potato"
-_LENGTH = 0.5  # of a name's weights: its words learn half as fast as what is its own
+_LENGTH = 0.5  # length of a name's row of weights: its words learn half as fast as its own weights
 
 
 def shared_words(names: Sequence[str]) -> Tensor:
@@ -27,7 +26,7 @@ def shared_words(names: Sequence[str]) -> Tensor:
     Words weigh the logarithm of their inverse frequency among names; rows have length 1/2, or are
     zero where a name has no such word.
     """
-    words = [{w[:_STEM] for w in re.findall(r"[^\W\d_]+", name.lower())} for name in names]
+    words = [{word[:_STEM] for word in re.findall(r"[^\W\d]+", folded(name))} for name in names]
     number = {word: sum(word in own for own in words) for word in sorted(set().union(*words))}
     kept = [word for word, count in number.items() if count > 1]
     weights = [[(word in own) * log(len(names) / number[word]) for word in kept] for own in words]
@@ -86,13 +85,13 @@ def learning_words(network: Any, taxonomy: Taxonomy) -> Iterator[None]:
 
     In the end they are added to its weights, so that planning knows no words.
     """
-    names = [action.name for action in taxonomy.actions]
-    parts = [part for part in network.modules() if isinstance(part, WordSharing)]
-    if not network.config.words:
-        parts = []
+    parts = []
+    if network.config.words:
+        parts = [part for part in network.modules() if isinstance(part, WordSharing)]
+        words = shared_words([action.name for action in taxonomy.actions])
     for part in parts:
-        words = shared_words(names)[network.states.actions.cpu()]
-        part.words = _WordVectors(words, part.emission, part.ends).to(part.ends.device)
+        of_states = words[network.states.actions.cpu()]
+        part.words = _WordVectors(of_states, part.emission, part.ends).to(part.ends.device)
     yield
     for part in parts:
         with torch.no_grad():
