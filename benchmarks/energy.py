@@ -384,7 +384,10 @@ class Folds:
         cut = partial(cut_windows, data, horizon=horizon, shortest=shortest)
         val = cut(split="val")
         windows = joined_windows(cut(split="train"), val)
-        settings = load_config("small", method=method, dataset=data.name, horizon=horizon).settings
+        members = {f"{method.replace('-', '_')}.members": given.members} if given.members else {}
+        settings = load_config(
+            "small", method=method, dataset=data.name, horizon=horizon, overrides=members
+        ).settings
         found = cls(
             data,
             windows,
@@ -485,6 +488,7 @@ def main() -> None:
     parser.add_argument("--fields", default=",".join(FIELDS), help="separated by commas")
     parser.add_argument("--horizon", type=int, default=3)
     parser.add_argument("--folds", type=int, default=3)
+    parser.add_argument("--members", type=int, help="of sequence models; the preset's if not given")
     parser.add_argument("--epochs", type=int, default=4, help="over candidates, at least")
     parser.add_argument("--least-steps", type=int, default=300, help="over candidates")
     parser.add_argument("--released-epochs", type=int, default=60)

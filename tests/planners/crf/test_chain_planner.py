@@ -195,6 +195,6 @@ def test_under_constraints_probabilities_are_shares_of_what_is_allowed(
 @pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(no_repeats=True)])
 def test_queries_may_be_taken_in_a_few_at_a_time(planner, queries, constraints, monkeypatch):
     whole = planner.plan(queries, 4, constraints=constraints)
-    monkeypatch.setattr("cefito.planners.crf.planner._TOGETHER", 4)
+    monkeypatch.setattr(ChainPlanner, "together", 4)
     parts = planner.plan(queries, 4, constraints=constraints)
     assert_same_plans(whole, parts, rtol=1e-4, atol=1e-5)

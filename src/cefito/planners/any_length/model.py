@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows, action_space
-from cefito.errors import RunError
-from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthSettings
 from cefito.planners.base import Queries
@@ -27,10 +25,11 @@ from cefito.planners.crf.inference import (
     average,
     smoothed_transitions,
 )
+from cefito.planners.crf.members import Members
 from cefito.planners.crf.words import learning_words
 from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
-from cefito.runtime import count_parameters, derived_seed, named_stream
+from cefito.runtime import derived_seed, named_stream
 from cefito.training.trainer import TrainingContext, TrainingResult
 
 __all__ = ["AnyLengthModel"]
@@ -40,7 +39,7 @@ _SPREAD = 0.5  # deviation of the priors of the lengths' factor, as a logarithm,
 
 
 @dataclass(frozen=True)
-class AnyLengthModel:
+class AnyLengthModel(Members):
     """Chains of all lengths from the shortest to the longest, and the length's distribution."""
 
     title: ClassVar[str] = "chain of any length"
@@ -147,55 +146,29 @@ class AnyLengthModel:
         cls, folder: Path, *, config: AnyLengthConfig, device: torch.device | str = "cpu"
     ) -> Self:
         """Load the members that were saved in a folder."""
-        path = folder / cls.file
-        tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
+
+        def build(
+            own: Mapping[str, Tensor], metadata: Mapping[str, str], **sizes: Any
+        ) -> AnyLengthNetwork:
+            return AnyLengthNetwork(
+                lengths=[*map(int, json.loads(metadata["calibration"])["temperatures"])],
+                timed=any(name.startswith("elapsed.") for name in own),
+                **sizes,
+            )
+
+        networks, metadata = cls.read(folder / cls.file, config, build, device)
         calibration = json.loads(metadata["calibration"])
         temperatures = {int(key): value for key, value in calibration["temperatures"].items()}
-        networks = []
-        for member in range(config.members):
-            prefix = f"{member}."
-            own = {
-                name.removeprefix(prefix): tensor
-                for name, tensor in tensors.items()
-                if name.startswith(prefix)
-            }
-            states = TaskStates.of(own["states_lookup"])
-            with torch.device("meta"):
-                network = AnyLengthNetwork(
-                    config=config,
-                    states=states,
-                    observation_dim=own["encoder.weight"].shape[1],
-                    lengths=tuple(temperatures),
-                    timed=any(name.startswith("elapsed.") for name in own),
-                )
-            load_weights(network, own, str(path), copy=False)
-            networks.append(network.to(device).eval())
         scales = tuple(tuple(scale) for scale in calibration["length_scales"])
-        return cls(tuple(networks), temperatures, scales)
+        return cls(networks, temperatures, scales)
 
     def save(self, folder: Path) -> None:
         """Write all members into one file."""
-        tensors = {
-            f"{member}.{name}": tensor
-            for member, network in enumerate(self.networks)
-            for name, tensor in network.state_dict().items()
-        }
         calibration = {
             "temperatures": dict(self.temperatures),
             "length_scales": self.length_scales,
         }
-        # a single entry: the order of several entries would differ from file to file
-        write_tensors(folder / self.file, tensors, {"calibration": json.dumps(calibration)})
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the networks."""
-        return self.networks[0].mean.device
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of all members."""
-        return sum(count_parameters(network) for network in self.networks)
+        self.write(folder, json.dumps(calibration))
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -203,19 +176,9 @@ class AnyLengthModel:
         return self.networks[0].lengths
 
     @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.networks[0].observation_dim
-
-    @property
     def reads_elapsed(self) -> bool:
         """Whether its training windows had times."""
         return self.networks[0].elapsed is not None
-
-    @property
-    def states(self) -> TaskStates:
-        """The states, alike for all members."""
-        return self.networks[0].states
 
     def known(self, queries: Queries) -> tuple[Known, ...]:
         """Encode what is known of queries, by each member."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
@@ -18,19 +19,16 @@ from cefito.planners.any_length.settings import AnyLengthSettings
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
-    BasePlanner,
     Fitted,
     Marginals,
     Queries,
-    Vocabulary,
-    check_queries,
 )
 from cefito.planners.crf.inference import SequenceScores
+from cefito.planners.crf.members import MembersPlanner
 from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.planner import likeliest_plans
-from cefito.planners.crf.steps import WeightedScores, first_pairs, log_sequences
+from cefito.planners.crf.steps import WeightedScores
 from cefito.planners.network import ends_on_all
-from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
@@ -39,12 +37,11 @@ from cefito.training.trainer import TrainingContext
 __all__ = ["AnyLengthPlanner", "Ranking"]
 
 Ranking = Literal["probability", "length", "edit"]
-_TOGETHER = 256  # queries whose scores are held at once
 _COMPARED = 64  # plans of each length that are weighed against each other under constraints
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnyLengthPlanner(BasePlanner):
+class AnyLengthPlanner(MembersPlanner):
     """Plans the likeliest sequences of all lengths of a range in one ranking, exactly.
 
     Energies are −log p(length) p(task, sequence | length), given what is known of the query. Plans
@@ -57,6 +54,7 @@ class AnyLengthPlanner(BasePlanner):
         constraints=True, probabilities=True, any_length=True
     )
     name = "any-length"
+    together = 256
     model: AnyLengthModel
     lengths: tuple[int, ...]  # that it plans, ascending
     ranking: Ranking = "probability"
@@ -90,10 +88,6 @@ class AnyLengthPlanner(BasePlanner):
         model = AnyLengthModel.load(Path(folder), config=settings.any_length, device=context.device)
         return cls(model, model.lengths)
 
-    def save(self, folder: Path | str) -> None:
-        """Write its chains."""
-        self.model.save(Path(folder))
-
     def with_lengths(self, shortest: int, longest: int) -> Self:
         """Return a planner of some of the lengths; this one stays unchanged.
 
@@ -118,16 +112,6 @@ class AnyLengthPlanner(BasePlanner):
         return self.lengths[-1]
 
     @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.model.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        return Vocabulary(*self.model.states.lookup.shape)
-
-    @property
     def mean_observation(self) -> NDArray[np.float32] | None:
         """Mean observation of its training windows [E]."""
         network = self.model.networks[0]
@@ -137,11 +121,6 @@ class AnyLengthPlanner(BasePlanner):
     def reads_elapsed(self) -> bool:
         """Whether its training windows had times."""
         return self.model.reads_elapsed
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Number of parameters of all members."""
-        return {AnyLengthModel.title: self.model.parameters}
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """Return the likeliest tasks, summed over lengths and sequences, [N], or the given ones."""
@@ -154,7 +133,7 @@ class AnyLengthPlanner(BasePlanner):
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(task | what is known) [N, C], summed over lengths and sequences."""
         found = []
-        for block in queries.blocks(_TOGETHER):
+        for block in queries.blocks(self.together):
             known = self.model.known(block)
             log_lengths = self._log_lengths(self.model.log_lengths_of(known))
             # log Σ_T p(T) p(task | T)
@@ -190,7 +169,7 @@ class AnyLengthPlanner(BasePlanner):
     def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(length | what is known), with a task if it is given, [N, L']."""
         found = []
-        for block in queries.blocks(_TOGETHER):
+        for block in queries.blocks(self.together):
             known = self.model.known(block)
             logs = self._log_lengths(self.model.log_lengths_of(known))
             if block.tasks is not None:
@@ -209,48 +188,8 @@ class AnyLengthPlanner(BasePlanner):
         first = self.model.lengths.index(self.lengths[0])
         return logs[:, first : first + len(self.lengths)].log_softmax(dim=1)
 
-    @torch.inference_mode()
-    @full_precision()
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
-        """Return the likeliest sequences of each query."""
-        check_queries(self, queries, top_k, constraints)
-        queries.check_tasks(self.model.states.task_count)
-        return [
-            plans
-            for block in queries.blocks(_TOGETHER)
-            for plans in self._planned(block, top_k, constraints)
-        ]
-
-    @torch.inference_mode()
-    @full_precision()
-    def log_probabilities(
-        self, queries: Queries, sequences: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """Return log p(length) p(task, sequence | length) of sequences [N, T], likeliest task."""
-        blocks = enumerate(queries.blocks(_TOGETHER))
-        return np.concatenate(
-            [
-                log_sequences(self._weighted(block), sequences[number * _TOGETHER :][: len(block)])
-                for number, block in blocks
-            ]
-        )
-
-    @torch.inference_mode()
-    @full_precision()
-    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]]:
-        """Return the probabilities of the first two actions, summed over all that may follow."""
-        return first_pairs(self._weighted(queries))
-
-    def _weighted(self, queries: Queries) -> list[WeightedScores]:
-        """Return the scores of each length and its probability; of the given task, if any."""
+    @override
+    def weighted_scores(self, queries: Queries) -> list[WeightedScores]:
         known = self.model.known(queries)
         logs = self._log_lengths(self.model.log_lengths_of(known))  # log p(T) [B, L']
         every = [self.model.scores_of(length, known) for length in self.lengths]
@@ -261,7 +200,8 @@ class AnyLengthPlanner(BasePlanner):
             every = [scores.given(given[:, 0]) for scores in every]
         return [WeightedScores(logs[:, place], scores) for place, scores in enumerate(every)]
 
-    def _planned(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
+    @override
+    def block_plans(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
         known = self.model.known(queries)
         logs = self._log_lengths(self.model.log_lengths_of(known))  # log p(T) [B, L']
         every = [self.model.scores_of(length, known) for length in self.lengths]

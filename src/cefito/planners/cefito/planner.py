@@ -18,6 +18,7 @@ from cefito.field.fields import CompositeField, SearchedField, parameter_count
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
+    BasePlanner,
     Description,
     Fitted,
     Marginals,
@@ -26,7 +27,6 @@ from cefito.planners.base import (
     Vocabulary,
     check_finite,
     check_queries,
-    summary_line,
 )
 from cefito.planners.cefito.files import read_planner, warn_fallback, write_planner
 from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vectors
@@ -69,13 +69,13 @@ _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiple
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class CefitoPlanner:
+class CefitoPlanner(BasePlanner):
     """The paper's planner: task classifier, energy field and search, and what goes beyond it."""
 
     abilities: ClassVar[Abilities] = Abilities(
         constraints=True, search=True, probabilities=True, finetuning=True
     )
-    name: ClassVar[str] = "CEFITO"
+    name = "CEFITO"
     settings: CefitoSettings
     taxonomy: Taxonomy
     space: ActionSpace  # actions of each task
@@ -84,9 +84,6 @@ class CefitoPlanner:
     fitted: ObjectiveFit = ObjectiveFit()  # noqa: RUF009
     chain: ChainModel | None = None  # None for an imported run
     task_model: TaskModel | None = None  # task classifier, if the settings choose one
-
-    def __repr__(self) -> str:
-        return summary_line(self)
 
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:
@@ -201,16 +198,6 @@ class CefitoPlanner:
         return Vocabulary(len(self.taxonomy.tasks), len(self.taxonomy.actions))
 
     @property
-    def mean_observation(self) -> NDArray[np.float32] | None:
-        """None: it is not kept."""
-        return None
-
-    @property
-    def reads_elapsed(self) -> bool:
-        """False: all its plans have one length."""
-        return False
-
-    @property
     def networks(self) -> tuple[TaskModel | ChainModel, ...]:
         """The networks besides the field."""
         return tuple(network for network in (self.task_model, self.chain) if network is not None)
@@ -305,18 +292,6 @@ class CefitoPlanner:
             model = self.task_model
             found = found._replace(tasks=None if model is None else model.probabilities(queries))
         return found
-
-    def log_probabilities(
-        self,
-        queries: Queries,  # noqa: ARG002
-        sequences: NDArray[np.int64],  # noqa: ARG002
-    ) -> NDArray[np.float64] | None:
-        """Return None: only the plans that it lists have probabilities."""
-        return None
-
-    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]] | None:  # noqa: ARG002
-        """Return None: it computes no sums over all plans."""
-        return None
 
     def most_operations(
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED

@@ -16,8 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import ActionSpace, Windows
-from cefito.errors import RunError
-from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import Marginals, Queries
 from cefito.planners.crf.calibration import (
     fit_confidence,
@@ -30,12 +28,13 @@ from cefito.planners.crf.inference import (
     TaskStates,
     smoothed_transitions,
 )
+from cefito.planners.crf.members import Members
 from cefito.planners.crf.network import ChainLoss, ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
 from cefito.planners.crf.words import learning_words
 from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
-from cefito.runtime import count_parameters, derived_seed
+from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
 from cefito.training.trainer import TrainingContext, TrainingResult
 
@@ -47,7 +46,7 @@ _BLOCK = 512  # queries scored at once
 
 
 @dataclass(frozen=True)
-class ChainModel:
+class ChainModel(Members):
     """Chains over the actions of all tasks, trained as whole sequences."""
 
     title: ClassVar[str] = "chain"
@@ -153,58 +152,27 @@ class ChainModel:
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
         """Load the members that were saved in a folder."""
-        path = folder / cls.file
-        tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
-        networks = []
+
+        def build(
+            own: Mapping[str, Tensor], _: Any, states: TaskStates, **sizes: Any
+        ) -> ChainNetwork:
+            horizon = len(own["emission.bias"]) // len(states)
+            return ChainNetwork(states=states, horizon=horizon, **sizes)
+
+        networks, metadata = cls.read(folder / cls.file, config, build, device)
         # runs of earlier versions have a temperature alone
         found = metadata.get("calibration", metadata.get("temperature", ""))
         temperature, power = map(float, [*found.split(), "1.0"][:2])
-        for member in range(config.members):
-            prefix = f"{member}."
-            own = {
-                name.removeprefix(prefix): tensor
-                for name, tensor in tensors.items()
-                if name.startswith(prefix)
-            }
-            networks.append(_build(config, own))
-            load_weights(networks[-1], own, str(path), copy=False)
-        return cls(tuple(network.to(device).eval() for network in networks), temperature, power)
+        return cls(networks, temperature, power)
 
     def save(self, folder: Path) -> None:
         """Write all members into one file."""
-        tensors = {
-            f"{member}.{name}": tensor
-            for member, network in enumerate(self.networks)
-            for name, tensor in network.state_dict().items()
-        }
-        # a single entry: the order of several entries would differ from file to file
-        calibration = f"{self.temperature!r} {self.task_power!r}"
-        write_tensors(folder / self.file, tensors, {"calibration": calibration})
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the networks."""
-        return self.networks[0].mean.device
-
-    @cached_property
-    def parameters(self) -> int:
-        """Number of parameters of all members."""
-        return sum(count_parameters(network) for network in self.networks)
+        self.write(folder, f"{self.temperature!r} {self.task_power!r}")
 
     @property
     def horizon(self) -> int:
         """T."""
         return self.networks[0].horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.networks[0].observation_dim
-
-    @cached_property
-    def states(self) -> TaskStates:
-        """The states, alike for all members."""
-        return self.networks[0].states
 
     @cached_property
     def _joined(self) -> _JoinedMembers:
@@ -316,18 +284,6 @@ def _determining(settings: ChainSettings, horizon: int, actions: Any) -> list[An
 
 def _begin(network: ChainNetwork, *, learned: ChainNetwork) -> None:
     network.take_over(learned)
-
-
-def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:
-    """Return a chain without memory for weights of these sizes."""
-    states = TaskStates.of(tensors["states_lookup"])
-    with torch.device("meta"):
-        return ChainNetwork(
-            config=config,
-            states=states,
-            observation_dim=tensors["encoder.weight"].shape[1],
-            horizon=len(tensors["emission.bias"]) // len(states),
-        )
 
 
 @dataclass(frozen=True)

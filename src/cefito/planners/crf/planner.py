@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -12,25 +11,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
 from cefito.errors import ConfigError
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
-    BasePlanner,
     Fitted,
     Marginals,
     Queries,
-    Vocabulary,
-    check_queries,
 )
 from cefito.planners.crf.inference import SequenceScores
+from cefito.planners.crf.members import MembersPlanner
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.settings import ChainSettings
-from cefito.planners.crf.steps import WeightedScores, first_pairs, log_sequences
+from cefito.planners.crf.steps import WeightedScores
 from cefito.planners.network import ends_on_all, final_windows
-from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
@@ -38,14 +35,13 @@ from cefito.training.trainer import TrainingContext
 
 __all__ = ["ChainPlanner", "likeliest_plans", "likeliest_sequences"]
 
-_TOGETHER = 512  # queries whose scores are held at once
 _PAIRS = 1024  # pairs of task and sequence that are listed at most to prove an order of sums
 _ROUNDING = 1e-6
 _COMPARED = 64  # sequences of each task that plans are weighed against under constraints
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChainPlanner(BasePlanner):
+class ChainPlanner(MembersPlanner):
     """Plans the likeliest sequences under a chain, exactly, each summed over all tasks.
 
     A sequence is listed with the likeliest of its tasks. Energies and scores are
@@ -116,29 +112,10 @@ class ChainPlanner(BasePlanner):
         model = ChainModel.load(Path(folder), config=settings.chain, device=context.device)
         return cls(model)
 
-    def save(self, folder: Path | str) -> None:
-        """Write the chain."""
-        self.model.save(Path(folder))
-
     @property
     def horizon(self) -> int:
         """T."""
         return self.model.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.model.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        return Vocabulary(*self.model.states.lookup.shape)
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Number of parameters of all members."""
-        return {ChainModel.title: self.model.parameters}
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """Return the likeliest tasks, summed over sequences, [N], or the given ones."""
@@ -152,43 +129,16 @@ class ChainPlanner(BasePlanner):
         """Return the probabilities of tasks and steps, summed over sequences."""
         return self.model.evidence(queries).marginals(queries.tasks)
 
-    def log_probabilities(
-        self, queries: Queries, sequences: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """Return log p(task, sequence) of sequences [N, T], with the likeliest task."""
-        return log_sequences([self._weighted(queries)], sequences)
+    @override
+    def block_plans(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
+        return likeliest_plans(self.model.scores(queries), queries, top_k, constraints)
 
-    @torch.inference_mode()
-    @full_precision()
-    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]]:
-        """Return the probabilities of the first two actions, summed over all that may follow."""
-        return first_pairs([self._weighted(queries)])
-
-    def _weighted(self, queries: Queries) -> WeightedScores:
+    @override
+    def weighted_scores(self, queries: Queries) -> list[WeightedScores]:
         scores = self.model.scores(queries)
         if queries.tasks is not None:
             scores = scores.given(torch.from_numpy(queries.tasks).to(scores.emissions.device))
-        return WeightedScores(scores.emissions.new_zeros(len(queries)), scores)
-
-    @torch.inference_mode()
-    @full_precision()
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
-        """Return the likeliest sequences of each query."""
-        check_queries(self, queries, top_k, constraints)
-        queries.check_tasks(self.model.states.task_count)
-        return [
-            plans
-            for block in queries.blocks(_TOGETHER)
-            for plans in likeliest_plans(self.model.scores(block), block, top_k, constraints)
-        ]
+        return [WeightedScores(scores.emissions.new_zeros(len(queries)), scores)]
 
 
 class Listed(NamedTuple):
