@@ -34,6 +34,7 @@ from chain_parts import LEAST, Folds, Reals, interval
 
 KEYS = {
     "chain": "chain_training.all_videos",
+    "cefito": "chain_training.all_videos",
     "viterbi": "viterbi.training.all_videos",
     "any-length": "any_length_training.all_videos",
 }

@@ -196,7 +196,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="rounds; the best counts")
     parser.add_argument("--train", type=Path, nargs="*", default=[], help="data sets to train on")
     parser.add_argument("--planners", nargs="*", default=["chain"], help="trained with --train")
+    parser.add_argument("--set", nargs="*", default=[], help="settings of these, KEY=VALUE")
     given = parser.parse_args()
+    settings = [part for one in given.set for part in ("--set", one)]
     sources = {"before": given.before, "after": SOURCE}
     video = next(one.video_id for one in open_dataset(given.data).videos if len(one.steps) > 3)
     found: list[dict[str, Any]] = []
@@ -235,11 +237,11 @@ def main() -> None:
             for title, source in sources.items():
                 with version(source):
                     out = work / f"{title}-{planner}-{data.name}"
-                    rows[title] = training(data, planner, out)
+                    rows[title] = training(data, planner, out, *settings)
             with version(SOURCE):
                 out = work / f"without-{planner}-{data.name}"
                 without = ("--set", f"{KEYS[planner]}=0")
-                rows["after, not on all videos"] = training(data, planner, out, *without)
+                rows["after, not on all videos"] = training(data, planner, out, *settings, *without)
             talk(json.dumps({planner: rows}))
     result = {
         "command": "python benchmarks/speed.py DATA RUN… --before BEFORE "
@@ -253,6 +255,7 @@ def main() -> None:
             if rows
         },
         "training": trainings,
+        "settings of training": given.set,
     }
     talk(json.dumps(result["cpu_seconds"]))
     if given.out is not None:
