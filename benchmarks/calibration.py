@@ -3,7 +3,9 @@
 Each fold is held out, as in all_videos.py; the chain of `small` is trained on the others, in the
 end on their training and validation videos together. Its two numbers are fitted
 
-- validation: on validation windows before the training on all videos, as the preset does;
+- preset: on validation windows before the training on all videos, after which the temperature
+  keeps training windows calibrated as before;
+- validation: likewise, but for the change afterwards;
 - halves: on each half of the validation videos by one network whose training on all videos left
   it out, geometric means of both;
 - folds: on three inner folds likewise, by one network trained on the others;
@@ -12,7 +14,7 @@ end on their training and validation videos together. Its two numbers are fitted
 
 The spread is that of mean probabilities over fits on resampled validation videos.
 
-    python benchmarks/calibration.py DATA --out FILE
+    python benchmarks/calibration.py DATA --out FILE [--rows preset,validation] [--horizon 4]
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from cefito.training.trainer import TrainingContext
 from chain_parts import LEAST, Folds
 
 RESAMPLES = 30
+ROWS = ("preset", "validation", "halves", "folds", "likelihood", "held-out")
 calibrated = ChainModel._calibrated
 
 
@@ -89,6 +92,25 @@ def by_likelihood(before: ChainModel, train: Windows, val: Windows) -> tuple[flo
     return before.temperature, power
 
 
+def numbers_of(
+    row: str, before: ChainModel, after: ChainModel, parts: tuple[Windows, ...], **shared: Any
+) -> tuple[float, ...]:
+    """Temperature and power of a row."""
+    train, val, held = parts
+    match row:
+        case "preset":
+            return after.temperature, after.task_power
+        case "validation":
+            return before.temperature, before.task_power
+        case "halves":
+            return by_halves(before, train, val, **shared)
+        case "folds":
+            return by_folds(train, val, **shared)
+        case "likelihood":
+            return by_likelihood(before, train, val)
+    return mean_numbers([calibrated(after.networks, joined_windows(train, val), held)])
+
+
 def scores(model: ChainModel, held: Windows) -> dict[str, NDArray[Any]]:
     """Scores of held-out windows [N], as `all_videos.summary` reads them."""
     queries = Queries.from_windows(held)
@@ -114,8 +136,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--rows", default=",".join(ROWS), help="separated by commas")
+    parser.add_argument("--horizon", type=int, default=3)
     given = parser.parse_args()
-    given.horizon, given.folds = 3, 3
+    given.folds = 3
     folds, generator = Folds.of_data(open_dataset(given.data), given), np.random.default_rng(0)
     settings, single = (
         load_config("small", method="chain", dataset=folds.data.name, overrides=overrides).settings
@@ -127,14 +151,10 @@ def main() -> None:
     for fold in range(given.folds):
         train, val, held = folds.parts(fold)
         before, after = trained(train, val, settings=settings, **shared)
+        parts = (train, val, held)
         numbers = {
-            "validation": (before.temperature, before.task_power),
-            "halves": by_halves(before, train, val, settings=single, **shared),
-            "folds": by_folds(train, val, settings=single, **shared),
-            "likelihood": by_likelihood(before, train, val),
-            "held-out": mean_numbers(
-                [calibrated(after.networks, joined_windows(train, val), held)]
-            ),
+            row: numbers_of(row, before, after, parts, settings=single, **shared)
+            for row in given.rows.split(",")
         }
         for row, own in numbers.items():
             for name, values in scores(ChainModel(after.networks, *own), held).items():
@@ -153,7 +173,7 @@ def main() -> None:
         for row, own in found.items()
     }
     value = {
-        "command": "python benchmarks/calibration.py DATA",
+        "command": f"python benchmarks/calibration.py DATA --horizon {given.horizon}",
         "dataset": {"name": folds.data.name, "fingerprint": folds.data.fingerprint},
         "fitted on": {
             row: summary(own, joined["validation"], folds) for row, own in joined.items()

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from cefito.planners.crf.calibration import (
+    Confidence,
     fit_confidence,
     fit_task_confidence,
     fit_task_power,
     fit_temperature,
+    kept_confidence,
 )
 from cefito.planners.crf.inference import SequenceScores, TaskStates
 
@@ -105,3 +107,13 @@ def test_the_likeliest_task_is_as_sure_as_it_is_right():
     assert (many * shares.log()).softmax(dim=1)[0, 0] == pytest.approx(0.7, abs=0.01)
     assert many < few < 0.55  # one video says little
     assert fit_task_confidence(shares[:0], tasks[:0], videos=0, centre=0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("before", "right", "factor"),
+    [((0.6, 0.8), 0.8, 1.25), ((0.6, 0.8), 0.9, 10 / 9), ((0.5, 0.0), 0.8, 1), ((0.1, 1), 1, 2)],
+    ids=["surer", "surer and righter", "never right", "far surer"],
+)
+def test_further_training_keeps_the_ratio_of_sure_to_right(before, right, factor):
+    found = kept_confidence(Confidence(*before), lambda own: Confidence(0.75 / own, right))
+    assert found == pytest.approx(factor, rel=2e-3)

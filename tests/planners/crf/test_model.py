@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.windows import action_space
+from cefito.data.windows import action_space, joined_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.crf.calibration import fit_confidence, fit_task_confidence, fit_task_power
+from cefito.planners.crf.calibration import (
+    Confidence,
+    fit_confidence,
+    fit_task_confidence,
+    fit_task_power,
+)
 from cefito.planners.crf.inference import TaskStates, average
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
@@ -89,6 +94,28 @@ def test_calibration_is_that_of_validation_windows(model, splits):
     surer = fit_task_confidence(logs, tasks, videos=videos, centre=power)
     assert model.task_power == surer != power
     assert model.temperature == found != 1
+
+
+def test_training_on_all_videos_keeps_training_windows_as_calibrated(splits):
+    train, val = splits["train"], splits["val"]
+    shared = {
+        "settings": chain_settings(
+            **{"chain_training.all_videos": 1.0, "chain_training.optimiser.epochs": 20}
+        ),
+        "seed": 0,
+        "context": TrainingContext(),
+    }
+    space = action_space(joined_windows(train, val), "training")
+    model, _ = ChainModel.fit(train, val, space=space, **shared)
+    after = model.on_all_videos(train, val, **shared)
+    queries, actions = Queries.from_windows(train), torch.from_numpy(train.actions)
+    ratios = []
+    for one in (model, after, replace(after, temperature=model.temperature)):
+        confidence = Confidence.of_best(one.scores(queries), actions)
+        ratios.append(confidence.probability / confidence.right)
+    assert ratios[1] == pytest.approx(ratios[0], rel=0.01)
+    assert ratios[2] != pytest.approx(ratios[0], rel=0.02)
+    assert after.task_power == model.task_power
 
 
 def test_weights_of_the_last_epoch_are_kept(splits):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +17,12 @@ from cefito.planners.crf.inference import SequenceScores, TaskStates
 from cefito.planners.shared.task_model import confident_temperature
 
 __all__ = [
+    "Confidence",
     "fit_confidence",
     "fit_task_confidence",
     "fit_task_power",
     "fit_temperature",
+    "kept_confidence",
     "known_states",
 ]
 
@@ -150,3 +154,42 @@ def fit_task_confidence(
         return np.asarray(shares.amax(dim=1).cpu().numpy())
 
     return 1 / confident_temperature(sure, right, videos=videos, centre=1 / centre)
+
+
+class Confidence(NamedTuple):
+    """How sure a distribution is of its likeliest values, and how often these are right."""
+
+    probability: float  # mean of the likeliest values
+    right: float  # share of them
+
+    @classmethod
+    def of_best(cls, scores: SequenceScores, actions: Tensor) -> Confidence:
+        """Return the confidence in best sequences, given the true actions [B, T]."""
+        if not len(actions):
+            return cls(0.0, 0.0)
+        likeliest = scores.states.actions[scores.best(1)[0][:, 0]]
+        probabilities = scores.log_sequence_probabilities(likeliest).double().exp()
+        right = (likeliest == actions).all(dim=1).double()
+        return cls(float(probabilities.mean()), float(right.mean()))
+
+
+def kept_confidence(before: Confidence, after: Callable[[float], Confidence]) -> float:
+    """Return the factor of the temperature after networks were trained further.
+
+    Both confidences are in windows that the networks were trained on from the start, `after` as a
+    function of the factor f. Further training makes networks surer of new windows by about as much
+    as of these, beyond what is right more often. The factor, from 1/2 to 2, keeps the ratio of
+    probability to share: p(f) = p_before · r / r_before.
+    """
+    from scipy.optimize import minimize_scalar
+
+    if not before.right:
+        return 1.0
+    wanted = before.probability * after(1.0).right / before.right
+
+    def miss(log_factor: float) -> float:
+        return (after(math.exp(log_factor)).probability - wanted) ** 2
+
+    bounds = (-math.log(2), math.log(2))
+    found = minimize_scalar(miss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
+    return math.exp(float(found.x))

@@ -18,9 +18,11 @@ from torch.nn import functional as F
 from cefito.data.windows import ActionSpace, Windows
 from cefito.planners.base import Marginals, Queries
 from cefito.planners.crf.calibration import (
+    Confidence,
     fit_confidence,
     fit_task_confidence,
     fit_task_power,
+    kept_confidence,
     known_states,
 )
 from cefito.planners.crf.inference import (
@@ -43,6 +45,7 @@ __all__ = ["ChainEvidence", "ChainModel", "task_costs"]
 _STREAM = 9  # of the seed, for weights
 
 _BLOCK = 512  # queries scored at once
+_KNOWN = 1000  # training windows that further training is compared on at most
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class ChainModel(Members):
     ) -> Self:
         """Return the members trained further with validation windows, if the settings ask for it.
 
-        The calibration stays: there are no windows left to fit it on.
+        No windows are left to fit the calibration on; see `kept_confidence`.
         """
         training = settings.chain_training
         both = final_windows(train, val, training)
@@ -147,7 +150,17 @@ class ChainModel(Members):
                     settings=_determining(settings, train.horizon, self.states.by_task()),
                     context=context.part(f"chain{suffix}"),
                 )
-        return replace(self, networks=networks)
+        known = train.sample(_KNOWN, seed)
+        queries, actions = Queries.from_windows(known), torch.from_numpy(known.actions)
+        actions = actions.to(self.device)
+        scores = replace(self, networks=networks, task_power=1.0).scores(queries)
+
+        def after(factor: float) -> Confidence:
+            heated = scores.heated(factor).weighing_tasks(self.task_power)
+            return Confidence.of_best(heated, actions)
+
+        factor = kept_confidence(Confidence.of_best(self.scores(queries), actions), after)
+        return replace(self, networks=networks, temperature=factor * self.temperature)
 
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
