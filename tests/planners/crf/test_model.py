@@ -111,7 +111,7 @@ def test_training_on_all_videos_keeps_training_windows_as_calibrated(splits):
     queries, actions = Queries.from_windows(train), torch.from_numpy(train.actions)
     ratios = []
     for one in (model, after, replace(after, temperature=model.temperature)):
-        confidence = Confidence.of_best(one.scores(queries), actions)
+        confidence = Confidence.of(one.scores(queries), actions)
         ratios.append(confidence.probability / confidence.right)
     assert ratios[1] == pytest.approx(ratios[0], rel=0.01)
     assert ratios[2] != pytest.approx(ratios[0], rel=0.02)

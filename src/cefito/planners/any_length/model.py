@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,7 @@ from cefito.data.windows import Windows, action_space
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthSettings
 from cefito.planners.base import Queries
-from cefito.planners.crf.calibration import (
-    Confidence,
-    fit_confidence,
-    kept_confidence,
-    known_states,
-)
+from cefito.planners.crf.calibration import fit_confidence, known_states
 from cefito.planners.crf.inference import (
     SequenceScores,
     TaskStates,
@@ -40,7 +35,6 @@ from cefito.training.trainer import TrainingContext, TrainingResult
 __all__ = ["AnyLengthModel"]
 
 _BLOCK = 512  # queries scored at once
-_KNOWN = 1000  # training windows that further training is compared on at most
 _SPREAD = 0.5  # deviation of the priors of the lengths' factor, as a logarithm, and offsets
 
 
@@ -116,13 +110,10 @@ class AnyLengthModel(Members):
         model = cls(tuple(networks), dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         model = model._calibrated(train, val)
         if both is not train:
-            known = train.sample(_KNOWN, seed)
-            before = [confidence(1.0) for confidence in model._confidences(known)]
             for network, arguments in zip(networks, shared, strict=True):
                 loss = partial(_loss, train=both, val=val, settings=settings)
                 with learning_words(network, train.taxonomy):
                     train_further(network, loss, **arguments)
-            model = model._heated(map(kept_confidence, before, model._confidences(known)))
         return model, results
 
     def _calibrated(self, train: Windows, val: Windows) -> Self:
@@ -138,50 +129,17 @@ class AnyLengthModel(Members):
             actions = torch.from_numpy(windows.actions).to(self.device)
             videos = len(set(windows.video.tolist()))
             temperatures[length] = fit_confidence(scores, found, actions, videos=videos)
-        scales = []
-        for windows, queries, target in self._by_knowledge(val):
-            videos = len(set(windows.video.tolist()))
-            scales.append(_fitted_scale(self.log_lengths(queries), target, videos=videos))
+        remaining = val.lengths if val.remaining is None else val.remaining
+        scales, parts = [], [(False, val, False), (True, val, False)]
+        if self.reads_elapsed and val.elapsed is not None:
+            parts.append((True, val.subset(np.flatnonzero(np.isfinite(val.elapsed))), True))
+        for goal, part, elapsed in parts:
+            queries = Queries.from_windows(part, goal=goal, elapsed=elapsed)
+            target = part.lengths if goal else np.minimum(remaining, self.lengths[-1])
+            logits = self.log_lengths(queries)
+            videos = len(set(part.video.tolist()))
+            scales.append(_fitted_scale(logits, target - self.lengths[0], videos=videos))
         return replace(self, temperatures=temperatures, length_scales=tuple(scales))
-
-    def _by_knowledge(
-        self, windows: Windows
-    ) -> Iterator[tuple[Windows, Queries, NDArray[np.int64]]]:
-        """Yield windows and their queries and lengths, for each of `length_scales`."""
-        remaining = windows.lengths if windows.remaining is None else windows.remaining
-        left = np.minimum(remaining, self.lengths[-1]) - self.lengths[0]
-        yield windows, Queries.from_windows(windows, goal=False, elapsed=False), left
-        yield (
-            windows,
-            Queries.from_windows(windows, elapsed=False),
-            windows.lengths - self.lengths[0],
-        )
-        if self.reads_elapsed and windows.elapsed is not None:
-            timed = windows.subset(np.flatnonzero(np.isfinite(windows.elapsed)))
-            yield timed, Queries.from_windows(timed, elapsed=True), timed.lengths - self.lengths[0]
-
-    def _confidences(self, windows: Windows) -> Iterator[Callable[[float], Confidence]]:
-        """Yield the confidence in windows by a factor of each temperature, then of each scale."""
-        for length in self.lengths:
-            own = windows.of_length(length)
-            actions = torch.from_numpy(own.actions).to(self.device)
-            scores = self.scores(length, Queries.from_windows(own))
-            yield partial(_best_confidence, scores, actions)
-        for _, queries, target in self._by_knowledge(windows):
-            yield partial(_length_confidence, self.log_lengths(queries), target)
-
-    def _heated(self, factors: Iterable[float]) -> Self:
-        """Return the members with each temperature times a factor, each scale divided by one."""
-        found = list(factors)
-        temperatures = {
-            length: factor * self.temperatures[length]
-            for length, factor in zip(self.lengths, found, strict=False)
-        }
-        scales = tuple(
-            tuple(value / factor for value in scale)
-            for scale, factor in zip(self.length_scales, found[len(temperatures) :], strict=True)
-        )
-        return replace(self, temperatures=temperatures, length_scales=scales)
 
     @classmethod
     def load(
@@ -317,22 +275,6 @@ def _fitted_scale(
 
     found = minimize(loss, np.zeros(1 + count), method="L-BFGS-B").x
     return (float(np.exp(found[0])), *(float(value) for value in found[1:]))
-
-
-def _best_confidence(scores: SequenceScores, actions: Tensor, factor: float) -> Confidence:
-    return Confidence.of_best(scores.heated(factor), actions)
-
-
-def _length_confidence(
-    logs: NDArray[np.float64], target: NDArray[np.int64], factor: float
-) -> Confidence:
-    """Return the confidence in log p(length) [N, L] / factor, given the true lengths [N]."""
-    from scipy.special import softmax
-
-    if not len(target):
-        return Confidence(0.0, 0.0)
-    right = logs.argmax(axis=1) == target
-    return Confidence(float(softmax(logs / factor, axis=1).max(axis=1).mean()), float(right.mean()))
 
 
 def _loss(

@@ -157,16 +157,14 @@ def fit_task_confidence(
 
 
 class Confidence(NamedTuple):
-    """How sure a distribution is of its likeliest values, and how often these are right."""
+    """Mean probability of best sequences, and the share of them that is right."""
 
-    probability: float  # mean of the likeliest values
-    right: float  # share of them
+    probability: float
+    right: float
 
     @classmethod
-    def of_best(cls, scores: SequenceScores, actions: Tensor) -> Confidence:
-        """Return the confidence in best sequences, given the true actions [B, T]."""
-        if not len(actions):
-            return cls(0.0, 0.0)
+    def of(cls, scores: SequenceScores, actions: Tensor) -> Confidence:
+        """Return those of B queries with true actions [B, T]."""
         likeliest = scores.states.actions[scores.best(1)[0][:, 0]]
         probabilities = scores.log_sequence_probabilities(likeliest).double().exp()
         right = (likeliest == actions).all(dim=1).double()
@@ -176,10 +174,10 @@ class Confidence(NamedTuple):
 def kept_confidence(before: Confidence, after: Callable[[float], Confidence]) -> float:
     """Return the factor of the temperature after networks were trained further.
 
-    Both confidences are in windows that the networks were trained on from the start, `after` as a
+    Both arguments are of windows that the networks were trained on before as well; `after` is a
     function of the factor f. Further training makes networks surer of new windows by about as much
-    as of these, beyond what is right more often. The factor, from 1/2 to 2, keeps the ratio of
-    probability to share: p(f) = p_before · r / r_before.
+    as of these, so the factor, from 1/2 to 2, keeps the ratio of probability p and share r of
+    these: p(f) / r = p_before / r_before.
     """
     from scipy.optimize import minimize_scalar
 

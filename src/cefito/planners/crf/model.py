@@ -157,9 +157,9 @@ class ChainModel(Members):
 
         def after(factor: float) -> Confidence:
             heated = scores.heated(factor).weighing_tasks(self.task_power)
-            return Confidence.of_best(heated, actions)
+            return Confidence.of(heated, actions)
 
-        factor = kept_confidence(Confidence.of_best(self.scores(queries), actions), after)
+        factor = kept_confidence(Confidence.of(self.scores(queries), actions), after)
         return replace(self, networks=networks, temperature=factor * self.temperature)
 
     @classmethod
