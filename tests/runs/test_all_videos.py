@@ -71,7 +71,9 @@ def test_trained_on_all_videos(method, world, tmp_path, caplog):
     (first, calibration), (second, same) = (
         tensors(run.folder, method) for run in (further, longer)
     )
-    assert calibration == same  # chosen before
+    if method in ("chain", "cefito"):  # the power of tasks was chosen before
+        calibration, same = (one["calibration"].split()[1:] for one in (calibration, same))
+    assert calibration == same
     assert any(not torch.equal(tensor, second[name]) for name, tensor in first.items())
     assert set(trained_videos(without.folder).train) == ids(world, "train")
     assert set(trained_videos(further.folder).train) == ids(world, "train", "val")
