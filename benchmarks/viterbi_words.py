@@ -71,7 +71,10 @@ def main() -> None:
         "command": "python benchmarks/viterbi_words.py DATA",
         "dataset": {"name": data.name, "fingerprint": data.fingerprint},
         "seeds": given.seeds,
-        "success_rate": dict(zip(("names", "words"), 100 * right.mean(axis=(1, 2)), strict=True)),
+        "success_rate": {
+            "names": 100 * float(right[0].mean()),
+            "words": 100 * float(right[1].mean()),
+        },
         "gain of success_rate": interval(100 * (right[1] - right[0]), folds.windows.video),
     }
     talk(str(value))
