@@ -136,7 +136,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--rows", default=",".join(ROWS), help="separated by commas")
+    parser.add_argument(
+        "--rows", default=",".join(ROWS), help="separated by commas, with validation"
+    )
     parser.add_argument("--horizon", type=int, default=3)
     given = parser.parse_args()
     given.folds = 3
@@ -173,7 +175,8 @@ def main() -> None:
         for row, own in found.items()
     }
     value = {
-        "command": f"python benchmarks/calibration.py DATA --horizon {given.horizon}",
+        "command": "python benchmarks/calibration.py DATA "
+        f"--horizon {given.horizon} --rows {given.rows}",
         "dataset": {"name": folds.data.name, "fingerprint": folds.data.fingerprint},
         "fitted on": {
             row: summary(own, joined["validation"], folds) for row, own in joined.items()

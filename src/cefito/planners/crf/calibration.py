@@ -145,7 +145,7 @@ def fit_task_confidence(
 ) -> float:
     """Fit the power of task probabilities to how often the likeliest task is right.
 
-    Its logarithm has a normal prior, as that of the temperature in `confident_temperature`.
+    The logarithm of the power has the normal prior of `confident_temperature`.
     """
     right = (log_tasks.argmax(dim=1) == tasks).cpu().numpy()
 
@@ -164,7 +164,7 @@ class Confidence(NamedTuple):
 
     @classmethod
     def of(cls, scores: SequenceScores, actions: Tensor) -> Confidence:
-        """Return those of B queries with true actions [B, T]."""
+        """Return the confidence in the best sequences of B queries, of true actions [B, T]."""
         likeliest = scores.states.actions[scores.best(1)[0][:, 0]]
         probabilities = scores.log_sequence_probabilities(likeliest).double().exp()
         right = (likeliest == actions).all(dim=1).double()
