@@ -116,7 +116,7 @@ def summary(found: dict[str, Reals], none: dict[str, Reals], folds: Folds) -> di
             ("tasks", "task_right", "task_sure"),
         ):
             errors = [
-                calibration(own, true == 1)
+                calibration(own, true == 1, videos=video)
                 for own, true in zip(found[sure], found[right], strict=True)
             ]
             value[name] = {

@@ -51,15 +51,19 @@ def test_by_hand():
     assert curve.min_probability[-1] == 0.01
 
 
-def test_error_by_chance_is_that_of_right_probabilities():
-    generator = np.random.default_rng(0)
-    probabilities = generator.random(300)
-    errors = [
-        calibration(probabilities, generator.random(300) < probabilities).expected_calibration_error
-        for _ in range(300)
-    ]
-    found = calibration(probabilities, np.zeros(300)).chance_calibration_error
-    assert found == pytest.approx(np.mean(errors), rel=0.05)
+@pytest.mark.parametrize("together", [False, True], ids=["windows", "videos"])
+def test_error_by_chance_is_that_of_right_probabilities(together):
+    """Also if all windows of a video are right or wrong together."""
+    generator, videos = np.random.default_rng(0), np.repeat(np.arange(30), 10)
+    probabilities = (generator.random(30)[videos] + generator.random(300)) / 2
+    found = []
+    for _ in range(200):
+        drawn = generator.random(30)[videos] if together else generator.random(300)
+        found.append(calibration(probabilities, drawn < probabilities, videos=videos))
+    chance = np.mean([one.chance_calibration_error for one in found])
+    assert chance == pytest.approx(
+        np.mean([one.expected_calibration_error for one in found]), rel=0.05
+    )
 
 
 def test_equal_probabilities_are_averaged():

@@ -64,7 +64,7 @@ class Calibration(FileRecord):
 
     # Naeini et al., 2015, but bins of equal counts: mean distance of success rate and probability
     expected_calibration_error: float
-    # its mean if these probabilities are right and windows independent
+    # its mean if these probabilities are right, for errors as dependent as those within videos
     chance_calibration_error: float | None = ABSENT
     success_at_half_coverage: float  # among the more probable half of the windows
     # Geifman et al., 2019: mean over n of the share of wrong plans among the n most probable

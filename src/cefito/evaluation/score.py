@@ -75,13 +75,25 @@ def searched_mass(plans: Sequence[Plans]) -> float | None:
 
 
 def calibration(
-    probabilities: ArrayLike, right: ArrayLike, *, mass: float | None = None
+    probabilities: ArrayLike,
+    right: ArrayLike,
+    *,
+    videos: ArrayLike | None = None,
+    mass: float | None = None,
 ) -> Calibration:
-    """Calibration of probabilities by correctness, both [N]; `mass` is that searched."""
+    """Return the calibration of probabilities by correctness, both [N].
+
+    Args:
+        probabilities: Probabilities of N windows.
+        right: Whether they are right.
+        videos: Video of each window [N]; None if each has its own.
+        mass: Share of the probability mass that was searched; None if unknown.
+    """
     values, success = _tied(probabilities, right)
+    count = len(values)
     order = np.argsort(values, kind="stable")
     values, success = values[order], success[order]
-    count = len(values)
+    video = order if videos is None else np.asarray(videos)[order]
     bins = [part for part in np.array_split(np.arange(count), BINS) if len(part)]
     windows = [len(part) for part in bins]
     means = [float(100 * values[part].mean()) for part in bins]
@@ -95,9 +107,12 @@ def calibration(
         expected_calibration_error=float(
             np.average(np.abs(np.subtract(means, rates)), weights=windows)
         ),
-        # E|mean_b − rate_b| = √(2 v_b / (π windows_b)), v_b the mean of p (1 − p), normal rates
+        # E|mean_b − rate_b| = √(2 d v_b / (π windows_b)), v_b the mean of p (1 − p), d the design
+        # effect; normal rates
         chance_calibration_error=float(
-            np.average(100 * np.sqrt(np.divide(variances, windows) * 2 / np.pi), weights=windows)
+            100
+            * np.sqrt(2 * _design_effect(success - values, video, bins) / np.pi)
+            * np.average(np.sqrt(np.divide(variances, windows)), weights=windows)
         ),
         success_at_half_coverage=float(among[_surest(0.5, count) - 1]),
         risk_coverage_area=float((100 - among).mean()),
@@ -110,6 +125,25 @@ def calibration(
             min_probability=values[::-1][surest - 1].tolist(),
         ),
     )
+
+
+def _design_effect(
+    errors: NDArray[np.float64], video: NDArray[Any], bins: Sequence[NDArray[np.int64]]
+) -> float:
+    """Return the variance of bins' mean errors over their variance if windows were independent.
+
+    Windows of a video are often right or wrong together (Kish, Survey Sampling, 1965). Errors and
+    videos are [N], bins have rows; the result is at least 1.
+    """
+    together = apart = 0.0
+    for rows in bins:
+        deviations = errors[rows] - errors[rows].mean()
+        _, of = np.unique(video[rows], return_inverse=True)
+        windows, videos = len(rows), of.max() + 1
+        if videos > 1:
+            together += (np.bincount(of, deviations) ** 2).sum() * videos / (videos - 1)
+            apart += (deviations**2).sum() * windows / (windows - 1)
+    return max(1.0, together / apart) if apart else 1.0
 
 
 def answered(probabilities: ArrayLike, right: ArrayLike, *, min_probability: float) -> Answered:
@@ -374,7 +408,12 @@ def evaluate_plans(
         calibration=(
             None
             if probabilities is None
-            else calibration(probabilities, successes(plans, windows), mass=searched_mass(plans))
+            else calibration(
+                probabilities,
+                successes(plans, windows),
+                videos=windows.video,
+                mass=searched_mass(plans),
+            )
         ),
         task_calibration=None if given.get("oracle_task") else _task_calibration(plans, windows),
         replies=_replies(plans),
@@ -388,7 +427,9 @@ def _task_calibration(plans: Sequence[Plans], windows: Windows) -> Calibration |
         for plan, actual in zip(plans, windows.tasks, strict=True)
         if plan.task_probabilities is not None and plan.tasks is not None and len(plan)
     ]
-    return calibration(*zip(*found, strict=True)) if len(found) == len(plans) else None
+    if len(found) < len(plans):
+        return None
+    return calibration(*zip(*found, strict=True), videos=windows.video)
 
 
 def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
