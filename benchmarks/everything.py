@@ -32,7 +32,7 @@ from cefito.study.study import Study
 from cefito.study.trials import TrialFile, TrialScores, find_rows, read_trial
 from cefito.times import parse_duration
 
-ERRORS = ("expected_calibration_error", "chance_calibration_error")
+ERRORS = ("expected_calibration_error", "chance_calibration_error", "calibration_p_value")
 METRICS = ("success_rate", "mean_accuracy", "task_accuracy", *ERRORS)
 
 

@@ -61,9 +61,12 @@ def test_error_by_chance_is_that_of_right_probabilities(together):
         drawn = generator.random(30)[videos] if together else generator.random(300)
         found.append(calibration(probabilities, drawn < probabilities, videos=videos))
     chance = np.mean([one.chance_calibration_error for one in found])
-    assert chance == pytest.approx(
-        np.mean([one.expected_calibration_error for one in found]), rel=0.05
-    )
+    errors = [one.expected_calibration_error for one in found]
+    assert chance == pytest.approx(np.mean(errors), rel=0.05)
+    assert np.mean([one.calibration_p_value < 0.1 for one in found]) == pytest.approx(0.1, abs=0.06)
+    half_right = calibration(np.full(300, 0.7), np.arange(300) % 2, videos=videos)
+    assert half_right.expected_calibration_error == pytest.approx(20)
+    assert half_right.calibration_p_value < 0.01
 
 
 def test_equal_probabilities_are_averaged():

@@ -60,12 +60,14 @@ class RiskCoverage(FileRecord):
 
 
 class Calibration(FileRecord):
-    """Calibration of the probabilities of best plans, per cent."""
+    """Calibration of the probabilities of best plans, per cent unless said otherwise."""
 
     # Naeini et al., 2015, but bins of equal counts: mean distance of success rate and probability
     expected_calibration_error: float
-    # its mean if these probabilities are right, for errors as dependent as those within videos
+    # its mean if these probabilities are right, and the probability that it is then as large;
+    # windows of a video may be right or wrong together
     chance_calibration_error: float | None = ABSENT
+    calibration_p_value: float | None = ABSENT  # from 0 to 1
     success_at_half_coverage: float  # among the more probable half of the windows
     # Geifman et al., 2019: mean over n of the share of wrong plans among the n most probable
     risk_coverage_area: float

@@ -53,6 +53,7 @@ BINS = 15
 """Bins of the expected calibration error, with equal counts."""
 POINTS = 21
 """Points of the curve of success against coverage, from 0 to 100 %."""
+_DRAWN = 1000  # calibration errors by chance
 
 
 def best_probabilities(plans: Sequence[Plans]) -> NDArray[np.float64] | None:
@@ -90,30 +91,25 @@ def calibration(
         mass: Share of the probability mass that was searched; None if unknown.
     """
     values, success = _tied(probabilities, right)
-    count = len(values)
-    order = np.argsort(values, kind="stable")
-    values, success = values[order], success[order]
-    video = order if videos is None else np.asarray(videos)[order]
+    actual, count = np.asarray(right, dtype=np.float64), len(values)
+    video = np.zeros(count) if videos is None else np.asarray(videos)
+    order = np.lexsort((actual, video, values))
+    values, success, actual = values[order], success[order], actual[order]
+    video = np.arange(count) if videos is None else video[order]
     bins = [part for part in np.array_split(np.arange(count), BINS) if len(part)]
     windows = [len(part) for part in bins]
     means = [float(100 * values[part].mean()) for part in bins]
-    variances = [float((values[part] * (1 - values[part])).mean()) for part in bins]
     rates = [float(100 * success[part].mean()) for part in bins]
     among = 100 * success[::-1].cumsum() / np.arange(1, count + 1)  # rate among the n surest [N]
     shares = np.linspace(0, 1, POINTS)
     surest = np.array([_surest(share, count) for share in shares])
+    error = float(np.average(np.abs(np.subtract(means, rates)), weights=windows))
+    by_chance = _errors_by_chance(actual - values, video, bins)
     return Calibration(
         # Σ_b windows_b · |mean_b − rate_b| / N
-        expected_calibration_error=float(
-            np.average(np.abs(np.subtract(means, rates)), weights=windows)
-        ),
-        # E|mean_b − rate_b| = √(2 d v_b / (π windows_b)), v_b the mean of p (1 − p), d the design
-        # effect; normal rates
-        chance_calibration_error=float(
-            100
-            * np.sqrt(2 * _design_effect(success - values, video, bins) / np.pi)
-            * np.average(np.sqrt(np.divide(variances, windows)), weights=windows)
-        ),
+        expected_calibration_error=error,
+        chance_calibration_error=float(by_chance.mean()),
+        calibration_p_value=float((by_chance >= error - 1e-9).mean()),
         success_at_half_coverage=float(among[_surest(0.5, count) - 1]),
         risk_coverage_area=float((100 - among).mean()),
         mean_probability=float(100 * values.mean()),
@@ -127,23 +123,26 @@ def calibration(
     )
 
 
-def _design_effect(
-    errors: NDArray[np.float64], video: NDArray[Any], bins: Sequence[NDArray[np.int64]]
-) -> float:
-    """Return the variance of bins' mean errors over their variance if windows were independent.
+def _errors_by_chance(
+    deviations: NDArray[np.float64],  # of outcomes from probabilities [N]
+    video: NDArray[Any],  # of each window [N]
+    bins: Sequence[NDArray[np.int64]],  # rows of each of B bins
+) -> NDArray[np.float64]:
+    """Return draws of the calibration error of right probabilities, per cent.
 
-    Windows of a video are often right or wrong together (Kish, Survey Sampling, 1965). Errors and
-    videos are [N], bins have rows; the result is at least 1.
+    A wild bootstrap (Cameron, Gelbach and Miller, 2008): right probabilities deviate in both
+    directions alike, and windows of a video deviate together.
     """
-    together = apart = 0.0
-    for rows in bins:
-        deviations = errors[rows] - errors[rows].mean()
-        _, of = np.unique(video[rows], return_inverse=True)
-        windows, videos = len(rows), of.max() + 1
-        if videos > 1:
-            together += (np.bincount(of, deviations) ** 2).sum() * videos / (videos - 1)
-            apart += (deviations**2).sum() * windows / (windows - 1)
-    return max(1.0, together / apart) if apart else 1.0
+    _, of = np.unique(video, return_inverse=True)
+    videos = int(of.max()) + 1
+    sums = np.array([np.bincount(of[rows], deviations[rows], videos) for rows in bins])  # [B, V]
+    generator = np.random.default_rng(0)
+    drawn = [
+        # Σ_b |Σ_v ± sums_bv| / N
+        np.abs((sums * generator.choice([-1.0, 1.0], videos)).sum(axis=1)).sum()
+        for _ in range(_DRAWN)
+    ]
+    return 100 * np.array(drawn) / len(deviations)
 
 
 def answered(probabilities: ArrayLike, right: ArrayLike, *, min_probability: float) -> Answered:
