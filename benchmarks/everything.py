@@ -33,7 +33,7 @@ from cefito.study.trials import TrialFile, TrialScores, find_rows, read_trial
 from cefito.times import parse_duration
 
 ERRORS = ("expected_calibration_error", "chance_calibration_error", "calibration_p_value")
-METRICS = ("success_rate", "mean_accuracy", "task_accuracy", *ERRORS)
+METRICS = ("success_rate", "mean_accuracy", "task_accuracy")
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Scores:
         figures = {}
         columns = {name: [file.percent(name) for file in files] for name in METRICS}
         for name in ERRORS:
-            tasks = [file.task_calibration for file in files]
-            columns[f"task_{name}"] = [one and getattr(one, name) for one in tasks]
+            columns[name] = [getattr(file.calibration, name, None) for file in files]
+            columns[f"task_{name}"] = [getattr(file.task_calibration, name, None) for file in files]
         columns["milliseconds_per_query"] = [1000 * file.seconds_per_query for file in files]
         for name, column in columns.items():
             values = [value for value in column if value is not None]
