@@ -382,6 +382,23 @@ class BasePlanner:
         """Refuse: it has no search that could be changed."""
         raise ConfigError(f"{self.name} has no search to choose; {_LISTED}.")
 
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,  # noqa: ARG002
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> list[Plans]:
+        """Return the best plans of each query, by `decode`, which is not stopped."""
+        check_queries(cast("Planner", self), queries, top_k, constraints)
+        return self.decode(queries, top_k) if len(queries) else []
+
+    def decode(self, queries: Queries, top_k: int) -> list[Plans]:
+        """Return the `top_k` best plans of each query, best first; there is at least one query."""
+        raise NotImplementedError
+
 
 def check_queries(
     planner: Planner, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
@@ -394,6 +411,8 @@ def check_queries(
         if not planner.abilities.constraints:
             raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")
         check_actions(constraints, planner.vocabulary.actions)
+    if planner.vocabulary.tasks is not None:
+        queries.check_tasks(planner.vocabulary.tasks)
     if not queries.whole:
         check_partial(planner, "goal" if queries.done is None else "done")
         if planner.vocabulary.actions is not None:

@@ -19,15 +19,12 @@ from cefito.data.windows import Windows, joined_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
 from cefito.planners.base import (
-    UNCONSTRAINED,
     BasePlanner,
     Fitted,
     Queries,
     Shape,
     Vocabulary,
-    check_queries,
 )
-from cefito.progress import Progress, silent
 from cefito.runtime import (
     count_parameters,
     derived_seed,
@@ -35,8 +32,6 @@ from cefito.runtime import (
     generator_for,
     named_stream,
 )
-from cefito.search.constraints import Constraints
-from cefito.search.problem import Plans
 from cefito.training.augmentation import Observations
 from cefito.training.settings import PlannerTrainingConfig, StoppingConfig, TrainingConfig
 from cefito.training.trainer import Loss, TrainingContext, TrainingResult
@@ -324,10 +319,6 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
     shape: Shape
     config: Any
 
-    def decode(self, queries: Queries, top_k: int) -> list[Plans]:
-        """The `top_k` best plans of each query, best first; there is at least one query."""
-        raise NotImplementedError
-
     @classmethod
     def text_vectors(cls, config: Any, train: Windows) -> NDArray[np.float32] | None:  # noqa: ARG003
         """Text vectors [K, ..., W] that the network is trained with, if any."""
@@ -383,22 +374,7 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
         """Number of trainable parameters of each network, by its name."""
         return {self.title: count_parameters(self.network)}
 
-    @torch.inference_mode()
-    @full_precision()
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
-        """The best plans of each query, best first; fewer if there are not so many sequences."""
-        check_queries(self, queries, top_k, constraints)
-        if self.abilities.true_task:
-            queries.check_tasks(self.shape.tasks)
-        return self.decode(queries, top_k) if len(queries) else []
+    plan = torch.inference_mode()(full_precision()(BasePlanner.plan))
 
 
 def named_departures(name: str, departures: Sequence[str]) -> str:

@@ -341,7 +341,6 @@ class CefitoPlanner(BasePlanner):
                 need training windows which an imported run does not have.
         """
         check_queries(self, queries, top_k, constraints)
-        queries.check_tasks(len(self.space.actions))
         settings, hypotheses = self.settings.search, self.hypotheses
         if self.chain is None:
             check_settings(settings)

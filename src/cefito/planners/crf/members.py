@@ -150,7 +150,6 @@ class MembersPlanner(BasePlanner):
     ) -> list[Plans]:
         """Return the likeliest sequences of each query."""
         check_queries(cast("Planner", self), queries, top_k, constraints)
-        queries.check_tasks(self.model.states.task_count)
         return [
             plans
             for block in queries.blocks(self.together)

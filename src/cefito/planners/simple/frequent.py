@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,20 +14,16 @@ from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import (
-    UNCONSTRAINED,
     Abilities,
     BasePlanner,
     Fitted,
     Marginals,
     Queries,
     Shape,
-    check_queries,
 )
 from cefito.planners.network import Sized
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.planners.shared.task_model import TaskModel
-from cefito.progress import Progress, silent
-from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingContext
 
@@ -106,17 +102,8 @@ class FrequentPlanner(Sized, BasePlanner):
         """The classifier's probabilities of tasks."""
         return Marginals(tasks=self.task_model.probabilities(queries))
 
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
+    def decode(self, queries: Queries, top_k: int) -> list[Plans]:
         """The most frequent sequences of each query's task."""
-        check_queries(self, queries, top_k, constraints)
         tasks, sure = queries.tasks, np.ones(len(queries))
         if tasks is None:
             shares = self.task_model.probabilities(queries)

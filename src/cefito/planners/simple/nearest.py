@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,10 +13,8 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, Shape, check_queries
+from cefito.planners.base import BasePlanner, Fitted, Queries, Shape
 from cefito.planners.network import Sized, data_shape
-from cefito.progress import Progress, silent
-from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingContext
 
@@ -81,17 +78,8 @@ class NearestPlanner(Sized, BasePlanner):
         nearest = [block.argmin(axis=1) for block in self._distances(queries)]
         return np.asarray(self.tasks[np.concatenate(nearest)])
 
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
+    def decode(self, queries: Queries, top_k: int) -> list[Plans]:
         """The sequences of the nearest windows, without repeats."""
-        check_queries(self, queries, top_k, constraints)
         rows = [row for block in self._distances(queries) for row in block]
         if queries.tasks is not None:
             rows = [
