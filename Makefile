@@ -9,7 +9,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# modules are compiled when they are imported, which most of those installed never are
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
 .PHONY: quickstart test test-portable test-ray check docs clean
@@ -19,14 +20,14 @@ quickstart: $(VENV)/.installed
 	$(BIN)/cefito quickstart
 
 test: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 # Instruction sets of other processors, as far as PyTorch, oneDNN and MKL follow these variables, with
 # arrays that begin anywhere in memory; then AVX2 and two threads.
 NUMBERS := tests/test_arrays.py tests/field tests/data/simulation/test_observations.py \
   tests/training/test_trainer.py tests/search/test_screening.py tests/planners/test_contract.py \
   tests/planners/cefito/test_planner.py tests/planners/crf tests/batch
-PORTABLE := $(BIN)/python -m pytest -q -n 2 -p no:cacheprovider
+PORTABLE := $(BIN)/python -m pytest -q -n 2 --dist loadscope -p no:cacheprovider
 
 test-portable: $(VENV)/.installed-test
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \

@@ -25,7 +25,7 @@ import torch
 
 from cefito.cli.console import talk
 from cefito.data import Windows, open_dataset
-from cefito.evaluation.score import calibration
+from cefito.evaluation.calibration import calibration
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.methods import METHODS, load_config

@@ -43,8 +43,8 @@ from torch.nn import functional as F
 from cefito.cli.console import talk
 from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
 from cefito.data.windows import action_space, joined_windows, video_folds
+from cefito.evaluation.calibration import calibration
 from cefito.evaluation.orders import Orders, keeps_orders, training_orders
-from cefito.evaluation.score import calibration
 from cefito.evaluation.statistics import video_interval
 from cefito.field.fields import make_field, named_components
 from cefito.files import write_json

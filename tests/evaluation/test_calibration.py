@@ -1,12 +1,7 @@
 import numpy as np
 import pytest
 
-from cefito.evaluation.score import (
-    answered,
-    best_probabilities,
-    calibration,
-    searched_mass,
-)
+from cefito.evaluation.calibration import answered, best_probabilities, calibration, searched_mass
 from cefito.search.problem import Plans, SearchCost
 from cefito.study.figures import draw_reliability
 

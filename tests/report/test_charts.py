@@ -6,7 +6,7 @@ import html5lib
 import pytest
 from markupsafe import escape
 
-from cefito.evaluation.score import calibration
+from cefito.evaluation.calibration import calibration
 from cefito.report.charts import (
     confusion_chart,
     coverage_chart,

@@ -10,12 +10,11 @@ import numpy as np
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
+from cefito.evaluation.calibration import answered, best_probabilities
 from cefito.evaluation.orders import training_orders
 from cefito.evaluation.plan_files import save_plans, window_plans
 from cefito.evaluation.records import Answered, RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import (
-    answered,
-    best_probabilities,
     evaluate_planner,
     planned_tasks,
     successes,
