@@ -30,13 +30,9 @@ from cefito.data.annotations import Taxonomy
 from cefito.data.windows import Windows
 from cefito.files import write_json
 from cefito.planners.crf import inference
-from cefito.planners.crf.inference import (
-    SequenceScores,
-    TaskStates,
-    TransitionSums,
-    smoothed_transitions,
-)
+from cefito.planners.crf.inference import SequenceScores, TransitionSums
 from cefito.planners.crf.network import ChainLoss, ChainNetwork
+from cefito.planners.crf.states import TaskStates, smoothed_transitions
 from cefito.planners.methods import load_config
 from cefito.runtime import Processes, generator_for
 

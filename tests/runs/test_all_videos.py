@@ -10,7 +10,7 @@ from cefito.data.windows import cut_windows
 from cefito.evaluation.calibrate import FOLDS, calibrate_run
 from cefito.files import load_tensors
 from cefito.planners.crf.calibration import known_states
-from cefito.planners.crf.inference import TaskStates
+from cefito.planners.crf.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.runs.folder import trained_videos
 from cefito.runs.matching import match_dataset

@@ -15,7 +15,8 @@ from cefito.planners.crf.calibration import (
     fit_temperature,
     kept_confidence,
 )
-from cefito.planners.crf.inference import SequenceScores, TaskStates
+from cefito.planners.crf.inference import SequenceScores
+from cefito.planners.crf.states import TaskStates
 
 
 def test_temperature_recovers():

@@ -14,11 +14,11 @@ import torch
 
 from cefito.errors import ConfigError
 from cefito.planners.base import UNCONSTRAINED
-from cefito.planners.crf.inference import TaskStates
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.planner import ChainPlanner
 from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.crf.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints
 from cefito.search.problem import Space

@@ -10,15 +10,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.planners.crf.inference import (
-    SequenceScores,
-    TaskStates,
-    average,
-    smoothed_transitions,
-)
+from cefito.planners.crf.inference import SequenceScores, average
 from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.crf.states import TaskStates, smoothed_transitions
 
 
 def case(seed, *, horizon=None, forbid=False):

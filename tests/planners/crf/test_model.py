@@ -17,10 +17,11 @@ from cefito.planners.crf.calibration import (
     fit_task_confidence,
     fit_task_power,
 )
-from cefito.planners.crf.inference import TaskStates, average
+from cefito.planners.crf.inference import average
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.crf.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runtime import count_parameters

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from cefito.planners.any_length.network import AnyLengthNetwork
 from cefito.planners.any_length.settings import AnyLengthConfig
-from cefito.planners.crf.inference import TaskStates
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.crf.states import TaskStates
 from cefito.planners.crf.words import learning_words, shared_words
 
 STATES = TaskStates.make([(0, 1, 2), (1, 3)], 4)

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.network import History, Known
-from cefito.planners.crf.inference import SequenceScores, TaskStates, TransitionSums
+from cefito.planners.crf.inference import SequenceScores, TransitionSums
+from cefito.planners.crf.states import TaskStates
 
 __all__ = ["Chains", "Encoded", "Guide", "Outlook", "Update"]
 

@@ -19,13 +19,9 @@ from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, 
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthSettings
 from cefito.planners.base import Queries
 from cefito.planners.crf.calibration import fit_confidence, known_states
-from cefito.planners.crf.inference import (
-    SequenceScores,
-    TaskStates,
-    average,
-    smoothed_transitions,
-)
+from cefito.planners.crf.inference import SequenceScores, average
 from cefito.planners.crf.members import Members
+from cefito.planners.crf.states import TaskStates, smoothed_transitions
 from cefito.planners.crf.words import learning_words
 from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthTrainingConfig
-from cefito.planners.crf.inference import SequenceScores, TaskStates
+from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.network import CrfOutputs, ObservationEncoder, dropped
+from cefito.planners.crf.states import TaskStates
 from cefito.planners.crf.words import WordSharing
 from cefito.runtime import Processes
 from cefito.training.augmentation import Observations

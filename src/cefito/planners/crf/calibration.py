@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.planners.crf.inference import SequenceScores, TaskStates
+from cefito.planners.crf.inference import SequenceScores
+from cefito.planners.crf.states import TaskStates
 from cefito.planners.shared.task_model import confident_temperature
 
 __all__ = [

@@ -22,8 +22,8 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
-from cefito.planners.crf.inference import TaskStates
 from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.crf.states import TaskStates
 from cefito.planners.crf.steps import WeightedScores, first_pairs, log_sequences
 from cefito.progress import Progress, silent
 from cefito.runtime import count_parameters, full_precision

@@ -25,14 +25,11 @@ from cefito.planners.crf.calibration import (
     kept_confidence,
     known_states,
 )
-from cefito.planners.crf.inference import (
-    SequenceScores,
-    TaskStates,
-    smoothed_transitions,
-)
+from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.members import Members
 from cefito.planners.crf.network import ChainLoss, ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
+from cefito.planners.crf.states import TaskStates, smoothed_transitions
 from cefito.planners.crf.words import learning_words
 from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
