@@ -14,7 +14,7 @@ from cefito.planners.crf.inference import SequenceScores, average
 from cefito.planners.crf.model import ChainEvidence
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
-from cefito.planners.crf.states import TaskStates, smoothed_transitions
+from cefito.planners.crf.states import TaskStates
 
 
 def case(seed, *, horizon=None, forbid=False):
@@ -195,13 +195,6 @@ def test_gradient_of_the_sums_of_tasks_of_unlike_sizes(horizon):
     assert torch.autograd.gradcheck(sums, (emissions, transitions))
 
 
-def test_owners_of_actions():
-    states = TaskStates.make([[0, 2], [2, 3], [], [0, 2]], 5)
-    rows = [[0, 3, 4], [4, 4, 4], [0, 1, 3], [1, 4, 4], [4, 4, 4]]  # 4: no task
-    assert states.owners.tolist() == rows
-    assert states.shared.tolist() == [True, True, True, False, True, True]
-
-
 def test_impossible_sequences():
     chain, _ = case(3, horizon=2)
     states = torch.tensor([[[-1, 0], [0, len(chain.states) - 1]]] * len(chain))
@@ -217,20 +210,6 @@ def test_float32_is_exact_for_extreme_scores():
         single.log_partition().double(), double.log_partition(), rtol=1e-5, atol=1e-3
     )
     assert bool(single.log_marginals().exp().isfinite().all())
-
-
-def test_transitions_are_smoothed_shares_of_the_task():
-    blocks = TaskStates.make([[0, 1], [1, 2, 3]], 4)
-    logs = smoothed_transitions(
-        blocks, np.array([[0, 1, 1], [1, 2, 3], [1, 3, 3]]), np.array([0, 1, 1]), 0.2
-    )
-    shares = logs.exp()
-    assert shares[0, :2, :2].tolist() == [
-        pytest.approx([0.2 / 1.4, 1.2 / 1.4]),
-        pytest.approx([0.2 / 1.4, 1.2 / 1.4]),
-    ]
-    assert shares[1, 0].tolist() == pytest.approx([0.2 / 2.6, 1.2 / 2.6, 1.2 / 2.6])
-    torch.testing.assert_close(shares[1].sum(dim=1), torch.ones(3))
 
 
 def test_members_average_their_scores():
@@ -288,9 +267,3 @@ def test_network_learns(horizon):
         assert parameter.grad is not None
         assert bool(parameter.grad.isfinite().all())
     assert torch.equal(network(initial, goal).scores.best(1)[0][:, 0], true)
-
-
-def test_states_come_back_from_their_lookup():
-    states = TaskStates.make([[0, 2], [1, 2, 3], []], 5)
-    again = TaskStates.of(states.lookup)
-    assert all(torch.equal(getattr(states, name), getattr(again, name)) for name in vars(states))
