@@ -11,7 +11,8 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.inference.answer import Answer, answer
 from cefito.inference.query import query_from_video
-from cefito.planners.base import BasePlanner, Marginals
+from cefito.planners.base import Marginals
+from cefito.planners.base_planner import BasePlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run

@@ -7,7 +7,8 @@ import pytest
 
 from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.inference.contradictions import contradictions
-from cefito.planners.base import BasePlanner, Marginals
+from cefito.planners.base import Marginals
+from cefito.planners.base_planner import BasePlanner
 from cefito.planners.queries import Queries
 from cefito.search.constraints import Constraints
 

@@ -15,7 +15,8 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.files import read_json, write_json
 from cefito.inference.answer import answer
-from cefito.planners.base import UNCONSTRAINED, Abilities, BasePlanner, Fitted, check_queries
+from cefito.planners.base import Abilities, Fitted
+from cefito.planners.base_planner import BasePlanner
 from cefito.planners.example.linear_example import METHOD as EXAMPLE
 from cefito.planners.methods import METHODS, Method, load_config
 from cefito.planners.queries import Queries
@@ -70,8 +71,7 @@ class ToyPlanner(BasePlanner):
     def predict_tasks(self, queries):
         return queries.tasks
 
-    def plan(self, queries, top_k, *, constraints=UNCONSTRAINED, **watching):  # noqa: ARG002
-        check_queries(self, queries, top_k, constraints)
+    def decode(self, queries, top_k):
         energies = -np.log([count for _, count in self.counts[:top_k]])
         actions = np.array([actions for actions, _ in self.counts[:top_k]])
         plans = Plans(actions, energies, energies, SearchCost(0, len(self.counts)), exact=True)

@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from cefito.planners.base import Abilities, BasePlanner
+from cefito.planners.base import Abilities
+from cefito.planners.base_planner import BasePlanner
 from cefito.planners.methods import METHODS, Method
 from cefito.study.methods import ListedMethod, listed_methods
 from cefito.study.trials import ROWS, needs_server

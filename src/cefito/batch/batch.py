@@ -28,7 +28,7 @@ from cefito.executors.base import ignore
 from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
 from cefito.inference.plan_formats import format_of
 from cefito.locks import locked
-from cefito.planners.base import check_min_probability, check_queries, check_task_given
+from cefito.planners.checks import check_min_probability, check_queries, check_task_given
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.runs.folder import MANIFEST, read_manifest

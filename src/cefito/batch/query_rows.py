@@ -20,7 +20,8 @@ from cefito.inference.answer import prepare_query
 from cefito.inference.constraints import Name, NamedConstraints
 from cefito.inference.query import Precision, query_from_features, query_from_files
 from cefito.inference.steps import planning
-from cefito.planners.base import Queries, check_partial
+from cefito.planners.base import Queries
+from cefito.planners.checks import check_partial
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.settings import Settings, first_error

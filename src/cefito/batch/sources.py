@@ -24,7 +24,7 @@ from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import lines_of, sha256, value_digest
 from cefito.inference.plan_tables import import_pyarrow
-from cefito.planners.base import check_partial
+from cefito.planners.checks import check_partial
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 

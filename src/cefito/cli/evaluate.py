@@ -113,7 +113,7 @@ def evaluate(
     from cefito.data.annotations import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
     from cefito.inference.steps import open_planning
-    from cefito.planners.base import check_probabilities
+    from cefito.planners.checks import check_probabilities
     from cefito.runtime import pick_device
 
     if split not in SPLITS:

@@ -250,7 +250,7 @@ def _plan_many(
     from cefito.batch.query_rows import read_queries
     from cefito.inference.answer import answer
     from cefito.inference.plan_formats import PlanRow
-    from cefito.planners.base import check_task_given
+    from cefito.planners.checks import check_task_given
 
     if settings.task is not None:  # a row's own task is ignored by planners that take none
         check_task_given(run.planner)

@@ -158,7 +158,7 @@ class PlanOptions:
         from cefito.batch.query_rows import QuerySettings
         from cefito.data.vocabulary import find_action, find_task
         from cefito.inference.constraints import parse_constraints
-        from cefito.planners.base import check_partial
+        from cefito.planners.checks import check_partial
         from cefito.settings import validated
 
         task = None if self.task is None else find_task(run.taxonomy, self.task)

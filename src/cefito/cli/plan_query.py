@@ -115,7 +115,7 @@ class QueryOptions:
             known: Whether the task or steps done before are given.
         """
         from cefito.inference.query import query_from_files, query_from_video
-        from cefito.planners.base import check_partial
+        from cefito.planners.checks import check_partial
 
         kind = self._checked()
         initial, goal = self._ends(kind)

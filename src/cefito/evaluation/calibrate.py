@@ -24,7 +24,8 @@ from cefito.evaluation.conformal import (
     windows_for,
 )
 from cefito.locks import locked
-from cefito.planners.base import Planner, check_probabilities
+from cefito.planners.base import Planner
+from cefito.planners.checks import check_probabilities
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, silent
 from cefito.runs.coverage import COVERAGE_FILE, LEVELS, CoverageTable, Thresholds, weights_digest

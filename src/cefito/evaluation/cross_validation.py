@@ -29,7 +29,8 @@ from cefito.evaluation.score import (
 from cefito.files import file_digest
 from cefito.inference.plan_tables import check_plan_file
 from cefito.locks import locked
-from cefito.planners.base import Queries, check_task_given
+from cefito.planners.base import Queries
+from cefito.planners.checks import check_task_given
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.train import train_run

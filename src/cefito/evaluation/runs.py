@@ -23,7 +23,8 @@ from cefito.evaluation.score import (
 )
 from cefito.files import file_digest
 from cefito.inference.plan_tables import check_plan_file
-from cefito.planners.base import Description, Queries, check_min_probability, check_task_given
+from cefito.planners.base import Description, Queries
+from cefito.planners.checks import check_min_probability, check_task_given
 from cefito.progress import Progress, silent
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run

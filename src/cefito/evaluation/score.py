@@ -23,7 +23,8 @@ from cefito.evaluation.records import (
     VideoIntervals,
 )
 from cefito.evaluation.statistics import DRAWS, LEVEL, video_interval
-from cefito.planners.base import Planner, Queries, check_elapsed
+from cefito.planners.base import Planner, Queries
+from cefito.planners.checks import check_elapsed
 from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans

@@ -16,10 +16,8 @@ from cefito.inference.contradictions import contradictions
 from cefito.inference.query import check_width
 from cefito.inference.sets import LARGEST_SET, PlanSets, check_coverage, plan_sets
 from cefito.markup import Folded, card, counted
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    Planner,
-    Queries,
+from cefito.planners.base import Planner, Queries
+from cefito.planners.checks import (
     check_elapsed,
     check_min_probability,
     check_partial,
@@ -28,7 +26,7 @@ from cefito.planners.base import (
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
 from cefito.settings import Record
 

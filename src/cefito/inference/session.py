@@ -23,7 +23,7 @@ from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
 from cefito.planners.any_length.guidance import Encoded, Guide, Outlook
-from cefito.planners.base import check_queries
+from cefito.planners.checks import check_queries
 from cefito.planners.queries import Queries
 from cefito.runs.run import Run
 from cefito.runtime import full_precision

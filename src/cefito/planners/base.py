@@ -1,20 +1,19 @@
-"""Protocol of a planner, the records that describe one, and what all planners share."""
+"""Protocol of a planner, and the records that describe one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, RunError
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
-from cefito.search.constraints import Constraints, check_actions
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig
 from cefito.settings import Record
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Abilities",
-    "BasePlanner",
     "Description",
     "Evidence",
     "Fitted",
@@ -34,15 +32,6 @@ __all__ = [
     "Queries",
     "Shape",
     "Vocabulary",
-    "check_elapsed",
-    "check_finetuning",
-    "check_finite",
-    "check_min_probability",
-    "check_partial",
-    "check_probabilities",
-    "check_queries",
-    "check_task_given",
-    "summary_line",
 ]
 
 
@@ -120,10 +109,6 @@ class Shape:
     actions: int  # K
     horizon: int  # T
     text_dim: int = 0  # width of the text vectors of actions; 0 if there are none
-
-
-UNCONSTRAINED = Constraints()
-_LISTED = "cefito planners lists the methods that can"
 
 
 class Planner(Protocol):
@@ -286,216 +271,3 @@ class Fitted(Generic[AnyPlanner]):
     planner: AnyPlanner
     trainings: Mapping[str, TrainingResult] = field(default_factory=dict)  # by network
     all_videos: bool = False  # whether validation windows were trained on in the end
-
-
-class BasePlanner:
-    """Defaults for planners without a search of their own: they refuse what they cannot do.
-
-    Dataclasses of them are made with `repr=False`, for their fields are far too large to print.
-    """
-
-    abilities: ClassVar[Abilities] = Abilities()
-    name: str
-
-    @classmethod
-    def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:  # noqa: ARG003
-        """Return nothing: no paper describes its networks."""
-        return {}
-
-    def __repr__(self) -> str:
-        return summary_line(cast("Planner", self))
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Number of parameters of each network that takes part in planning, by its name."""
-        return {}
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Unknown numbers of tasks and actions."""
-        return Vocabulary(None, None)
-
-    @property
-    def mean_observation(self) -> NDArray[np.float32] | None:
-        """None: it is not kept."""
-        return None
-
-    @property
-    def reads_elapsed(self) -> bool:
-        """False: it makes no use of it."""
-        return False
-
-    def describe(self) -> Description:
-        """Describe its parts."""
-        return Description(
-            name=self.name,
-            parameters=self.parameters,
-            probabilities=self.abilities.probabilities,
-        )
-
-    def marginals(self, queries: Queries) -> Marginals:  # noqa: ARG002
-        """Return no probabilities."""
-        return Marginals()
-
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
-        """Return the given tasks, else the likeliest ones [N]; None if it predicts none."""
-        if queries.tasks is not None:
-            return queries.tasks
-        tasks = self.marginals(queries).tasks
-        return None if tasks is None else tasks.argmax(axis=1).astype(np.int64, copy=False)
-
-    def refit(
-        self,
-        train: Windows,  # noqa: ARG002
-        val: Windows,  # noqa: ARG002
-        *,
-        settings: Any,  # noqa: ARG002
-        seed: int,  # noqa: ARG002
-        context: TrainingContext,  # noqa: ARG002
-    ) -> Fitted[Self]:
-        """Refuse: it cannot be finetuned."""
-        check_finetuning(self)
-        raise NotImplementedError(f"{self.name} has the ability, but no method, to be finetuned")
-
-    def most_operations(
-        self,
-        queries: Queries,  # noqa: ARG002
-        top_k: int,  # noqa: ARG002
-        constraints: Constraints = UNCONSTRAINED,  # noqa: ARG002
-    ) -> NDArray[np.float64] | None:
-        """Return None: its cost does not grow."""
-        return None
-
-    def log_probabilities(
-        self,
-        queries: Queries,  # noqa: ARG002
-        sequences: NDArray[np.int64],  # noqa: ARG002
-    ) -> NDArray[np.float64] | None:
-        """Return None: only the plans that it lists have probabilities, if any."""
-        return None
-
-    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]] | None:  # noqa: ARG002
-        """Return None: it computes no sums over all plans."""
-        return None
-
-    def with_search(self, settings: SearchConfig) -> Self:  # noqa: ARG002
-        """Refuse: it has no search that could be changed."""
-        raise ConfigError(f"{self.name} has no search to choose; {_LISTED}.")
-
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
-        """Return the best plans of each query, by `decode`, which is not stopped."""
-        check_queries(cast("Planner", self), queries, top_k, constraints)
-        return self.decode(queries, top_k) if len(queries) else []
-
-    def decode(self, queries: Queries, top_k: int) -> list[Plans]:
-        """Return the `top_k` best plans of each query, best first; there is at least one query."""
-        raise NotImplementedError
-
-
-def check_queries(
-    planner: Planner, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
-) -> None:
-    """Refuse queries that a planner cannot plan, before any work."""
-    if not isinstance(top_k, int | np.integer) or top_k < 1:
-        whole = "" if isinstance(top_k, int) else ", a whole number"
-        raise ConfigError(f"top_k {top_k}: expected at least 1{whole}.", setting="top_k")
-    if constraints:
-        if not planner.abilities.constraints:
-            raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")
-        check_actions(constraints, planner.vocabulary.actions)
-    if planner.vocabulary.tasks is not None:
-        queries.check_tasks(planner.vocabulary.tasks)
-    if not queries.whole:
-        check_partial(planner, "goal" if queries.done is None else "done")
-        if planner.vocabulary.actions is not None:
-            queries.check_done(planner.vocabulary.actions)
-    if queries.elapsed is not None:
-        check_elapsed(planner)
-    if (width := queries.initial.shape[1]) != planner.observation_dim:
-        raise RunError(
-            f"observations have {width} features; this run was trained on "
-            f"{planner.observation_dim}."
-        )
-
-
-def check_partial(planner: Planner, setting: str) -> None:
-    """Refuse a planner that needs both observations and takes no steps done before."""
-    if not planner.abilities.any_length:
-        raise ConfigError(
-            f"{planner.name} needs both observations and takes no steps done before. Train a run "
-            "of several lengths for this (method any-length).",
-            setting=setting,
-        )
-
-
-def check_elapsed(planner: Planner) -> None:
-    """Refuse a planner that makes no use of the time between both observations."""
-    if not planner.reads_elapsed:
-        raise ConfigError(
-            f"{planner.name} did not learn from the time between observations. Leave it out, or "
-            "train a run of several lengths on videos whose steps have times.",
-            setting="elapsed",
-        )
-
-
-def check_finite(plans: Plans, query: int) -> None:
-    """Refuse plans that were chosen among energies that are not finite numbers."""
-    if not (plans.finite and np.isfinite(plans.energies).all() and np.isfinite(plans.scores).all()):
-        raise RunError(
-            f"query {query} (counted from 0): the energies of its sequences are NaN or infinite, "
-            "so there is no best plan. Give observations made in the same way as the run's; if "
-            "they are, the run's weights are of no use: train it again."
-        )
-
-
-def check_finetuning(planner: Planner | BasePlanner) -> None:
-    """Refuse a planner that cannot be finetuned (ConfigError)."""
-    if not planner.abilities.finetuning:
-        raise ConfigError(f"{planner.name} cannot be finetuned; {_LISTED}.")
-
-
-def check_task_given(planner: Planner) -> None:
-    """Refuse to give the task to a planner that plans the same without it (ConfigError)."""
-    if not planner.abilities.true_task:
-        raise ConfigError(
-            f"{planner.name} makes no use of a given task. Leave it out.", setting="task"
-        )
-
-
-def summary_line(planner: Planner) -> str:
-    """Return a planner in one line."""
-    parameters = sum(planner.describe().parameters.values())
-    return (
-        f"{type(planner).__name__}(T = {planner.horizon}, {planner.observation_dim} features, "
-        f"{parameters:,} parameters)"
-    )
-
-
-def check_min_probability(planner: Planner, least: float) -> None:
-    """Refuse a least probability that is not from 0 to 1, or of plans without probabilities."""
-    if not 0 <= least <= 1:
-        raise ConfigError(
-            f"least probability {least:g}: expected a number from 0 to 1.",
-            setting="min_probability",
-        )
-    check_probabilities(planner, "min_probability")
-
-
-def check_probabilities(planner: Planner, setting: str) -> None:
-    """Refuse a planner whose plans have no probabilities."""
-    if planner.describe().probabilities:
-        return
-    reason = f"{_LISTED}."
-    if planner.abilities.probabilities:
-        reason = "it has them under the objectives 'fitted' and 'likelihood' of a trained run."
-    raise ConfigError(
-        f"{planner.name} gives plans no probabilities here; {reason}", setting=setting
-    )

@@ -18,13 +18,8 @@ from typing_extensions import override
 from cefito.data.windows import Windows, joined_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
-from cefito.planners.base import (
-    BasePlanner,
-    Fitted,
-    Queries,
-    Shape,
-    Vocabulary,
-)
+from cefito.planners.base import Fitted, Queries, Shape, Vocabulary
+from cefito.planners.base_planner import BasePlanner
 from cefito.runtime import (
     count_parameters,
     derived_seed,

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
-from cefito.planners.base import check_finetuning
+from cefito.planners.checks import check_finetuning
 from cefito.planners.methods import RunConfig, check_sections
 from cefito.progress import Progress, silent
 from cefito.runs.finetuning import Start

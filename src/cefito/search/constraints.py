@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin, g
 from cefito.errors import ConfigError
 
 __all__ = [
+    "UNCONSTRAINED",
     "Automaton",
     "Constraints",
     "Declared",
@@ -168,6 +169,10 @@ def _checked(kind: Any, value: Any) -> Any:
     if get_origin(kind) is tuple or kind is bool or isinstance(value, bool):
         raise TypeError
     return operator.index(value)
+
+
+UNCONSTRAINED = Constraints()
+"""No conditions on plans."""
 
 
 def check_actions(constraints: Constraints, known: int | None = None) -> None:

@@ -26,7 +26,8 @@ from cefito.inference.answer import (
 from cefito.inference.query import query_from_window
 from cefito.inference.sets import PlanSets, StepSet, check_coverage
 from cefito.inference.steps import planning
-from cefito.planners.base import Queries, check_min_probability, check_queries
+from cefito.planners.base import Queries
+from cefito.planners.checks import check_min_probability, check_queries
 from cefito.runs.matching import DatasetMatch, DatasetName
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from cefito.errors import CefitoError
 from cefito.inference.answer import Answer
 from cefito.inference.observer import ObservationRecipe
-from cefito.planners.base import check_partial
+from cefito.planners.checks import check_partial
 from cefito.planners.queries import Queries
 from cefito.runs.run import Run
 from cefito.runtime import pick_device

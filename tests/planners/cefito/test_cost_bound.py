@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cefito.planners.base import BasePlanner
+from cefito.planners.base_planner import BasePlanner
 from cefito.planners.queries import Queries
 from cefito.search import SEARCHES, Constraints
 from cefito.search.base import operations

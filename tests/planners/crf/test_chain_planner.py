@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from cefito.errors import ConfigError
-from cefito.planners.base import UNCONSTRAINED
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.planner import ChainPlanner
@@ -21,6 +20,7 @@ from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints
+from cefito.search.constraints import UNCONSTRAINED
 from cefito.search.problem import Space
 from cefito.search.step_costs import Cheapest
 from cefito.testing import assert_same_plans

@@ -16,13 +16,7 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.settings import AnyLengthSettings
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    Abilities,
-    Fitted,
-    Marginals,
-    Queries,
-)
+from cefito.planners.base import Abilities, Fitted, Marginals, Queries
 from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.members import MembersPlanner
 from cefito.planners.crf.model import ChainEvidence
@@ -30,7 +24,7 @@ from cefito.planners.crf.planner import likeliest_plans
 from cefito.planners.crf.steps import WeightedScores
 from cefito.planners.network import ends_on_all
 from cefito.runtime import full_precision
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingContext
 

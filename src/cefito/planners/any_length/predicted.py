@@ -11,18 +11,11 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 from cefito.planners.any_length.planner import AnyLengthPlanner
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    Abilities,
-    BasePlanner,
-    Description,
-    Planner,
-    Queries,
-    Vocabulary,
-    check_queries,
-)
+from cefito.planners.base import Abilities, Description, Planner, Queries, Vocabulary
+from cefito.planners.base_planner import BasePlanner
+from cefito.planners.checks import check_queries
 from cefito.progress import Progress, silent
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
 
 __all__ = ["PREDICTED", "PredictedLengthPlanner"]

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError, RunError
-from cefito.planners.base import UNCONSTRAINED, Queries
+from cefito.planners.base import Queries
 from cefito.planners.cefito.objective import NOTHING_FITTED, Hypothesis, ObjectiveFit, Weights
 from cefito.planners.crf.model import ChainEvidence
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.cost_batch import CostBatch
 from cefito.search.feasible import Feasible
 from cefito.search.prior import NGramPrior

@@ -16,18 +16,15 @@ from cefito.data.windows import ActionSpace, Windows, action_space, extended_spa
 from cefito.field.energy import EnergyField
 from cefito.field.fields import CompositeField, SearchedField, parameter_count
 from cefito.planners.base import (
-    UNCONSTRAINED,
     Abilities,
-    BasePlanner,
     Description,
     Fitted,
     Marginals,
     Queries,
     Shape,
     Vocabulary,
-    check_finite,
-    check_queries,
 )
+from cefito.planners.base_planner import BasePlanner
 from cefito.planners.cefito.files import read_planner, warn_fallback, write_planner
 from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vectors
 from cefito.planners.cefito.hypotheses import (
@@ -49,6 +46,7 @@ from cefito.planners.cefito.objective import (
     Weights,
 )
 from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.checks import check_finite, check_queries
 from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.network import ends_on_all, final_windows
 from cefito.planners.shared.task_model import TaskModel
@@ -56,7 +54,7 @@ from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.base import Search, SpaceSize, Watch, operations
 from cefito.search.beam import KBestSearch
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, make_search

@@ -14,20 +14,15 @@ from torch import Tensor, nn
 
 from cefito.errors import RunError
 from cefito.files import load_tensors, load_weights, write_tensors
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    BasePlanner,
-    Planner,
-    Queries,
-    Vocabulary,
-    check_queries,
-)
+from cefito.planners.base import Planner, Queries, Vocabulary
+from cefito.planners.base_planner import BasePlanner
+from cefito.planners.checks import check_queries
 from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates
 from cefito.planners.crf.steps import WeightedScores, first_pairs, log_sequences
 from cefito.progress import Progress, silent
 from cefito.runtime import count_parameters, full_precision
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
 
 __all__ = ["Members", "MembersPlanner"]

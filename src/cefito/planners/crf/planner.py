@@ -15,13 +15,7 @@ from typing_extensions import override
 
 from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
 from cefito.errors import ConfigError
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    Abilities,
-    Fitted,
-    Marginals,
-    Queries,
-)
+from cefito.planners.base import Abilities, Fitted, Marginals, Queries
 from cefito.planners.crf.inference import SequenceScores
 from cefito.planners.crf.members import MembersPlanner
 from cefito.planners.crf.model import ChainModel, task_costs
@@ -29,7 +23,7 @@ from cefito.planners.crf.settings import ChainSettings
 from cefito.planners.crf.steps import WeightedScores
 from cefito.planners.network import ends_on_all, final_windows
 from cefito.runtime import full_precision
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
 from cefito.training.trainer import TrainingContext
 

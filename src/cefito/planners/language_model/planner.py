@@ -14,17 +14,16 @@ from cefito.data.windows import Windows, action_space
 from cefito.errors import ConfigError, RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import (
-    UNCONSTRAINED,
     Abilities,
-    BasePlanner,
     Description,
     Fitted,
     LanguageModel,
     Marginals,
     Queries,
     Vocabulary,
-    check_queries,
 )
+from cefito.planners.base_planner import BasePlanner
+from cefito.planners.checks import check_queries
 from cefito.planners.language_model.dialogue import Completion, ask_all
 from cefito.planners.language_model.prompt import PROMPT_VERSION, Names, Request, first_request
 from cefito.planners.language_model.prompt_context import (
@@ -40,7 +39,7 @@ from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.task_model import TaskModel
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.progress import Progress, silent
-from cefito.search.constraints import Constraints
+from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingContext
 

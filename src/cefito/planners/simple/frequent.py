@@ -13,14 +13,8 @@ import numpy as np
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
-from cefito.planners.base import (
-    Abilities,
-    BasePlanner,
-    Fitted,
-    Marginals,
-    Queries,
-    Shape,
-)
+from cefito.planners.base import Abilities, Fitted, Marginals, Queries, Shape
+from cefito.planners.base_planner import BasePlanner
 from cefito.planners.network import Sized
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.planners.shared.task_model import TaskModel

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import BasePlanner, Fitted, Queries, Shape
+from cefito.planners.base import Fitted, Queries, Shape
+from cefito.planners.base_planner import BasePlanner
 from cefito.planners.network import Sized, data_shape
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingContext
