@@ -124,6 +124,7 @@ def summary(found: dict[str, Reals], none: dict[str, Reals], folds: Folds) -> di
                     np.mean([one.expected_calibration_error for one in errors])
                 ),
                 "by chance": float(np.mean([one.chance_calibration_error for one in errors])),
+                "p": float(np.mean([one.calibration_p_value for one in errors])),
                 "sure less right": 100 * float((found[sure] - found[right]).mean()),
             }
     return value
