@@ -52,7 +52,7 @@ def test_error_by_chance_is_that_of_right_probabilities(together):
     generator, videos = np.random.default_rng(0), np.repeat(np.arange(30), 10)
     probabilities = (generator.random(30)[videos] + generator.random(300)) / 2
     found = []
-    for _ in range(200):
+    for _ in range(80):
         drawn = generator.random(30)[videos] if together else generator.random(300)
         found.append(calibration(probabilities, drawn < probabilities, videos=videos))
     chance = np.mean([one.chance_calibration_error for one in found])
