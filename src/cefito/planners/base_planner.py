@@ -33,7 +33,7 @@ __all__ = ["BasePlanner"]
 
 
 class BasePlanner:
-    """Defaults for planners without a search of their own: they refuse what they cannot do.
+    """Defaults of planners: their plans come from `decode`; they refuse what they cannot do.
 
     Dataclasses of them are made with `repr=False`, for their fields are far too large to print.
     """

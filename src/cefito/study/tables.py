@@ -44,7 +44,7 @@ _UNITS = (
 )
 _CALIBRATION = (
     "ECE: expected calibration error of the best plan's probability, lower is better. ECE by "
-    "chance: that of right probabilities on the same videos. SR at 50 %: success rate among the "
+    "chance: its mean if probabilities are right. SR at 50 %: success rate among the "
     "half of the windows whose best plans are most probable."
 )
 _ENERGY = (
