@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.readers.custom import prepare_custom
@@ -55,6 +56,11 @@ VIDEOS = [
     ("i", "train", 0, [0, 1, 2, 2]),
     ("j", "train", 0, [0, 1, 1, 2]),
 ]
+# of property-based tests; pytest --hypothesis-profile=thorough looks longer
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.load_profile("quick")
+
 OBSERVATION_DIM = 4
 ACTION_TEXT_DIM = 3
 

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.field.fields import IncrementalField
@@ -29,7 +29,6 @@ def added(draw, known: list[tuple[int, ...]], horizon: int):
     return levels, rows
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     data=st.data(),
     seed=st.integers(0, 1000),

@@ -4,7 +4,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.field import energy as energy_module
@@ -111,7 +111,6 @@ fields = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=40)
 @given(field=fields, seed=st.integers(0, 1000), count=st.integers(1, 12), batch=st.integers(1, 3))
 def test_candidates_have_the_energies_and_gradients_of_the_plain_evaluation(
     field, seed, count, batch

@@ -3,7 +3,7 @@ from collections.abc import Sized
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.field.energy import EnergyField
@@ -55,7 +55,6 @@ def every_energy(
         )
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     field=fields,
     seed=st.integers(0, 1000),
@@ -77,7 +76,6 @@ def test_the_walk_gives_the_energies_of_full_sequences(field, seed, queries, all
     )
 
 
-@settings(deadline=None, max_examples=40)
 @given(data=st.data(), field=fields, seed=st.integers(0, 1000), queries=st.integers(1, 3))
 def test_chosen_children_give_the_energies_of_full_sequences(data, field, seed, queries):
     """Any children, each query's own, some parents without any; at times after a dense level."""

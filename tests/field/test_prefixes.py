@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.field.prefixes import PrefixTree
@@ -27,7 +27,6 @@ def distinct_prefixes(rows: list[list[int]], level: int) -> int:
     return len({tuple(row[: level + 1]) for row in rows})
 
 
-@settings(deadline=None, max_examples=100)
 @given(batches())
 def test_one_node_for_each_distinct_prefix(case):
     rows, actions = case
@@ -40,7 +39,6 @@ def test_one_node_for_each_distinct_prefix(case):
     assert tree.length == 1 + 2 * sum(widths)
 
 
-@settings(deadline=None, max_examples=100)
 @given(batches())
 def test_a_goal_sees_its_own_path_and_nothing_else(case):
     rows, actions = case
@@ -68,7 +66,6 @@ def test_a_goal_sees_its_own_path_and_nothing_else(case):
         assert action == seen - {starts[-1] + count + leaf}
 
 
-@settings(deadline=None, max_examples=100)
 @given(batches())
 def test_every_token_sees_what_it_would_in_its_own_sequence(case):
     """A token sees x_s, the pairs of its ancestors, itself and, if it is a state, its action."""
@@ -84,7 +81,6 @@ def test_every_token_sees_what_it_would_in_its_own_sequence(case):
     assert (seen[:, 0] == 1).all()
 
 
-@settings(deadline=None, max_examples=100)
 @given(batches())
 def test_padding_is_seen_by_nobody(case):
     rows, actions = case
@@ -119,7 +115,6 @@ def test_packed_tokens():
     assert short[0, tree.parents().second_tokens(), 0].tolist() == [4, 5, 5]
 
 
-@settings(deadline=None, max_examples=100)
 @given(batches())
 def test_paths_hold_the_candidates_prefixes(case):
     rows, actions = case
@@ -134,7 +129,6 @@ def test_paths_hold_the_candidates_prefixes(case):
                 assert prefixes.setdefault(node, candidate[: level + 1]) == candidate[: level + 1]
 
 
-@settings(deadline=None, max_examples=100)
 @given(batches())
 def test_without_the_last_level_the_root_is_a_pair_too(case):
     rows, actions = case
@@ -149,7 +143,6 @@ def test_without_the_last_level_the_root_is_a_pair_too(case):
     assert torch.equal(mask[:, 2:, 2:], whole[:, 1 : parents.length - 1, 1 : parents.length - 1])
 
 
-@settings(deadline=None, max_examples=50)
 @given(batches())
 def test_leaves_come_back_in_the_candidates_order(case):
     rows, actions = case

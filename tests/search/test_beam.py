@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.search import BeamSearch, Constraints, Objective, StepCosts
@@ -16,7 +16,6 @@ from .conftest import (
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     horizon=st.integers(1, 5),
     size=st.integers(1, 5),
@@ -34,7 +33,6 @@ def test_additive_energies_need_no_width(horizon, size, seed, width):
     assert plans.exact == all(size**step <= width for step in range(1, horizon))
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     data=st.data(),
     horizon=st.integers(1, 4),

@@ -52,7 +52,6 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-@settings(deadline=None, max_examples=40)
 @given(
     data=st.data(),
     horizon=st.integers(1, 4),
@@ -210,7 +209,7 @@ def problems_of_kind(kind, seed, horizon):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 @given(
     seed=st.integers(0, 10_000),
     horizon=st.integers(1, 4),

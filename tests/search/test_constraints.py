@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
@@ -140,13 +140,11 @@ def check_against_brute_force(
         ]
 
 
-@settings(deadline=None, max_examples=300)
 @given(case=cases())
 def test_everything_agrees_with_brute_force(case):
     check_against_brute_force(*case)
 
 
-@settings(deadline=None, max_examples=100)
 @given(case=cases(), automata=st.lists(AUTOMATA, min_size=1, max_size=2))
 def test_automata_agree_with_brute_force(case, automata):
     """Constraints that are added by an automaton, beside those that `Feasible` knows."""
@@ -173,7 +171,6 @@ def test_hard_cases_agree_with_brute_force(constraints, size, horizon):
     check_against_brute_force(constraints, ACTIONS[:size], horizon)
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     before=st.sets(
         st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda ids: ids[0] != ids[1]),

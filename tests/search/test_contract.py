@@ -116,15 +116,13 @@ def solvable(horizon: int, actions: Sequence[tuple[int, ...]]) -> list[Problem]:
         for one in drawn(problems_of(horizon, allowed, goal=number), 3):
             if everything(one, horizon, scrambled):
                 found.append(one)
-    return found[:24]
+    return found[:15]
 
 
 SEVERAL = solvable(3, [(0, 1, 3), (2, 5), (1, 2, 3, 4), (7,)])
 
 
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.data(),
     horizon=st.integers(1, 4),
@@ -179,7 +177,7 @@ def test_progress_adds_up_to_the_number_of_problems(search):
     assert watched.advanced == pytest.approx(len(SEVERAL))
 
 
-@pytest.mark.parametrize("patience", [0, 1, 2, 5, 20])
+@pytest.mark.parametrize("patience", [0, 1, 5, 20])
 def test_stopped_it_gives_the_best_met_so_far(search, patience):
     watched, field = Impatient(patience), DummyField(3, scrambled)
     found = search.search(field, SEVERAL, 3, watched.watch)
@@ -299,7 +297,7 @@ def network(count: int) -> tuple[IncrementalField, list[Problem]]:
 
 
 def test_threads_may_share_a_search_and_a_field(search):
-    field, problems = network(8)
+    field, problems = network(4)
     alone = [search.search(field, [one], 3)[0] for one in problems]
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(lambda one: search.search(field, [one], 3)[0], 3 * problems))

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.search import StepCosts
@@ -32,7 +32,6 @@ def everything(size: int, prefixes: np.ndarray) -> np.ndarray:
     return np.ones((len(prefixes), size), dtype=np.bool_)
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     data=st.data(),
     shape=shapes,

@@ -32,7 +32,6 @@ from .conftest import (
 )
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     data=st.data(),
     horizon=st.integers(1, 4),
@@ -72,7 +71,6 @@ def test_all_searches_agree(data, horizon, top_k, count, equal, memory, batch):
             )
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     data=st.data(),
     horizon=st.integers(1, 4),
@@ -111,7 +109,6 @@ def test_only_what_leads_to_an_allowed_sequence_is_computed(data, horizon, count
         assert plans.evaluated.token_forwards == 1 + 2 * len(nodes)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     horizon=st.integers(1, 4),
     size=st.integers(1, 4),
@@ -198,7 +195,7 @@ def test_exhaustive_equals_naive(horizon, distance, observation_dim, projection)
             np.testing.assert_allclose(ours.energies, direct_energies(made, one, ours), rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 10_000),
     horizon=st.integers(3, 5),

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
@@ -26,7 +26,6 @@ def costly(costs: list[list[float]]) -> StepCosts:
     return StepCosts(costs=tuple(np.array(row, dtype=np.float64) for row in costs))
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     data=st.data(),
     horizon=st.integers(1, 4),
@@ -69,7 +68,6 @@ def test_invariants(data, horizon, actions, proposals, refinements, top_k, count
             assert plans.exact
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     data=st.data(), horizon=st.integers(1, 4), size=st.integers(2, 4), proposals=st.integers(1, 30)
 )
@@ -91,7 +89,6 @@ def test_unrefined_is_the_guide_rescored(data, horizon, size, proposals):
     assert {tuple(row) for row in plans.actions.tolist()} == asked
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     horizon=st.integers(1, 5),
     size=st.integers(2, 5),
@@ -115,7 +112,6 @@ def test_additive_energies_are_solved_from_the_worst_start(
     assert plans.energies.tolist() == [0]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     horizon=st.integers(2, 5), size=st.integers(2, 5), seed=st.integers(0, 10**6), data=st.data()
 )
@@ -187,7 +183,6 @@ def near(start: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
     return found
 
 
-@settings(deadline=None, max_examples=40)
 @given(start=st.tuples(*[st.integers(0, 3)] * 4), starts=st.integers(1, 3))
 def test_neighbours_of_the_best_are_single_changes_and_swaps(start, starts):
     """The starts are the better ones of the proposals, which lie around `start`, ties by ids."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
@@ -50,7 +50,6 @@ def by_cost(one, horizon):
     return sorted((cost, sequence, cost) for cost, sequence in costs)
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     data=st.data(),
     horizon=st.integers(1, 4),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cefito.files import load_tensors, write_tensors
@@ -134,7 +134,6 @@ def reference(
     return interpolated(3, [step for step in steps if step[:2] == (d, c)], below)
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     corpus=corpora(),
     task=st.integers(0, 3),
@@ -165,7 +164,6 @@ def test_every_distribution_sums_to_one_and_is_the_reference(
             )
 
 
-@settings(deadline=None, max_examples=50)
 @given(corpus=corpora(), horizon=st.integers(1, 4), **settings_of_priors)
 @example(corpus=SMALL, horizon=4, order=3, strengths=(1.0, 2.0, 3.0))
 def test_costs_of_chains_are_minus_log_probabilities(corpus, horizon, order, strengths):
@@ -248,7 +246,6 @@ def test_a_return_gets_less_where_returns_are_rare():
     assert back[1] / back[2] == pytest.approx(pair[1, 1] / pair[1, 2], rel=1e-3)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     corpus=corpora(),
     task=st.integers(0, 1),

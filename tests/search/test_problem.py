@@ -1,7 +1,7 @@
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.search import ExhaustiveSearch, NaiveSearch, Objective, SearchCost, StepCosts
@@ -10,7 +10,6 @@ from cefito.search.problem import Best, places, ranks
 from .conftest import DummyField, Impatient, problem, scrambled
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     energies=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, float("inf")]), min_size=9, max_size=9),
     scores=st.none()

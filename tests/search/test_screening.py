@@ -55,7 +55,7 @@ def coarse_energies(field, one):
     return field.leaf_energy(root, actions).flatten().numpy()
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     horizon=st.integers(3, 4),
@@ -141,7 +141,6 @@ def test_an_error_twice_as_large_as_any_that_was_sampled_is_within_the_margin(mo
     assert listed(plans) == every[:3]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     data=st.data(),
     horizon=st.integers(1, 3),
@@ -228,7 +227,6 @@ def test_stopping(patience):
     ] == listed(found[0])
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     data=st.data(),
     horizon=st.integers(2, 4),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.field.fields import IncrementalField
@@ -39,7 +39,6 @@ def arrays(rows, horizon: int):
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(case=wanted(), memory=st.sampled_from([1e-9, 40 / 2**20, 100 / 2**20, 300 / 2**20, 1024]))
 def test_energies_of_any_multiset_in_any_order(case, memory):
     horizon, sets, rows = case
@@ -65,7 +64,6 @@ def test_energies_of_any_multiset_in_any_order(case, memory):
     ]
 
 
-@settings(deadline=None, max_examples=60)
 @given(case=wanted())
 def test_every_prefix_once_in_one_batch(case):
     horizon, sets, rows = case
@@ -102,7 +100,6 @@ def test_energies_that_are_no_numbers_count_as_infinite():
     assert energies(*arrays([(0, (0,)), (0, (1,)), (0, (2,))], 1)).tolist() == [np.inf, 1.0, np.inf]
 
 
-@settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 1000), case=wanted(), memory=st.sampled_from([1e-9, 0.02, 1024]))
 def test_energies_of_a_real_field(seed, case, memory):
     horizon, sets, rows = case
@@ -125,7 +122,6 @@ def test_energies_of_a_real_field(seed, case, memory):
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=60)
 @given(case=wanted(), memory=st.sampled_from([1e-9, 300 / 2**20, 1024]))
 def test_kept_prefixes_are_computed_once_while_they_fit(case, memory):
     horizon, sets, rows = case

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
@@ -21,7 +21,6 @@ def allowed_places(one: Problem, horizon: int) -> list[tuple[int, ...]]:
     )
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     data=st.data(),
     horizon=st.integers(1, 4),

@@ -3,7 +3,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
@@ -26,7 +26,6 @@ def ranked(chain: StepCosts) -> list[tuple[float, tuple[int, ...]]]:
     return sorted(one for one in every if np.isfinite(one[0]))
 
 
-@settings(deadline=None, max_examples=150)
 @given(data=st.data(), shape=shapes, infinite=st.booleans(), count=st.integers(1, 80))
 def test_cheapest_is_a_sorted_list_of_everything(data, shape, infinite, count):
     chain = data.draw(chains(*shape, infinite=infinite))
@@ -41,7 +40,6 @@ def test_cheapest_is_a_sorted_list_of_everything(data, shape, infinite, count):
     assert found.bound <= rest[0][0] if rest else found.bound == np.inf
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     data=st.data(),
     shape=shapes,
@@ -93,7 +91,6 @@ def test_a_narrow_search_says_that_it_may_have_missed_something():
     assert (wide.sequences.tolist(), wide.costs.tolist(), wide.complete) == ([[1, 0]], [4.0], True)
 
 
-@settings(deadline=None, max_examples=60)
 @given(data=st.data(), shape=shapes, infinite=st.booleans())
 def test_cost_children_and_costs_to_go(data, shape, infinite):
     chain = data.draw(chains(*shape, infinite=infinite))
@@ -124,7 +121,6 @@ def test_cost_children_and_costs_to_go(data, shape, infinite):
                 )
 
 
-@settings(deadline=None, max_examples=100)
 @given(data=st.data(), shape=shapes, infinite=st.booleans())
 def test_completions_are_the_cheapest(data, shape, infinite):
     horizon, size = shape
@@ -142,7 +138,6 @@ def test_completions_are_the_cheapest(data, shape, infinite):
         assert (chain_cost(chain, sequence), sequence) == min(ways) or min(ways)[0] == np.inf
 
 
-@settings(deadline=None, max_examples=100)
 @given(data=st.data(), shape=shapes)
 def test_completions_keep_to_the_constraints(data, shape):
     horizon, actions = shape[0], tuple(range(shape[1]))
@@ -164,7 +159,6 @@ def test_completions_keep_to_the_constraints(data, shape):
     assert [tuple(row[:length]) for row in full.tolist()] == prefixes
 
 
-@settings(deadline=None, max_examples=60)
 @given(data=st.data(), shape=shapes, factor=st.sampled_from([0.0, 0.5, 3.0]))
 def test_sums_and_multiples(data, shape, factor):
     one, other = (data.draw(chains(*shape, infinite=True)) for _ in range(2))
