@@ -9,7 +9,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# modules are compiled when they are imported, which most of those installed never are
+# Modules are compiled when they are first imported, which most of those installed never are; the
+# compiled ones are kept, for tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
