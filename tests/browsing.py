@@ -43,6 +43,25 @@ def chromium() -> Iterator:
         browser.close()
 
 
+WAIT = 60_000
+"""Milliseconds that nothing in a page should take."""
+
+
+def open_page(page, address: str):
+    """Open the page of the service and wait until it is ready."""
+    page.goto(address)
+    page.locator("#plan:enabled").wait_for()
+    return page
+
+
+def plan_now(page) -> list[list[str]]:
+    """Ask for plans; their strips, as names."""
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#said", has_text="plans in").wait_for()
+    page.locator("#answer:not([aria-busy])").wait_for()
+    return strips(page)
+
+
 def strips(page) -> list[list[str]]:
     """Names of the steps of all plans that the page of the service shows."""
     return [names(strip) for strip in page.locator("#plans ol").all()]
@@ -88,6 +107,14 @@ def faults(page, impacts=SERIOUS, rules=None) -> list[tuple[str, str, str]]:
         if violation["impact"] in impacts
         for node in violation["nodes"]
     ]
+
+
+def faults_light_and_dark(page) -> list[tuple[str, str, str]]:
+    """All that axe-core finds in a page, and its contrasts in the dark."""
+    page.emulate_media(color_scheme="dark")
+    dark = faults(page, ALL, ["color-contrast"])
+    page.emulate_media(color_scheme="light")
+    return dark + faults(page, ALL)
 
 
 _CUT = """() => [...document.querySelectorAll("svg.chart")].flatMap((chart) => {

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,11 @@ from fastapi.testclient import TestClient
 from cefito.data import PreparedDataset, cut_windows
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
+from cefito.serve import service, uploads
 from cefito.serve.app import create_app
 from cefito.serve.process import listen, make_server
 from cefito.serve.settings import Limits, ServiceSettings
+from cefito.serve.uploads import EncodingProcess
 from tiny_runs import TINY_RUN
 
 
@@ -75,6 +78,31 @@ def serving(place) -> Iterator[Callable[..., TestClient]]:
     yield make
     for client in clients:
         client.__exit__(None, None, None)
+
+
+class EncodingHere(EncodingProcess):
+    """Encodes in this process, which need not load torch once more."""
+
+    def __init__(self, function: Any, **given: Any) -> None:
+        super().__init__(function, **given)
+        self.function = function
+
+    def start(self) -> Future[Any]:
+        return self._thread.submit(self._encode, None)
+
+    def _encode(self, upload: Any) -> Any:
+        return self.function(upload)
+
+
+@pytest.fixture(scope="module")
+def encoding_here() -> Iterator[None]:
+    """Services of the module encode uploads in this process, whose memory is not bounded."""
+    image = pytest.importorskip("PIL.Image")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uploads, "_limit_memory", lambda _: None)
+        patch.setattr(service, "EncodingProcess", EncodingHere)
+        patch.setattr(image, "MAX_IMAGE_PIXELS", image.MAX_IMAGE_PIXELS)  # decoders set it
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.inference.steps import planning
+from grey_videos import draw_greys
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +203,10 @@ def test_the_interface_is_described(client):
 
 @pytest.fixture(scope="module")
 def seeing(serving, run_of_lengths, tmp_path_factory):
-    """A client of a service of the run as if it were trained on features of a tiny CLIP."""
+    """A client of a service of the run as if it were trained on features of a tiny CLIP.
+
+    Its encoder is in a process of its own, unlike those of other tests.
+    """
     pytest.importorskip("transformers")
     import shutil
 
@@ -263,6 +267,16 @@ def test_uploads_of_one_picture_and_words(seeing):
     assert "'goal_text' takes the place of 'goal' and 'end'" in detail
     detail = upload(seeing, before, 422, goal_text="tent " * 20)["detail"]
     assert "reads at most 48" in detail
+
+
+def test_an_uploaded_video(seeing, tmp_path):
+    pytest.importorskip("av")
+    draw_greys(tmp_path / "film.mp4", 4)
+    files = {"video": (tmp_path / "film.mp4").read_bytes()}
+    data = {"request": '{"run": "tent"}', "start": "1", "end": "3"}
+    response = seeing.post("/v1/plan/upload", files=files, data=data)
+    assert response.status_code == 200, response.text
+    assert response.json()["plans"]
 
 
 def test_words_alone_and_in_batches(seeing):

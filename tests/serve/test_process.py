@@ -12,15 +12,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
+from test_connections import HALF, connected, healthy
+from test_connections import problem as problem_of
 
 from cefito.cli import main
 
-# Searches for more than one plan take two seconds unless they are stopped.
+# Searches for more than one plan take two seconds unless they are stopped; few files can be opened.
 SLOW = """
 import sys, time
+if sys.platform != "win32":
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 from cefito.serve import service
 
 quick = service.solve
@@ -154,22 +159,37 @@ def test_one_server(place):
         line = json.loads(server.wait_for('"status": 499'))
         assert line["path"] == "/v1/plan"
 
-        # a full queue says when to come again, at once
-        busy(server, running=0)
-        first = server.later(slow(place))
-        busy(server, running=1)
-        second = server.later(slow(place, top_k=3))
-        busy(server, running=1, waiting=1)
-        began = time.monotonic()
-        status, headers, problem = server.post(quick(place))
-        assert (status, problem["type"]) == (429, "urn:cefito:busy")
-        assert 1 <= int(headers["retry-after"]) <= 60
-        assert time.monotonic() - began < 1
+        # more connections than files shut nobody out
+        with ExitStack() as stack:
+            for number in range(500):
+                stack.enter_context(connected(server.port, f"127.0.0.{2 + number % 50}"))
+            for client in ("127.0.0.1", "127.0.0.2"):
+                healthy(server.port, client)
 
-        # at shutdown, it finishes all requests
-        server.process.send_signal(signal.SIGTERM)
-        assert [first()[0], second()[0]] == [200, 200]
-        assert server.end(None) == 0
+            # a full queue says when to come again, at once
+            busy(server, running=0)
+            first = server.later(slow(place))
+            busy(server, running=1)
+            second = server.later(slow(place, top_k=3))
+            busy(server, running=1, waiting=1)
+            began = time.monotonic()
+            status, headers, problem = server.post(quick(place))
+            assert (status, problem["type"]) == (429, "urn:cefito:busy")
+            assert 1 <= int(headers["retry-after"]) <= 60
+            assert time.monotonic() - began < 1
+
+            # at shutdown, it finishes all requests, but does not wait for those still to come
+            for sent in (b"", b"GET /health HTT", HALF, HALF[:-1]):
+                connection = stack.enter_context(connected(server.port))
+                connection.sendall(sent)
+            healthy(server.port)
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            assert [first()[0], second()[0]] == [200, 200]
+            assert server.end(None) == 0
+            assert time.monotonic() - began < 15  # of 30 that a search would have
+            assert problem_of(connection) == (503, "urn:cefito:not-ready")
+        assert len([line for line in server.lines if '"path"' not in line]) < 10, server.lines
     with pytest.raises(ConnectionRefusedError):
         server.post(quick(place))
 

@@ -93,11 +93,7 @@ sys.exit(main(["plan", sys.argv[1], "--initial", "i.npy", "--goal", "g.npy", "--
 
 
 def test_a_toy_constraint(place, tmp_path):
-    shutil.copytree(
-        Path(cefito.__file__).parent,
-        tmp_path / "src" / "cefito",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    shutil.copytree(Path(cefito.__file__).parent, tmp_path / "src" / "cefito")
     file = tmp_path / "src" / "cefito" / "search" / "constraints.py"
     text = file.read_text(encoding="utf-8")
     head, tail = text.split("\n@dataclass(frozen=True)\nclass Constraints:", 1)

@@ -13,30 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastapi import UploadFile
+from odd_uploads import behave, load_until, take
 
-from cefito.errors import is_out_of_memory
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.queries import Queries
-from cefito.serve import uploads
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import UploadForm
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 from tiny_models import tiny_dinov2
 
-limit_memory = uploads._limit_memory
-
+pytestmark = pytest.mark.usefixtures("encoding_here")
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
 TEA = "'tea' (horizon 3)"
 MP4 = b"\x00\x00\x00\x18ftypisom" + b"x" * 20
 UPLOAD = "/v1/plan/upload"
-
-
-@pytest.fixture(autouse=True)
-def _bounds_of_the_process(monkeypatch):
-    """Restore Pillow's bound, which a decoder sets for its process, and set none of memory."""
-    monkeypatch.setattr(uploads, "_limit_memory", lambda _: None)
-    image = pytest.importorskip("PIL.Image")
-    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", image.MAX_IMAGE_PIXELS)
 
 
 def form(**files):
@@ -81,19 +71,6 @@ def test_other_formats_are_not_decoded(name, data):
         pytest.fail("was accepted")
     assert refusal.value.field == name
     assert set(folder.glob("cefito-*")) <= before
-
-
-def behave(upload):
-    """The function of the process."""
-    if upload == "hang":
-        time.sleep(60)
-    if upload == "crash":
-        os._exit(3)
-    if upload == "fail":
-        raise ValueError("a defect")
-    if upload == "refuse":
-        return "/tmp/cefito-1/initial: is damaged. Make it again."
-    return os.getpid(), upload
 
 
 def test_a_decoder_that_hangs_or_ends_is_replaced():
@@ -194,22 +171,9 @@ def test_an_upload_that_does_not_fit_into_memory(decoder, monkeypatch, problem):
     assert said == "the upload takes too much memory to encode. Send a smaller one."
 
 
-def takes(mib):
-    """The function of a process that may take 256 MiB more."""
-    import torch
-
-    if mib is None:
-        limit_memory(256 << 20)
-        return ""
-    try:
-        return torch.ones(mib, 1 << 18).shape
-    except RuntimeError as problem:
-        return str(is_out_of_memory(problem))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the address space")
 def test_the_memory_of_the_encoding_process_is_bounded():
-    process = EncodingProcess(takes, threads=1, seconds=60)
+    process = EncodingProcess(take, threads=1, seconds=60)
     try:
         assert process(100, {}) == (100, 1 << 18)
         with pytest.raises(ProblemError, match="True"):
@@ -222,14 +186,10 @@ def test_the_memory_of_the_encoding_process_is_bounded():
 # the route
 
 
-@pytest.fixture
-def taking(serving, model, decoder, monkeypatch):
+@pytest.fixture(scope="module")
+def taking(serving, model):
     """A client of a service that decodes uploads in this process."""
-    client = serving(encoder=str(model))
-    encoding = EncodingProcess(decoder, threads=1, seconds=1)
-    monkeypatch.setattr(encoding, "_encode", decoder)
-    monkeypatch.setattr(client.app.state.service, "encoding", encoding)
-    return client
+    return serving(encoder=str(model))
 
 
 def test_pictures_are_planned_between(taking, decoder):
@@ -287,13 +247,6 @@ def test_too_large_and_too_many_uploads(serving, taking, model, monkeypatch):
     response = taking.post(UPLOAD, files=BOTH, data={"request": '{"run": "tea"}'})
     assert response.status_code == 429
     assert response.headers["retry-after"] == "5"
-
-
-def load_until(path, upload):
-    """The function of a process that has loaded its encoder once a file is there."""
-    while upload is None and not path.exists():
-        time.sleep(0.01)
-    return "" if upload is None else "loaded"
 
 
 def test_requests_are_told_that_the_encoder_is_loading(taking, place, monkeypatch, tmp_path):

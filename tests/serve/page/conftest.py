@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,7 +12,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 pytest.importorskip("transformers")
 
-from browsing import chromium
+from browsing import WAIT, chromium, open_page
 from cefito.data import PreparedDataset
 from cefito.data.readers import prepare, read_steps
 from cefito.encoders.extraction import extract_videos
@@ -84,3 +85,45 @@ def browser():
     """A browser of Debian's; tests are skipped where there is none."""
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def address(browser, drawn, listening, encoding_here):
+    """Address of a service of all runs."""
+    runs = (drawn.run.folder, drawn.lengths.folder, drawn.nearest.folder)
+    with listening(drawn.settings(runs=runs, encoder=str(drawn.encoder))) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def tab(browser):
+    """A tab that the tests of a module share, what it asked for and what it said."""
+    page = browser.new_context().new_page()
+    page.set_default_timeout(WAIT)
+    asked, said = [], []
+    page.on("request", lambda one: asked.append(one.url))
+    page.on("pageerror", lambda problem: said.append(str(problem)))
+    page.on("console", lambda one: said.append(one.text))
+    yield page, asked, said
+    page.context.close()
+
+
+@pytest.fixture
+def page(tab, address, request):
+    """The opened page; at the end, no other host was contacted and nothing was logged.
+
+    Only what begins as one of the module's WANTED may be logged.
+    """
+    page, asked, said = tab
+    page.set_viewport_size({"width": 1280, "height": 1100})
+    open_page(page, address)
+    yield page
+    page.unroute_all()
+    page.evaluate("sessionStorage.clear()")
+    page.goto("about:blank")
+    hosts = {urlsplit(url).netloc for url in asked if url.startswith("http")}
+    said_now = [one for one in said if not one.startswith(getattr(request.module, "WANTED", "\0"))]
+    asked.clear()
+    said.clear()
+    assert hosts == {urlsplit(address).netloc}
+    assert said_now == []

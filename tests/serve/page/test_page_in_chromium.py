@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 import numpy as np
-import pytest
 
-from browsing import ALL, choose_video, faults, move_handle, names, strips
+from browsing import choose_video, faults_light_and_dark, move_handle, names, plan_now, strips
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
@@ -15,54 +12,17 @@ from cefito.planners.base import Marginals
 from cefito.report.mistakes import missing_steps, step_kinds
 
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
-WAIT = 20_000  # milliseconds
 WANTED = (
     "Failed to load resource: the server responded with a status of 422",
     "Failed to load resource: net::ERR_INTERNET_DISCONNECTED",
 )
 
 
-@pytest.fixture(scope="module")
-def address(browser, drawn, listening):
-    with listening(drawn.settings(encoder=str(drawn.encoder))) as address:
-        yield address
-
-
-@pytest.fixture(params=["light"])
-def page(browser, address, request):
-    """The opened page; at the end, no other host was contacted and nothing was logged."""
-    size = {"width": 1280, "height": 900}
-    context = browser.new_context(color_scheme=request.param, viewport=size)
-    page = context.new_page()
-    page.set_default_timeout(WAIT)
-    asked, said = [], []
-    page.on("request", lambda one: asked.append(one.url))
-    page.on("pageerror", lambda problem: said.append(str(problem)))
-    page.on(
-        "console",
-        # the browser reports every wanted error answer
-        lambda one: None if one.text.startswith(WANTED) else said.append(one.text),
-    )
-    page.goto(address)
-    page.locator("#plan:enabled").wait_for()
-    yield page
-    context.close()
-    hosts = {urlsplit(url).netloc for url in asked if urlsplit(url).scheme not in ("data", "blob")}
-    assert hosts == {urlsplit(address).netloc}
-    assert said == []
-
-
-def planned(page, *, again=False):
-    """Wait for plans; their strips, as names."""
-    words = "Planned again" if again else "plans in"
-    page.locator("#said", has_text=words).wait_for()
+def planned_again(page):
+    """Wait for plans after a change of constraints; their strips, as names."""
+    page.locator("#said", has_text="Planned again").wait_for()
     page.locator("#answer:not([aria-busy])").wait_for()
     return strips(page)
-
-
-def plan_now(page):
-    page.get_by_role("button", name="Plan", exact=True).click()
-    return planned(page)
 
 
 def choose(page, task="make toast", video="film-13", step=2):
@@ -86,9 +46,8 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
         width = "image => image.decode().then(() => image.naturalWidth)"
         assert page.locator(frame).evaluate(width) == 64
     assert page.locator("#start-said").inner_text() == "before: second 3.0"
-    page.get_by_role("button", name="Plan", exact=True).click()
     plans, found = wanted(drawn)
-    assert planned(page) == plans
+    assert plan_now(page) == plans
     assert found.task in page.locator("#task-said").inner_text()
     assert (
         f"{100 * found.plans[0].probability:.1f} %" in page.locator("#plans .p").first.inner_text()
@@ -99,7 +58,7 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     page.locator("#plans ol").nth(other).locator("button").first.click()
     dialog = page.get_by_role("dialog", name=f"Step 1: {plans[other][0]}")
     dialog.get_by_role("button", name="Pin it to step 1").click()
-    again = planned(page, again=True)
+    again = planned_again(page)
     assert again == wanted(drawn, pinned=((1, plans[other][0]),))[0]
     assert {plan[0] for plan in again} == {plans[other][0]}
     assert page.locator("#plans li[data-pinned]").count() == len(again)
@@ -125,7 +84,7 @@ def test_a_warning_of_what_the_observations_contradict(page, drawn, monkeypatch)
     number = next(n for n, action in enumerate(plans[0]) if action != likely)
     page.locator("#plans ol").first.locator("button").nth(number).click()
     page.get_by_role("button", name=f"Pin it to step {number + 1}").click()
-    planned(page, again=True)
+    planned_again(page)
     assert page.locator("#warnings li").all_inner_texts() == [
         f"the observations point to '{likely}' at step {number + 1} (100.0 %); "
         f"'{plans[0][number]}' is pinned there (below 0.1 %)"
@@ -142,7 +101,7 @@ def test_forbid_require_and_order_by_name(page, drawn):
     form.get_by_label("action … forbidden").select_option(label=plans[0][0])
     form.get_by_role("button").click()
     page.locator("#held li").nth(0).wait_for()
-    planned(page, again=True)
+    planned_again(page)
     forbidden = {"forbidden": (plans[0][0],)}
     assert strips(page) == wanted(drawn, **forbidden)[0]
 
@@ -189,7 +148,7 @@ def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
         page.locator("#plans ol").first.locator("button").nth(1).click()
         page.get_by_role("button", name=button).click()
         if button != "Forbid it":
-            planned(page, again=True)
+            planned_again(page)
     alert = page.get_by_role("alert")
     alert.locator("p").wait_for()
     assert name in alert.inner_text()
@@ -199,7 +158,7 @@ def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
 
     page.get_by_role("button", name=f"Remove: “{name}” forbidden").click()
     page.locator("#problem p").wait_for(state="detached")
-    assert {plan[1] for plan in planned(page, again=True)} == {name}
+    assert {plan[1] for plan in planned_again(page)} == {name}
     assert page.locator("#old-said").is_hidden()
 
 
@@ -251,7 +210,9 @@ def test_with_the_keyboard_alone(page):
     assert page.locator("#handle-start").get_attribute("aria-valuenow") == "2"
     tab_to("plan")
     page.keyboard.press("Enter")
-    first = planned(page)[0][0]
+    page.locator("#said", has_text="plans in").wait_for()
+    page.locator("#answer:not([aria-busy])").wait_for()
+    first = strips(page)[0][0]
     tab_to(first)
     page.keyboard.press("Enter")
     assert page.get_by_role("dialog").is_visible()
@@ -263,7 +224,7 @@ def test_with_the_keyboard_alone(page):
     page.keyboard.press("Tab")
     assert focused() == "step-forbid"
     page.keyboard.press("Enter")
-    assert all(first not in plan for plan in planned(page, again=True))
+    assert all(first not in plan for plan in planned_again(page))
     assert focused() == "plans-head"
 
 
@@ -273,7 +234,6 @@ def test_two_pictures(page, drawn, tmp_path):
     pictures = [tmp_path / "before.png", tmp_path / "after.png"]
     for path, level in zip(pictures, (90, 170), strict=True):
         Image.fromarray(np.full((48, 64, 3), level, np.uint8)).save(path)
-    page.set_default_timeout(3 * WAIT)  # the encoder is loaded by a process of its own
     page.get_by_label("two pictures").check()
     assert page.locator("#plan").is_disabled()
     page.get_by_label("picture before the first step").set_input_files(pictures[0])
@@ -289,26 +249,25 @@ def test_two_pictures(page, drawn, tmp_path):
     assert page.get_by_role("alert").inner_text().startswith("'goal' is not JPEG")
 
 
-@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
 def test_nothing_serious_for_axe(page):
-    assert faults(page, ALL) == []
+    assert faults_light_and_dark(page) == []
     plan_now(page)
     page.get_by_label("compare with the annotated steps").check()
     page.get_by_text("Add a constraint").click()
     page.locator("#plans ol button").first.click()
-    assert faults(page, ALL) == []  # the dialog
+    assert faults_light_and_dark(page) == []  # the dialog
     page.get_by_role("button", name="Pin it to step 1").click()
-    planned(page, again=True)
+    planned_again(page)
     page.locator("#plans ol button").first.click()
     page.get_by_role("button", name="Forbid it").click()
     page.locator("#problem p").wait_for()
-    assert faults(page, ALL) == []  # plans, truth, constraints, a problem
+    assert faults_light_and_dark(page) == []  # plans, truth, constraints, a problem
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("link", name="Interface for programs").click()
     page.get_by_role("heading", name="Objects").wait_for()
     page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
-    assert faults(page, ALL) == []
+    assert faults_light_and_dark(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -322,22 +281,16 @@ def test_a_service_that_is_gone(page):
     assert page.get_by_role("alert").inner_text() == ""
 
 
-def test_a_method_that_takes_no_constraints(browser, drawn, listening):
-    settings = drawn.settings(runs=(drawn.run.folder, drawn.nearest.folder))
-    with listening(settings) as address:
-        page = browser.new_page()
-        page.goto(address)
-        page.locator("#plan:enabled").wait_for()
-        page.get_by_label("run").select_option(label="nearest: 2 steps, steps")
-        page.locator("#plan:enabled").wait_for()
-        move_handle(page, "start", 3)  # of five steps
-        page.get_by_role("button", name="Plan", exact=True).click()
-        page.locator("#said", has_text="plan").wait_for()
-        page.locator("#plans ol li span").first.wait_for()
-        assert page.locator("#plans ol").first.locator("li").count() == 2
-        assert page.locator("#plans ol button").count() == 0
-        assert page.locator("#constraints").is_hidden()
-        page.close()
+def test_a_method_that_takes_no_constraints(page):
+    page.get_by_label("run", exact=True).select_option(label="nearest: 2 steps, steps")
+    page.locator("#plan:enabled").wait_for()
+    move_handle(page, "start", 3)  # of five steps
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#said", has_text="plan").wait_for()
+    page.locator("#plans ol li span").first.wait_for()
+    assert page.locator("#plans ol").first.locator("li").count() == 2
+    assert page.locator("#plans ol button").count() == 0
+    assert page.locator("#constraints").is_hidden()
 
 
 def test_behind_a_token_and_with_nothing_to_choose(browser, drawn, listening):

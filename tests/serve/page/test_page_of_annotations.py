@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import ALL, choose_video, faults, move_handle, strips
+from browsing import ALL, choose_video, faults, move_handle, plan_now, strips
 from cefito.data.readers import prepare, read_steps
-
-WAIT = 20_000  # milliseconds
-
-
-@pytest.fixture(scope="module")
-def address(browser, drawn, listening):
-    with listening(drawn.settings()) as address:
-        yield address
 
 
 @pytest.fixture
-def page(browser, address):
-    """The page with the plans of steps 2 to 4 of a video; at the end, nothing was logged."""
-    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-    page.set_default_timeout(WAIT)
-    said = []
-    page.on("pageerror", lambda problem: said.append(str(problem)))
-    page.on("console", lambda one: said.append(one.text))
-    page.goto(address)
-    page.locator("#plan:enabled").wait_for()
+def page(page):
+    """The page with the plans of steps 2 to 4 of a video."""
     choose_video(page, "film-13")
     move_handle(page, "start", 2)
     plan_now(page)
-    yield page
-    page.context.close()
-    assert said == []
-
-
-def plan_now(page):
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#said", has_text="plans in").wait_for()
+    return page
 
 
 def downloaded(page, path):

@@ -5,44 +5,19 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from browsing import ALL, choose_video, faults, move_handle, names, strips
+from browsing import ALL, choose_video, faults, move_handle, names, plan_now, strips
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video, query_from_window
 from cefito.inference.steps import planning
 from cefito.planners.queries import Queries
 from cefito.runs.matching import match_dataset
 
-WAIT = 20_000  # milliseconds
-
 
 @pytest.fixture(scope="module")
-def address(browser, drawn, listening):
+def address(browser, drawn, listening, encoding_here):
     runs = (drawn.lengths.folder, drawn.run.folder)
     with listening(drawn.settings(runs=runs, encoder=str(drawn.encoder))) as address:
         yield address
-
-
-@pytest.fixture
-def page(browser, address):
-    """The opened page; at the end, nothing was logged."""
-    context = browser.new_context(viewport={"width": 1280, "height": 1100})
-    page = context.new_page()
-    page.set_default_timeout(WAIT)
-    said = []
-    page.on("pageerror", lambda problem: said.append(str(problem)))
-    page.on("console", lambda one: said.append(one.text))
-    page.goto(address)
-    page.locator("#plan:enabled").wait_for()
-    yield page
-    context.close()
-    assert said == []
-
-
-def plan_now(page):
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#said", has_text="plans in").wait_for()
-    page.locator("#answer:not([aria-busy])").wait_for()
-    return strips(page)
 
 
 def choose(page, video="film-13", step=2):

@@ -8,42 +8,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browsing import ALL, choose_video, faults
+from browsing import choose_video, faults_light_and_dark
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Session
 
-WAIT = 20_000  # milliseconds
 VIDEO = "film-13"
 STEPS = ["slice bread", "toast slices", "spread butter"]
 
 
-@pytest.fixture(scope="module")
-def address(browser, drawn, listening):
-    runs = (drawn.run.folder, drawn.lengths.folder)
-    with listening(drawn.settings(runs=runs, encoder=str(drawn.encoder))) as address:
-        yield address
-
-
-@pytest.fixture(params=["light"])
-def page(browser, address, request):
-    """The page with the run of several lengths chosen; at the end, nothing was logged."""
-    size = {"width": 1280, "height": 1100}
-    context = browser.new_context(color_scheme=request.param, viewport=size)
-    page = context.new_page()
-    page.set_default_timeout(WAIT)
-    said = []
-    page.on("pageerror", lambda problem: said.append(str(problem)))
-    page.on("console", lambda one: said.append(one.text))
-    page.goto(address)
-    page.locator("#plan:enabled").wait_for()
+@pytest.fixture
+def page(page):
+    """The page with the run of several lengths chosen."""
     assert page.locator("#live").is_hidden()  # the run has no sessions
     page.get_by_label("run", exact=True).select_option(index=1)
     page.locator("#live").wait_for()
     page.locator("#plan:enabled").wait_for()
     choose_video(page, VIDEO)
-    yield page
-    context.close()
-    assert said == []
+    return page
 
 
 def begin(page):
@@ -96,7 +77,6 @@ def names_of(page, selector):
     return page.locator(selector).all_inner_texts()
 
 
-@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
 def test_three_steps_and_an_undo(page, drawn):
     run = drawn.lengths
     session = Session(run)
@@ -123,7 +103,7 @@ def test_three_steps_and_an_undo(page, drawn):
         page.get_by_label("another step", exact=True).select_option(label=name)
         press(page, "Done: another step")
         same(page, session, run)
-    assert faults(page, ALL) == []
+    assert faults_light_and_dark(page) == []
 
     session.undo()
     press(page, "Undo the last event")
@@ -175,14 +155,8 @@ def test_a_goal_a_task_and_a_picture(page, drawn, tmp_path):
     assert page.locator("#live-undo").is_enabled()
 
 
-def test_on_a_phone_with_the_keyboard(browser, address):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
-    page = context.new_page()
-    page.set_default_timeout(WAIT)
-    page.goto(address)
-    page.locator("#plan:enabled").wait_for()
-    page.get_by_label("run", exact=True).select_option(index=1)
-    page.locator("#live").wait_for()
+def test_on_a_phone_with_the_keyboard(page):
+    page.set_viewport_size({"width": 390, "height": 844})
     page.get_by_role("button", name="Begin a session").focus()
     page.keyboard.press("Enter")
     page.locator("#live-open").wait_for()
@@ -196,5 +170,4 @@ def test_on_a_phone_with_the_keyboard(browser, address):
         "all => all.map(one => one.getBoundingClientRect().height)"
     )
     assert np.min(heights) >= 36  # pixels, for fingers
-    assert faults(page, ALL) == []
-    context.close()
+    assert faults_light_and_dark(page) == []

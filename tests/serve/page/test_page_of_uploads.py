@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import ALL, faults, move_handle, strips
+from browsing import faults_light_and_dark, move_handle, open_page, plan_now
 from cefito.inference.answer import answer
 from cefito.inference.observer import ObservationRecipe
 from cefito.serve.settings import Limits
 
-WAIT = 60_000  # milliseconds: the encoder is loaded by a process of its own
+WANTED = "Failed to load resource: the server responded with a status of"
 BARE_NUMBERS = """() => {
   const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
   const found = [];
@@ -23,7 +23,7 @@ BARE_NUMBERS = """() => {
 
 
 @pytest.fixture(scope="module")
-def address(browser, drawn, listening):
+def address(browser, drawn, listening, encoding_here):
     settings = drawn.settings(
         runs=(drawn.lengths.folder,), encoder="own", limits=Limits(upload_mib=1)
     )
@@ -31,23 +31,7 @@ def address(browser, drawn, listening):
         yield address
 
 
-def opened(browser, address, **context):
-    page = browser.new_context(**context).new_page()
-    page.set_default_timeout(WAIT)
-    page.goto(address)
-    page.locator("#plan:enabled").wait_for()
-    return page
-
-
-def plan_now(page):
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#said", has_text="plans in").wait_for()
-    return strips(page)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_two_moments_of_a_video_of_ones_own(browser, address, drawn, scheme):
-    page = opened(browser, address, color_scheme=scheme)
+def test_two_moments_of_a_video_of_ones_own(page, drawn):
     assert page.locator("#no-uploads").is_hidden()
     page.get_by_label("two moments of a video of your own").check()
     assert page.locator("#plan").is_disabled()
@@ -73,7 +57,7 @@ def test_two_moments_of_a_video_of_ones_own(browser, address, drawn, scheme):
     page.get_by_role("button", name="Keep plan 1 as an annotation").click()
     assert page.locator("#kept legend").inner_text() == "film-12, second 3.0 to 8.2"
     assert page.get_by_label("Task of film-12").input_value() == found.plans[0].task
-    assert faults(page, ALL) == []
+    assert faults_light_and_dark(page) == []
 
     other = page.context.new_page()
     other.goto(page.url)
@@ -88,11 +72,9 @@ def test_two_moments_of_a_video_of_ones_own(browser, address, drawn, scheme):
     assert page.locator("#end-film").is_hidden()
     query = ObservationRecipe.of(drawn.lengths).open().of_video(film, 3, None)
     assert plan_now(page) == [plan.names for plan in answer(drawn.lengths, query).plans]
-    page.context.close()
 
 
-def test_a_video_that_the_browser_cannot_show_and_one_that_is_too_large(browser, address, tmp_path):
-    page = opened(browser, address)
+def test_a_video_that_the_browser_cannot_show_and_one_that_is_too_large(page, tmp_path):
     page.get_by_label("two moments of a video of your own").check()
     (tmp_path / "odd.avi").write_bytes(b"RIFF0000AVI LIST" + bytes(100))
     page.get_by_label("video file").set_input_files(tmp_path / "odd.avi")
@@ -109,11 +91,9 @@ def test_a_video_that_the_browser_cannot_show_and_one_that_is_too_large(browser,
     said = "large.mp4 has 3.0 MiB; this service takes uploads up to 1.0 MiB."
     page.locator("#problem", has_text=said).wait_for()
     assert page.locator("#plan").is_disabled()
-    page.context.close()
 
 
-def test_an_upload_waits_for_the_encoder(browser, address, drawn):
-    page = opened(browser, address)
+def test_an_upload_waits_for_the_encoder(page, drawn):
     page.get_by_label("two moments of a video of your own").check()
     page.get_by_label("video file").set_input_files(drawn.folder / "films" / "film-12.mp4")
     page.locator("#timeline").wait_for()
@@ -132,19 +112,17 @@ def test_an_upload_waits_for_the_encoder(browser, address, drawn):
     page.locator("#said", has_text="Waiting: loading the encoder of uploads.").wait_for()
     page.locator("#said", has_text="plans in").wait_for()
     assert len(asked) == 2
-    page.context.close()
 
 
 def test_a_service_without_an_encoder_says_so(browser, drawn, listening):
     with listening(drawn.settings()) as address:
-        page = opened(browser, address)
+        page = open_page(browser.new_page(), address)
         assert "without an encoder" in page.locator("#no-uploads").inner_text()
         assert page.locator("#of-film").is_hidden()
-        page.context.close()
+        page.close()
 
 
-def test_every_number_is_explained(browser, address):
-    page = opened(browser, address)
+def test_every_number_is_explained(page):
     move_handle(page, "end", 3)
     plan_now(page)
     page.get_by_role("button", name="Begin a session").click()
@@ -158,4 +136,3 @@ def test_every_number_is_explained(browser, address):
     page.locator("#plans-head").wait_for()
     bare = page.evaluate(BARE_NUMBERS)
     assert bare == []
-    page.context.close()

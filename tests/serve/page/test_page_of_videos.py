@@ -4,44 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import ALL, choose_video, faults, move_handle, strips
+from browsing import ALL, choose_video, faults, move_handle, open_page, plan_now, strips
 
-WAIT = 20_000  # milliseconds
-
-
-@pytest.fixture(scope="module")
-def address(browser, drawn, listening):
-    with listening(drawn.settings()) as address:
-        yield address
-
-
-def opened(browser, address, **context):
-    """The page at an address, once it is ready."""
-    page = browser.new_context(**context).new_page()
-    page.set_default_timeout(WAIT)
-    page.goto(address)
-    page.locator("#plan:enabled").wait_for()
-    return page
-
-
-@pytest.fixture
-def page(browser, address):
-    page = opened(browser, address, viewport={"width": 1280, "height": 900})
-    said = []
-    page.on("pageerror", lambda problem: said.append(str(problem)))
-    yield page
-    page.context.close()
-    assert said == []
+WANTED = "Failed to load resource: the server responded with a status of 422"
 
 
 def listed(page):
     return page.locator("#videos li b").all_inner_texts()
-
-
-def plan_now(page):
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#said", has_text="plans in").wait_for()
-    return strips(page)
 
 
 def test_the_list_narrows_while_words_are_typed(page):
@@ -75,7 +44,7 @@ def test_the_list_narrows_while_words_are_typed(page):
 def test_a_list_longer_than_a_page(browser, place, listening):
     settings = place.settings(runs=(place.run,))
     with listening(settings) as address:
-        page = opened(browser, address)
+        page = open_page(browser.new_page(), address)
         page.get_by_role("combobox", name="video").click()
         page.locator("#videos li").first.wait_for()
         total = int(page.locator("#videos-said").inner_text().split()[0])
@@ -86,11 +55,12 @@ def test_a_list_longer_than_a_page(browser, place, listening):
                 page.keyboard.press("ArrowDown")
             page.locator(f"#videos li >> nth={count}").wait_for()  # the next twenty
         assert len(set(listed(page))) == total
-        page.context.close()
+        page.close()
 
 
 def test_handles_by_keys_and_by_touch(browser, address):
-    page = opened(browser, address, viewport={"width": 390, "height": 844}, has_touch=True)
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = open_page(context.new_page(), address)
     choose_video(page, "film-13")
     start, end = page.locator("#handle-start"), page.locator("#handle-end")
     assert start.get_attribute("aria-valuetext") == "before step 1, slice bread, second 1.0"
@@ -118,7 +88,7 @@ def test_handles_by_keys_and_by_touch(browser, address):
     page.context.close()
 
 
-def test_a_link_holds_the_query(browser, address, page):
+def test_a_link_holds_the_query(page):
     page.get_by_label("task", exact=True).select_option(label="make toast")
     page.locator("#plan:enabled").wait_for()
     page.get_by_label("tell the planner the task").check()
@@ -133,14 +103,14 @@ def test_a_link_holds_the_query(browser, address, page):
     page.locator("#answer:not([aria-busy])").wait_for()
     plans, held = strips(page), page.locator("#held span").all_inner_texts()
 
-    other = opened(browser, page.url)
+    other = open_page(page.context.new_page(), page.url)
     other.locator("#said", has_text="plans in").wait_for()
     assert strips(other) == plans
     assert other.locator("#held span").all_inner_texts() == held
     assert other.get_by_label("tell the planner the task").is_checked()
     assert other.get_by_label("video", exact=True).input_value() == "film-11"
     assert other.locator("#handle-start").get_attribute("aria-valuenow") == "2"
-    other.context.close()
+    other.close()
 
 
 @pytest.mark.parametrize(
