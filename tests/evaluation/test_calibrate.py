@@ -75,23 +75,21 @@ def test_without_a_goal_plans_reach_the_end(world):
         assert length == min(4, ends[video] - start)
 
 
-def test_folds_score_videos_that_they_were_not_trained_on(run, world):
+def test_folds_score_videos_that_they_were_not_trained_on(run, world, tmp_path):
+    """An interrupted calibration continues to the same table."""
+    stopped = open_run(shutil.copytree(run.folder, tmp_path / "stopped"))
     table = calibrate_run(run, folds=2)
     assert table.folds == 2
     assert table.thresholds[0].videos == 24  # the training videos
     assert read_coverage(run.folder) == table
     assert not (run.folder / "coverage").exists()
     assert COVERAGE_FILE in (run.folder / "manifest.json").read_text()
-    assert calibrate_run(run, folds=2) == table
-
-
-def test_an_interrupted_calibration_continues(run):
     with pytest.raises(KeyboardInterrupt):
-        calibrate_run(run, folds=2, progress=stopping_after(60))
-    assert list((run.folder / "coverage").iterdir())
-    assert not (run.folder / COVERAGE_FILE).exists()
-    open_run(run.folder)
-    assert calibrate_run(run, folds=2).folds == 2
+        calibrate_run(stopped, folds=2, progress=stopping_after(60))
+    assert list((stopped.folder / "coverage").iterdir())
+    assert not (stopped.folder / COVERAGE_FILE).exists()
+    open_run(stopped.folder)
+    assert calibrate_run(stopped, folds=2) == calibrate_run(stopped, folds=2) == table
 
 
 def test_sets_of_another_planner_are_refused(calibrated, tmp_path):

@@ -248,7 +248,7 @@ def test_train_command(world, tmp_path, capsys, monkeypatch):
 
     rate = "chain_training.optimiser.learning_rate"
     monkeypatch.setattr(ChainSettings, "tunable", ((rate, 0.02),))
-    settings = TINY_RUN | {rate: 1e-6, "chain_training.optimiser.epochs": 30, "chain.members": 2}
+    settings = TINY_RUN | {rate: 1e-6, "chain_training.optimiser.epochs": 12, "chain.members": 2}
     out = tmp_path / "run"
     command = ["train", str(world.folder), "--horizon", "3", "--out", str(out), "--seed", "1"]
     command += ["--method", "chain", "--preset", "paper", "--tune", "10m"]
@@ -275,7 +275,7 @@ def test_compare_command(world, tmp_path, capsys, monkeypatch):
     command = ["compare", str(world.folder), "--planners", "chain,nearest", "--horizons", "3"]
     command += ["--seeds", "2", "--out", str(out), "--tune", "1h", "--json"]
     chain = {key: value for key, value in TINY_RUN.items() if "chain" in key}
-    settings = chain | {rate: 1e-6, "chain_training.optimiser.epochs": 30}
+    settings = chain | {rate: 1e-6, "chain_training.optimiser.epochs": 12, "chain.members": 1}
     assert main([*command, *as_arguments(settings)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["tuned"] == {"chain, T = 3": f"{rate} = 0.02"}

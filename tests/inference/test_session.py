@@ -10,7 +10,7 @@ from cefito.planners.queries import Queries
 
 QUICK = {
     **{f"any_length.{name}": 64 for name in ("hidden", "width", "emission")},
-    **{"any_length.dropout": 0, "any_length.input_dropout": 0, "any_length.members": 2},
+    **{"any_length.dropout": 0, "any_length.input_dropout": 0, "any_length.members": 1},
     "any_length_training.optimiser.learning_rate": 5e-3,
     "any_length_training.optimiser.epochs": 8,
 }

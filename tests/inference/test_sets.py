@@ -41,7 +41,7 @@ def test_sets_hold_the_truth_iff_its_score_is_below_the_threshold(
     calibrated, windows, condition, level
 ):
     part = windows_for(windows, condition)
-    part = part.subset(range(0, len(part), max(1, len(part) // 12)))
+    part = part.subset(range(0, len(part), max(1, len(part) // 5)))
     scores = WindowScores.of(calibrated.planner, part, condition)
     run = calibrated
     if condition.steps is not None:

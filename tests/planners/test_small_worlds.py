@@ -41,8 +41,17 @@ def world(request, make_source, tmp_path):
     return cefito.prepare(make_source(taxonomy=taxonomy, videos=lines), tmp_path / "data")
 
 
-@pytest.mark.parametrize("horizon", [1, 2])
-@pytest.mark.parametrize("world", WORLDS, indirect=True)
+@pytest.mark.parametrize(
+    ("world", "horizon"),
+    [
+        ("one task", 1),
+        ("one task of two actions", 2),
+        ("two tasks of one action", 1),
+        ("two tasks of one action", 2),
+        ("no validation and no test videos", 2),
+    ],
+    indirect=["world"],
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
     config = cefito.load_config("small", method=method, overrides=QUICK, shared=True)

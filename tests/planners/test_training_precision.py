@@ -102,12 +102,10 @@ def test_weights_and_moments_stay_float32(runs):
         assert kinds == {torch.float32}
 
 
-@pytest.mark.parametrize("reports", [2, 8])
-def test_a_killed_training_in_bfloat16_goes_on_to_the_same_weights(
-    reports, dataset, runs, tmp_path
-):
-    with pytest.raises(KeyboardInterrupt):
-        train(dataset, tmp_path / "run", "bfloat16", progress=stopping_after(reports))
+def test_a_killed_training_in_bfloat16_goes_on_to_the_same_weights(dataset, runs, tmp_path):
+    for reports in (2, 6):
+        with pytest.raises(KeyboardInterrupt):
+            train(dataset, tmp_path / "run", "bfloat16", progress=stopping_after(reports))
     again = flattened(weights(train(dataset, tmp_path / "run", "bfloat16")))
     whole = flattened(weights(runs["bfloat16"]))
     assert again.keys() == whole.keys()

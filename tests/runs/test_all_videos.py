@@ -1,22 +1,27 @@
 """Planners that are trained on validation videos in the end, once all is chosen on them."""
 
 import json
+import shutil
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 import torch
 
 from cefito.data.windows import cut_windows
-from cefito.evaluation.calibrate import FOLDS, calibrate_run
+from cefito.evaluation.calibrate import calibrate_run
 from cefito.files import load_tensors
 from cefito.planners.crf.calibration import known_states
 from cefito.planners.crf.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.runs.folder import trained_videos
 from cefito.runs.matching import match_dataset
+from cefito.runs.run import open_run
 from cefito.runs.train import train_run
+from tiny_runs import TINY_RUN
 
 EPOCHS = 4
+NETWORKS = {"members": 2, "hidden": 8, "width": 8}
 CASES = {  # section of the training and file of the weights, by method
     "chain": ("chain_training", "chain.safetensors"),
     "cefito": ("chain_training", "chain.safetensors"),
@@ -32,15 +37,22 @@ def trained(world, folder, method, *, share, **given):
         "small",
         method=method,
         overrides={
+            **(TINY_RUN if method == "cefito" else {}),
+            **{f"{sizes[method]}.{name}": value for name, value in NETWORKS.items()},
             f"{section}.optimiser.epochs": EPOCHS,
             f"{section}.all_videos": share,
-            f"{sizes[method]}.members": 2,
-            f"{sizes[method]}.hidden": 8,
         },
     )
     return train_run(
         world, folder, config=config, horizon=2, seed=0, **{"tracker": "none", **given}
     )
+
+
+@pytest.fixture(scope="module")
+def further(world, tmp_path_factory):
+    """Gives a method's run that is trained on all videos in the end, not to be changed."""
+    place = tmp_path_factory.mktemp("further")
+    return cache(lambda method: trained(world, place / method, method, share=0.5))
 
 
 @contextmanager
@@ -64,9 +76,10 @@ def ids(world, *splits):
 
 
 @pytest.mark.parametrize("method", CASES)
-def test_trained_on_all_videos(method, world, tmp_path, caplog):
-    without, further, longer = (
-        trained(world, tmp_path / str(share), method, share=share) for share in (0.0, 0.5, 1.0)
+def test_trained_on_all_videos(method, world, further, tmp_path, caplog):
+    further = further(method)
+    without, longer = (
+        trained(world, tmp_path / str(share), method, share=share) for share in (0.0, 1.0)
     )
     (first, calibration), (second, same) = (
         tensors(run.folder, method) for run in (further, longer)
@@ -89,12 +102,11 @@ def test_trained_on_all_videos(method, world, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("method", CASES)
-def test_an_interrupted_last_training_goes_on_to_the_same_weights(method, world, tmp_path):
-    whole = trained(world, tmp_path / "whole", method, share=0.5)
+def test_an_interrupted_last_training_goes_on_to_the_same_weights(method, world, further, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trained(world, tmp_path / "run", method, share=0.5, progress=stopped_at_the_end)
     again = trained(world, tmp_path / "run", method, share=0.5)
-    (expected, _), (found, _) = (tensors(run.folder, method) for run in (whole, again))
+    (expected, _), (found, _) = (tensors(run.folder, method) for run in (further(method), again))
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
 
 
@@ -109,10 +121,11 @@ def test_test_videos_are_never_trained_on(world, tmp_path):
     assert not set(trained_videos(further.folder).train) & ids(world, "test")
 
 
-def test_such_a_run_is_calibrated_by_folds(world, tmp_path, monkeypatch):
+def test_such_a_run_is_calibrated_by_folds(world, further, tmp_path, monkeypatch):
     monkeypatch.setattr("cefito.evaluation.calibrate.FEW_VIDEOS", 1)
-    for share, folds in ((0.0, 0), (0.5, FOLDS)):
-        run = trained(world, tmp_path / str(share), "chain", share=share)
+    monkeypatch.setattr("cefito.evaluation.calibrate.FOLDS", 2)
+    whole = open_run(shutil.copytree(further("chain").folder, tmp_path / "all"))
+    for run, folds in ((trained(world, tmp_path / "run", "chain", share=0.0), 0), (whole, 2)):
         assert calibrate_run(run).folds == folds
 
 

@@ -46,7 +46,8 @@ QUICK = {
     "training.stopping.every": 1,
     "search.fitting_windows": 20,
 }
-SMALL = load_config("small", overrides=QUICK | {"field.members": 1})
+BRIEFLY = QUICK | {"chain_training.optimiser.epochs": 4}
+SMALL = load_config("small", overrides=BRIEFLY | {"field.members": 1})
 CHAIN = load_config("small", method="chain", overrides=QUICK, shared=True)
 NEAREST = load_config("small", method="nearest")
 PAPER = load_config(
@@ -281,7 +282,7 @@ def test_replay_mixes_the_old_windows_in(chain, further, old, new, tmp_path, cap
 
 def test_nothing_is_chosen_on_videos_that_the_run_was_trained_on_in_the_end(old, new, tmp_path):
     settings = load_config(
-        "small", method="chain", overrides=QUICK | {"chain_training.all_videos": 0.5}, shared=True
+        "small", method="chain", overrides=BRIEFLY | {"chain_training.all_videos": 0.5}, shared=True
     )
     run = train_run(old, tmp_path / "run", config=settings, horizon=3, seed=0)
     seen = trained_videos(run.folder)

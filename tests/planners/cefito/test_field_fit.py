@@ -20,8 +20,13 @@ PARTS = ("", "backward", "1", "1-backward")
 
 
 @pytest.fixture(scope="module")
-def alone(splits):
-    return fit(splits).planner
+def alone_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("alone")
+
+
+@pytest.fixture(scope="module")
+def alone(splits, alone_folder):
+    return fit(splits, context=TrainingContext(folder=alone_folder)).planner
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +73,9 @@ def test_a_second_training_resumes_all_parts(fitted, splits, folder):
     assert same_weights(again.planner.field, fitted.planner.field)
 
 
-def test_a_direction_can_be_added_to_a_training(fitted, splits, tmp_path):
-    context = TrainingContext(folder=tmp_path)
-    fit(splits, context=context)
+@pytest.mark.usefixtures("alone")
+def test_a_direction_can_be_added_to_a_training(fitted, splits, alone_folder):
+    context = TrainingContext(folder=alone_folder)
     more = fit(splits, context=context, **{"field.directions": "both"})
     assert more.trainings[FIELD].resumed
     assert not more.trainings[f"{FIELD}-backward"].resumed

@@ -43,7 +43,7 @@ def test_negative_terms_get_no_weight_but_say_so():
 
 def test_intervals_cover_nine_times_in_ten_where_windows_of_a_video_are_alike():
     inside = naive = 0
-    for seed in range(100):
+    for seed in range(50):
         features, truth, videos = world(seed, [0.5], queries=320, per_video=8, shared=0.5)
         kept = [row for row, true in enumerate(truth) if true < 6]
         features, rows = [features[row][:6] for row in kept], [truth[row] for row in kept]
@@ -53,7 +53,7 @@ def test_intervals_cover_nine_times_in_ten_where_windows_of_a_video_are_alike():
         inside += own.low < 0.45 < own.high
         naive += lone.low < 0.45 < lone.high
     assert inside > naive
-    assert inside >= 80
+    assert inside >= 40
 
 
 def test_no_queries_and_truth_not_among_candidates():
@@ -89,13 +89,13 @@ def test_terms_earn_their_place():
     assert useful.kept.tolist() == [True, True]
     assert useful.gain > 3 * useful.error
     kept = 0
-    for seed in range(60):
+    for seed in range(30):
         features, truth, videos = world(100 + seed, [1.0, 0.0], queries=160)
         result = choose_terms(features, truth, videos=videos, earn=[1])
         kept += bool(result.kept[1])
         if not result.kept[1]:
             assert result.fit.weights[1] == 0
-    assert kept <= 12
+    assert kept <= 6
 
 
 def test_one_video_cannot_show_anything():
