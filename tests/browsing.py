@@ -134,20 +134,15 @@ def check_file(path: Path) -> None:
     and on a phone nothing is wider than the screen.
     """
     with chromium() as browser:
-        for scheme in ("light", "dark"):
-            context = browser.new_context(color_scheme=scheme)
-            page = context.new_page()
-            asked, said = [], []
-            page.on("request", lambda one, asked=asked: asked.append(one.url))
-            page.on("console", lambda one, said=said: said.append(one.text))
-            page.on("pageerror", lambda problem, said=said: said.append(str(problem)))
-            page.goto(path.as_uri())
-            page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
-            found = faults(page, ALL) + page.evaluate(_CUT)
-            page.set_viewport_size({"width": 390, "height": 800})
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            context.close()
-            assert found == []
-            assert wide == 390
-            assert said == []
-            assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+        page = browser.new_page()
+        asked, said = [], []
+        page.on("request", lambda one: asked.append(one.url))
+        page.on("console", lambda one: said.append(one.text))
+        page.on("pageerror", lambda problem: said.append(str(problem)))
+        page.goto(path.as_uri())
+        page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+        assert faults_light_and_dark(page) + page.evaluate(_CUT) == []
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]

@@ -18,9 +18,11 @@ NAME = "my-planner"
 EPOCHS = ["--set", "my_planner.training.optimiser.epochs=1"]
 CALLS = """
 import json, sys
+import pytest
 from cefito.cli import main
 for call in json.loads(sys.argv[1]):
     assert main(call) == 0, call
+assert pytest.main(["-q", "-p", "no:cacheprovider"]) == 0
 """
 
 
@@ -54,13 +56,10 @@ def installed(package, tmp_path_factory):
     return run
 
 
-def test_its_own_test_passes_as_it_is(installed):
-    assert " passed" in installed("-m", "pytest", "-q", "-p", "no:cacheprovider").splitlines()[-1]
-
-
-def test_it_is_listed_trained_and_compared_and_missed_afterwards(
+def test_it_is_listed_trained_compared_and_tested_and_missed_afterwards(
     installed, world, tmp_path, capsys
 ):
+    """Its own test passes as it is."""
     run, study, data = tmp_path / "run", tmp_path / "study", str(world.folder)
     train = ["train", data, "--method", NAME, "--horizon", "3", "--out", str(run), *EPOCHS]
     compare = ["compare", data, "--planners", f"{NAME},nearest", "--horizons", "3", "--seeds", "1"]
@@ -71,6 +70,7 @@ def test_it_is_listed_trained_and_compared_and_missed_afterwards(
     assert listed[-1]["package"] == "cefito-my-planner 0.1.0"
     assert listed[0]["package"] is None
     assert "My planner" in out
+    assert " passed" in out.splitlines()[-1]
     info = RunInfo.read(run)
     assert info.package == "cefito-my-planner"
     assert info.versions["cefito-my-planner"] == "0.1.0"

@@ -539,6 +539,9 @@ def test_evaluate_with_probabilities(run, capsys, tmp_path):
 def test_what_probabilities_cannot_do(argv, message, run, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert message in refused("evaluate", run, *argv)
+
+
+def test_a_probability_is_asked_of_a_plan(run, refused):
     assert "(--min-probability)" in refused("plan", run, "--video", VIDEO, "--min-probability", "2")
 
 

@@ -42,6 +42,7 @@ CLIP = {"frames": 8, "size": SIDE}
 EPOCHS = {"training": 4, "chain_training": 6, "classifier_training": 10}
 SETTINGS = {
     **{f"{part}.optimiser.epochs": epochs for part, epochs in EPOCHS.items()},
+    "chain.members": 1,
     "training.stopping.every": 4,
     "training.ema.warmup": 20,
     "training.negatives.count": 12,
@@ -88,16 +89,16 @@ def random_weights(path):
 
 
 def make_videos(folder, table):
-    """Draw 22 videos, the last six for test, and write the table of their steps.
+    """Draw 16 videos, the last four for test, and write the table of their steps.
 
     Return the id and the steps (start, end, action) of each video.
     """
     generator = np.random.default_rng(0)
     folder.mkdir()
     videos, lines = [], ["video,task,step,start,end,split"]
-    for number in range(22):
+    for number in range(16):
         task, first = list(TASKS)[number % 2], int(generator.integers(0, 2))
-        name, split = f"video-{number:02d}", "test" if number >= 16 else "train"
+        name, split = f"video-{number:02d}", "test" if number >= 12 else "train"
         actions = TASKS[task][first : first + 4]
         draw(folder / f"{name}.mp4", actions, generator)
         times = [1.0 + STEP * place for place in range(len(actions) + 1)]
@@ -137,12 +138,12 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     how = ("--preset", "small", "--device", "cpu", *as_arguments(SETTINGS))
     call("train", data, "--horizon", 3, "--out", run, *how)
     correct, last = 0, ("--device", "cpu", "--json")
-    for number, (video, (_, *steps)) in enumerate(videos[16:]):
+    for number, (video, (_, *steps)) in enumerate(videos[12:]):
         annotated = json.loads(call("plan", run, "--video", video, "--from-step", 2, *last))
         names = [list(ACTIONS)[action] for _, _, action in steps]
         correct += annotated["plans"][0]["names"] == names
-        if number > 1:
-            continue  # two are enough to see that clips of a file give the same
+        if number:
+            continue  # one is enough to see that clips of a file give the same
         clip = folder / f"{video}.mp4"
         span = ("--video", clip, "--start", steps[0][0], "--end", steps[-1][1])
         value = json.loads(call("plan", run, *span, *last))  # the run remembers the weights
@@ -153,7 +154,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         assert value["plans"][0]["energy"] == pytest.approx(
             annotated["plans"][0]["energy"], rel=1e-3, abs=1e-5
         )
-    assert correct >= 4  # of six; six sequences of three steps occur
+    assert correct >= 3  # of four; six sequences of three steps occur
 
     query = ("plan", run, "--video", clip, "--start", 1, "--end", 7)
     other = tmp_path / "other.pth"

@@ -1,5 +1,7 @@
 """Reports of runs: the numbers, against slow counting, and the page, as a parser reads it."""
 
+import base64
+import io
 import json
 import re
 import shutil
@@ -9,6 +11,7 @@ from dataclasses import replace
 import html5lib
 import numpy as np
 import pytest
+from PIL import Image
 
 from browsing import check_file
 from cefito.data.windows import cut_windows, fitting_windows
@@ -43,6 +46,11 @@ def made(trained):
 @pytest.fixture(scope="module")
 def page(made):
     return rendered(made)
+
+
+@pytest.fixture(scope="module")
+def tree(page):
+    return parsed(page)
 
 
 @pytest.fixture
@@ -166,8 +174,7 @@ def test_gallery(windows, made):
     assert (query.mistakes, query.missing) == (["missing"], [True] * 3)
 
 
-def test_the_page_holds_the_numbers(made, page):
-    tree = parsed(page)
+def test_the_page_holds_the_numbers(made, tree):
     text = text_of(tree)
     for value in (made.scores.success_rate, *made.scores.position_accuracy):
         assert f"{value:.2f}" in text
@@ -191,8 +198,8 @@ def test_the_page_holds_the_numbers(made, page):
     assert all(target[1:] in ids for target in targets)
 
 
-def test_the_page_begins_with_a_sentence_and_examples(made, page):
-    body = parsed(page).find(f"{NAMES}body")
+def test_the_page_begins_with_a_sentence_and_examples(made, tree):
+    body = tree.find(f"{NAMES}body")
     first = next(body.iter(f"{NAMES}p"))
     assert text_of(first) == run_lead(made)[0]
     sections = [one.get("aria-labelledby") for one in body.iter(f"{NAMES}section")]
@@ -206,7 +213,8 @@ def test_the_page_begins_with_a_sentence_and_examples(made, page):
 def test_a_run_of_published_data_is_marked_among_published_results(made, page):
     assert 'class="own"' not in page
     scores = made.scores.model_copy(update={"dataset": "niv-simulated"})
-    tree = parsed(rendered(made.model_copy(update={"published": published_table(scores)})))
+    changes = {"published": published_table(scores), "gallery": [], "curves": []}
+    tree = parsed(rendered(made.model_copy(update=changes)))
     (own,) = with_class(tree, "tr", "own")
     assert text_of(own).startswith("CEFITO (this run)")
 
@@ -263,7 +271,7 @@ def test_names_are_escaped(made):
     hostile = '<img src=x onerror=alert(1)>"&\x00\ud800\u202e' + "x" * 200
     names = {"true_names": [hostile] * 3, "true_task_name": hostile, "video": hostile}
     query = made.gallery[0].model_copy(update=names)
-    changes = {"title": hostile, "gallery": [query], "commands": [hostile]}
+    changes = {"title": hostile, "gallery": [query], "commands": [hostile], "curves": []}
     tree = parsed(rendered(made.model_copy(update=changes)))
     assert not list(tree.iter(f"{NAMES}img"))
     step = with_class(tree, "ol", "s")[0][0]  # of the only query, an example
@@ -278,11 +286,12 @@ def test_a_method_without_energies_and_a_data_set_that_is_gone(world, tmp_path):
     shutil.rmtree(moved.folder)
     report = report_run(run, dataset=world.folder)
     assert (report.by_seen, report.energy_gap, report.energies) == (None, None, False)
-    assert "· E " not in rendered(report)
+    page = rendered(report)
+    assert "· E " not in page
     notes = " ".join(report.notes)
     assert "data set that the run was trained on is not available" in notes
     assert "not ordered by energies" in notes
-    parsed(rendered(report))
+    parsed(page)
 
 
 @pytest.mark.parametrize(("steps", "letter"), [(3, "a"), (6, "ж")])
@@ -310,12 +319,16 @@ def test_where_a_report_cannot_be_written(made, tmp_path):
 
 
 def test_nothing_serious_for_axe_in_a_browser(made, tmp_path):
-    ids = {"video": "a_long_name_without_any_space_" * 4}  # a large page takes axe long
-    gallery = [query.model_copy(update=ids) for query in made.gallery[:8]]
+    Image.new("RGB", (64, 48)).save(picture := io.BytesIO(), "JPEG")
+    frames = (base64.b64encode(picture.getvalue()).decode(),) * 2
+    more = {"video": "a_long_name_without_any_space_" * 4, "frames": frames}
+    each = {query.outcome: query for query in made.gallery}  # a large page takes axe long
+    gallery = [query.model_copy(update=more) for query in each.values()]
     confusion = Confusion(
         tasks={3: "make <a> " + "sandwich " * 6, 12: "切菜 $_1$" * 5},
         pairs=[(3, 3, 4), (3, 12, 1), (12, 12, 2)],
     )
-    few = made.model_copy(update={"gallery": gallery, "confusion": confusion})
+    changes = {"gallery": gallery, "confusion": confusion, "curves": made.curves[:1]}
+    few = made.model_copy(update=changes)
     save_report(few, tmp_path / "report.html")
     check_file(tmp_path / "report.html")

@@ -153,6 +153,7 @@ def _chart(
 ) -> Markup:
     """Plot on an axis of this size in pixels."""
     import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE):
@@ -160,7 +161,8 @@ def _chart(
         axis = figure.subplots()
         plot(axis)
         svg = io.StringIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None})
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(svg, metadata={"Date": None})  # savefig of a figure draws it twice
     text = svg.getvalue()
     text = text[text.index('<g id="figure_1"') :]
     prefix = "c" + hashlib.sha256(label.encode()).hexdigest()[:8]  # makes ids unique in the page
