@@ -131,6 +131,7 @@ LIGHT = (
     "assert main(['data', '--help']) == 0",
     "assert main(['nonsense']) == 2",
     "assert main(['planners']) == 0",
+    "assert main(['config', 'show', 'small']) == 0",
     "assert main(['config', 'show', '--set', 'x.y=1']) == 2",
     "assert main(['compare', 'DATA', '--out', 'OUT', '--set', 'field.widht=8']) == 2",
 )

@@ -14,8 +14,9 @@ from cefito.runs.train import finished_run, train_run
 from cefito.runtime import Processes, generator_for
 from cefito.settings import flattened
 from cefito.testing import quick
+from cefito.training.result import TrainingResult
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig
-from cefito.training.trainer import TrainingContext, TrainingResult
+from cefito.training.trainer import TrainingContext
 from language_model import SETTINGS as STAND_IN
 from tiny_runs import TINY_RUN, stopping_after
 

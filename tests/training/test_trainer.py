@@ -20,8 +20,9 @@ from cefito.files import load_tensors
 from cefito.runtime import Processes
 from cefito.training import trainer as trainer_module
 from cefito.training.log import MetricsLog, read_metrics
+from cefito.training.result import TrainingResult
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
-from cefito.training.trainer import Term, TrainingResult, train
+from cefito.training.trainer import Term, train
 
 Weights = dict[str, Tensor]
 

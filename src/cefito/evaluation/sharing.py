@@ -22,7 +22,7 @@ from cefito.runs.coverage import COVERAGE_FILE
 from cefito.runs.folder import MANIFEST, read_manifest, recorded
 from cefito.runs.hub import CARD, Pushed, fetched, push_folder, repository
 from cefito.runs.run import Run, open_run, write_run
-from cefito.training.trainer import TrainingResult
+from cefito.training.result import TrainingResult
 
 __all__ = ["export_run", "kept_scores", "model_card", "pull_run", "push_run"]
 

@@ -19,7 +19,8 @@ from cefito.search.settings import SearchConfig
 from cefito.settings import Record
 
 if TYPE_CHECKING:
-    from cefito.training.trainer import TrainingContext, TrainingResult
+    from cefito.training.result import TrainingResult
+    from cefito.training.trainer import TrainingContext
 
 __all__ = [
     "Abilities",

@@ -28,8 +28,9 @@ from cefito.runtime import (
     named_stream,
 )
 from cefito.training.augmentation import Observations
+from cefito.training.result import TrainingResult
 from cefito.training.settings import PlannerTrainingConfig, StoppingConfig, TrainingConfig
-from cefito.training.trainer import Loss, TrainingContext, TrainingResult
+from cefito.training.trainer import Loss, TrainingContext
 
 __all__ = [
     "NetworkPlanner",

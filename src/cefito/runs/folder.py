@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
@@ -24,7 +23,7 @@ from cefito.data.windows import Selection, Windows
 from cefito.errors import RunError
 from cefito.files import file_digest, read_json, write_json
 from cefito.settings import Record, read_record
-from cefito.training.trainer import TrainingResult
+from cefito.training.result import TrainingResult
 
 __all__ = [
     "MANIFEST",
@@ -156,7 +155,7 @@ def versions(package: str | None = None) -> dict[str, str]:
     return {
         **more,
         "cefito": version("cefito"),
-        "torch": torch.__version__,
+        "torch": version("torch"),
         "numpy": np.__version__,
         "python": platform.python_version(),
     }

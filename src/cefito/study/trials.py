@@ -25,7 +25,7 @@ from cefito.planners.methods import (
     find_method,
     methods_with,
 )
-from cefito.training.trainer import TrainingResult
+from cefito.training.result import TrainingResult
 
 __all__ = [
     "ALL",

@@ -31,7 +31,8 @@ from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import search_settings
 from cefito.study.methods import abilities_of
-from cefito.training.trainer import TrainingContext, TrainingResult
+from cefito.training.result import TrainingResult
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["PlannerContract", "assert_same_plans", "quick"]
 

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import (
-    Capability,
     Processes,
     Resolved,
     Stream,
@@ -33,9 +32,10 @@ from cefito.runtime import (
 )
 from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from cefito.training.log import MetricsLog
+from cefito.training.result import TrainingResult
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["Loss", "Term", "TrainingContext", "TrainingResult", "train"]
+__all__ = ["Loss", "Term", "TrainingContext", "train"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,20 +69,6 @@ class Loss(Protocol):
 
     def validate(self, group: Processes) -> Mapping[str, float]:
         """Return scores on the validation split, higher is better; later ones break ties."""
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """Result of a training."""
-
-    epochs: int  # epochs that were run
-    best_epoch: int  # the epoch that was kept
-    scores: tuple[float, ...]  # its validation scores
-    resumed: bool  # whether it was resumed from a checkpoint
-    metrics: tuple[str, ...] = ()  # names of the scores
-    precision: Resolved = "float32"  # precision of matrix products
-    # support of the device for bfloat16
-    processor: Capability = field(default="none", compare=False)
 
 
 def train(

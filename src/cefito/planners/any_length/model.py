@@ -26,7 +26,8 @@ from cefito.planners.crf.words import learning_words
 from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import derived_seed, named_stream
-from cefito.training.trainer import TrainingContext, TrainingResult
+from cefito.training.result import TrainingResult
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["AnyLengthModel"]
 

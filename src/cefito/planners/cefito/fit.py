@@ -47,7 +47,8 @@ from cefito.search.problem import Plans, Problem
 from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import check_negatives
-from cefito.training.trainer import TrainingContext, TrainingResult
+from cefito.training.result import TrainingResult
+from cefito.training.trainer import TrainingContext
 
 __all__ = [
     "FIELD",

@@ -35,7 +35,8 @@ from cefito.planners.network import final_windows, train_further, train_network
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
-from cefito.training.trainer import TrainingContext, TrainingResult
+from cefito.training.result import TrainingResult
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["ChainEvidence", "ChainModel", "task_costs"]
 

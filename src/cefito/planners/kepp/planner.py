@@ -24,8 +24,9 @@ from cefito.planners.kepp.networks import PlanNetwork, StepModel
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.search.problem import Plans
+from cefito.training.result import TrainingResult
 from cefito.training.settings import TrainingConfig
-from cefito.training.trainer import TrainingContext, TrainingResult
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["KeppPlanner"]
 

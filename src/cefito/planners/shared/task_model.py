@@ -22,8 +22,9 @@ from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.runtime import full_precision
 from cefito.training.losses import ClassifierLoss
+from cefito.training.result import TrainingResult
 from cefito.training.settings import ClassifierTrainingConfig
-from cefito.training.trainer import TrainingContext, TrainingResult
+from cefito.training.trainer import TrainingContext
 
 __all__ = ["TaskModel", "TaskPredictor", "confident_temperature"]
 
