@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.batch.shards import ShardRows
@@ -30,7 +30,6 @@ def values(rows):
     return [row.value for row in rows]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     lines=st.lists(
         st.one_of(
@@ -52,7 +51,6 @@ def test_rows_of_json_lines(lines, bom, tmp_path_factory):
     assert [row.place for row in rows] == [f"{path}, line {number}" for number, _ in wanted]
 
 
-@settings(max_examples=25, deadline=None)
 @given(cells=st.lists(st.tuples(TEXT, TEXT), max_size=50))
 def test_rows_of_csv(cells, tmp_path_factory):
     """Cells may hold commas, quotes and ends of lines."""

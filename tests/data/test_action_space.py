@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data.annotations import Task
@@ -34,7 +34,6 @@ def test_a_task_without_any_action(source):
 SEQUENCE = st.lists(st.integers(0, 5), min_size=2, max_size=2)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 2), SEQUENCE), min_size=1, max_size=8),
     source=st.sampled_from(["training", "taxonomy"]),

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cefito.data import Annotations, PreparedDataset, Step, Video
@@ -65,7 +65,6 @@ def build(raw) -> Annotations:
     return Annotations(taxonomy=taxonomy_of(3, 3), videos=tuple(videos))
 
 
-@settings(deadline=None, max_examples=100)
 @given(raw=videos_strategy, horizon=st.integers(1, 6), split=st.sampled_from(SPLITS))
 def test_windows_are_those_of_the_slow_reference(raw, horizon, split):
     dataset = as_dataset(build(raw))
@@ -85,7 +84,6 @@ def test_windows_are_those_of_the_slow_reference(raw, horizon, split):
     assert all(array.dtype == np.int64 for array in ids)
 
 
-@settings(deadline=None, max_examples=100)
 @given(raw=videos_strategy)
 def test_splits_are_disjoint_stratified_and_stable(raw):
     videos = build(raw).videos
@@ -257,7 +255,6 @@ def places(windows):
     return list(zip(windows.video.tolist(), windows.start.tolist(), strict=True))
 
 
-@settings(deadline=None, max_examples=100)
 @given(raw=videos_strategy, own=st.booleans(), horizon=st.integers(1, 3))
 def test_nothing_is_fitted_or_chosen_on_test_windows_unless_asked_for(raw, own, horizon):
     """Against every window of the data set, by the split that its video has in the annotations."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from drawn_videos import grey, mux_silence, steady, write_video
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.encoders import frames as module
@@ -63,7 +63,6 @@ def test_settings_out_of_range(settings, message):
         Sampling(**settings)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     begins=st.lists(st.floats(0, 12), min_size=1, max_size=40),
     seconds=st.sets(st.integers(0, 11), min_size=1),

@@ -3,7 +3,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.evaluation.metrics import (
@@ -145,7 +145,6 @@ def levenshtein(first, second):
     return 1 + min(levenshtein(*pair) for pair in shorter)
 
 
-@settings(max_examples=60, deadline=None)
 @given(first=sequences, second=sequences.filter(bool))
 def test_edit_similarity_against_a_slow_reference(first, second):
     value = edit_similarity(padded([first]), padded([second]))
@@ -159,7 +158,6 @@ def test_edit_similarity_against_a_slow_reference(first, second):
         assert value >= mean_accuracy(padded([first]), padded([second])) - 1e-9
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     truth=sequences.filter(bool),
     pairs=st.frozensets(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=6),
@@ -245,7 +243,6 @@ def all_metrics(plans, actual, tasks, actual_tasks):
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(case=cases())
 def test_against_slow_loops_bounds_and_relations(case):
     values = all_metrics(*case)
@@ -264,7 +261,6 @@ def test_against_slow_loops_bounds_and_relations(case):
     assert values["mean_accuracy"] == pytest.approx(np.mean(positions))
 
 
-@settings(max_examples=30, deadline=None)
 @given(case=cases(), parts=st.lists(st.integers(0, 6), max_size=3))
 def test_sums_added_in_parts_equal_one_whole(case, parts):
     plans, actual, tasks, actual_tasks = case

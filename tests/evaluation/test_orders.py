@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data.vocabulary import VocabularyMatch
@@ -66,7 +66,6 @@ def test_in_the_ids_of_a_run():
 videos = st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
 @given(videos=videos)
 def test_against_a_slow_reference(videos):
     found = training_orders(dataset(*((0, video) for video in videos)))

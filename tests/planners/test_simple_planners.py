@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.evaluation import evaluate_planner
@@ -74,7 +74,6 @@ def nearest_by_loop(train, queries, row, top_k):
     return [(distance, list(actions)) for actions, distance in nearest.items()][:top_k]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     count=st.integers(1, 12),
     seed=st.integers(0, 10_000),
@@ -127,7 +126,6 @@ def test_nearest_of_more_queries_than_a_block():
             assert tasks[row] in possible
 
 
-@settings(max_examples=30, deadline=None)
 @given(count=st.integers(1, 25), seed=st.integers(0, 10_000), top_k=st.integers(1, 4))
 def test_frequent_against_a_counter(count, seed, top_k):
     train = random_windows(count, seed)

@@ -3,7 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data import cut_windows
@@ -34,7 +34,6 @@ def best_by_hand(emissions, counts, smoothing, count):
     return sorted(found, key=lambda pair: (-round(pair[0], 9), pair[1]))[:count]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     horizon=st.integers(1, 4),
     size=st.integers(1, 5),

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -149,7 +149,6 @@ def reconstructed(candidates: torch.Tensor, *, reduced: bool = False, **more: ob
     return energies.detach(), losses.detach(), slopes
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     horizon=st.integers(1, 4),

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
@@ -20,7 +20,6 @@ energies = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     rows=sequences,
     low=st.floats(0, 0.2),
@@ -69,7 +68,6 @@ def test_released_margin_by_hand():
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(rows=energies, reduction=st.sampled_from(["mean", "violating"]))
 def test_triplet_is_that_of_explicit_loops(rows, reduction):
     values = torch.tensor(rows)
@@ -99,7 +97,6 @@ def test_only_violating_triplets_have_gradients():
     assert negative.grad.tolist() == [[-1, 0]]
 
 
-@settings(deadline=None, max_examples=100)
 @given(rows=energies, temperature=st.floats(0.05, 3))
 def test_softmax_is_a_log_sum_exp(rows, temperature):
     values = torch.tensor(rows)

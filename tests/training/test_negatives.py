@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -100,7 +100,6 @@ def cases(draw):
     return config, actions, horizon, torch.tensor(positives), torch.from_numpy(tasks)
 
 
-@settings(deadline=None, max_examples=60)
 @given(case=cases(), seed=st.integers(0, 1000))
 def test_kinds_and_their_numbers(case, seed):
     config, actions, horizon, positives, tasks = case
@@ -125,7 +124,6 @@ def test_kinds_and_their_numbers(case, seed):
             )
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     count=st.integers(1, 300),
     hard=st.floats(0, 1),
@@ -335,7 +333,6 @@ def test_the_generator_decides():
     assert len({tuple(row) for row in one}) == 5  # rows are drawn apart
 
 
-@settings(deadline=None, max_examples=20)
 @given(horizon=st.integers(7, 8), seed=st.integers(0, 100))
 def test_long_horizons(horizon, seed):
     """Beyond six steps permutations are drawn, not listed."""

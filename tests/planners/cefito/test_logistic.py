@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.planners.cefito.logistic import choose_terms, fit_weights
@@ -125,7 +125,6 @@ def loss(weights, features, truth):
     return value
 
 
-@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10_000), terms=st.integers(1, 4))
 def test_no_weights_of_at_least_zero_are_better(seed, terms):
     """No term has anything to gain: slopes are zero, or uphill where a weight is zero."""
@@ -139,7 +138,6 @@ def test_no_weights_of_at_least_zero_are_better(seed, terms):
     assert np.abs(slope.numpy() / unit)[found.weights > 0].max(initial=0.0) < 1e-3
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     terms=st.integers(1, 4),
@@ -152,7 +150,6 @@ def test_units_do_not_matter(seed, terms, powers):
     np.testing.assert_allclose(scaled, fit_weights(features, truth).weights, rtol=1e-3, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     constant=st.sampled_from([0.1, 3.0, 16.635532333438686, 1e6]),

@@ -4,7 +4,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data.readers.custom import prepare_custom
@@ -141,7 +141,6 @@ def test_actions_from_the_taxonomy(splits, dataset):
     assert planner.space.source == "taxonomy"
 
 
-@settings(max_examples=25, deadline=None)
 @given(candidates=st.integers(1, 600), windows=st.integers(0, 20))
 def test_validation_problems_hold_the_true_actions_within_the_bound(
     splits, planner, candidates, windows

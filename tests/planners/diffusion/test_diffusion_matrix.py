@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -47,7 +47,6 @@ def test_blocks_stand_beside_each_other_in_their_order():
 
 
 @given(st.integers(1, 5), st.booleans(), st.booleans(), st.integers(0, 100))
-@settings(max_examples=40, deadline=None)
 def test_projection_against_a_slow_loop(horizon, ends_only, masked, seed):
     tasks, numbers, initial, goal = parts = known(horizon, seed)
     allowed = torch.rand(2, 1, ACTIONS, generator=generator_for("cpu", seed, 9)) < 0.5

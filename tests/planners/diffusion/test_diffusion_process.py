@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.planners.diffusion.process import Diffusion
@@ -30,7 +30,6 @@ def test_signal_follows_the_cosine_schedule(steps):
 
 
 @given(st.integers(1, 300), st.data())
-@settings(max_examples=50, deadline=None)
 def test_times_are_uniform_and_end_at_0(steps, data):
     sampling = data.draw(st.integers(1, steps))
     times = Diffusion(steps=steps, sampling=sampling).times

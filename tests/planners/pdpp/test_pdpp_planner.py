@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.planners.base import Queries
@@ -156,7 +156,6 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 @given(
     st.integers(1, 4), st.integers(1, 5), st.integers(1, 130), st.booleans(), st.integers(0, 1000)
 )
-@settings(max_examples=60, deadline=None)
 def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     scores = np.random.default_rng(seed).standard_normal((horizon, actions))
     scores = np.round(scores) if ties else scores

@@ -3,7 +3,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -87,7 +87,6 @@ def test_transition_probabilities():
     np.testing.assert_allclose(clamped, expected, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
 @given(**SMALL)
 def test_marginals_are_those_of_all_sequences(batch, horizon, size, seed):
     emissions = random_emissions(batch, horizon, size, seed=seed)
@@ -133,7 +132,6 @@ def test_single_precision_neither_overflows_nor_vanishes():
     assert torch.isfinite(single.grad).all()
 
 
-@settings(deadline=None, max_examples=40)
 @given(**SMALL, count=st.integers(1, 12))
 def test_the_best_sequences_are_those_of_all(batch, horizon, size, seed, count):
     """Whole numbers make ties, which go by action ids."""
@@ -181,7 +179,6 @@ def test_a_large_vocabulary():
     np.testing.assert_allclose(-best.sums[0].numpy(), expected.costs)
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     horizon=st.integers(1, 4),
     size=st.integers(1, 4),
