@@ -80,6 +80,14 @@ def moved_on_request(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_disks() -> Iterator[None]:
+    """Files that tests write need not survive a power failure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture
 def tiny_taxonomy() -> dict[str, Any]:
     """Content of a taxonomy.json: 3 tasks, 8 actions, action 2 in two tasks."""
