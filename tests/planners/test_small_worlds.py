@@ -44,10 +44,8 @@ def world(request, make_source, tmp_path):
 @pytest.mark.parametrize(
     ("world", "horizon"),
     [
-        ("one task", 1),
         ("one task of two actions", 2),
         ("two tasks of one action", 1),
-        ("two tasks of one action", 2),
         ("no validation and no test videos", 2),
     ],
     indirect=["world"],

@@ -161,7 +161,7 @@ def test_one_server(place):
 
         # more connections than files shut nobody out
         with ExitStack() as stack:
-            for number in range(500):
+            for number in range(260):
                 stack.enter_context(connected(server.port, f"127.0.0.{2 + number % 50}"))
             for client in ("127.0.0.1", "127.0.0.2"):
                 healthy(server.port, client)
