@@ -254,10 +254,10 @@ class AnyLengthPlanner(MembersPlanner):
                 for length, plans in found.items()
             ]
         )
-        actions = np.full((len(scores), self.horizon), -1)
-        ends = np.cumsum([len(plans.actions) for plans in parts])
-        for end, (length, plans) in zip(ends, found.items(), strict=True):
-            actions[end - len(plans.actions) : end, :length] = plans.actions
+        actions, first = np.full((len(scores), self.horizon), -1), 0
+        for length, plans in found.items():
+            actions[first : first + len(plans), :length] = plans.actions
+            first += len(plans)
         tasks = np.concatenate([plans.tasks for plans in parts if plans.tasks is not None])
         order = np.lexsort((*actions.T[::-1], scores))
         criterion = self._criterion(actions, scores, log_lengths)
