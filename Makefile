@@ -1,6 +1,7 @@
 # make quickstart   install into .venv and run the tour on simulated data
 # make test         install what tests need and run them
 # make test-portable  run the tests of numbers as on other processors
+# make test-nightly   attacks and other long tests
 # make test-ray     also install Ray (250 MB), and run the tests that need it
 # make check        format, lint, types, import order, measures of the source
 # make docs         build the site of the documentation into dist/docs
@@ -15,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: quickstart test test-portable test-ray check docs clean
+.PHONY: quickstart test test-portable test-nightly test-ray check docs clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -36,6 +37,10 @@ test-portable: $(VENV)/.installed-test
 	  OMP_NUM_THREADS=1 $(PORTABLE) --move-arrays -k "not real_kills" $(NUMBERS)
 	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:cacheprovider \
 	  tests/field/test_energy.py tests/planners/crf
+
+test-nightly: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m nightly
+	OMP_NUM_THREADS=1 $(BIN)/python tests/robustness/bad_inputs.py --all
 
 test-ray: $(VENV)/.installed-test
 	$(PIP) --editable '.[test,ray]'
