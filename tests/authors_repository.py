@@ -30,7 +30,11 @@ FILES = {
     "NIV": ("train70_{}", "test30_{}"),
 }
 TAXONOMY = {"CrossTask": "crosstask_taxonomy_133", "COIN": "coin_taxonomy", "NIV": "niv_taxonomy"}
-TEXTS = {"CrossTask": "action_embeddings_133", "COIN": "action_embeddings", "NIV": "action_embeddings"}
+TEXTS = {
+    "CrossTask": "action_embeddings_133",
+    "COIN": "action_embeddings",
+    "NIV": "action_embeddings",
+}
 
 
 def videos(benchmark, split):
@@ -81,7 +85,9 @@ def windows(benchmark, split, horizon, *, predicted=False):
 
 def embeddings():
     generator = np.random.default_rng(7)
-    vectors = {number: generator.standard_normal(TEXT, dtype=np.float32) for number in range(ACTIONS)}
+    vectors = {
+        number: generator.standard_normal(TEXT, dtype=np.float32) for number in range(ACTIONS)
+    }
     return {number: vectors[number] for number in (3, 1, 2, 0, 7, 6, 5, 4)}
 
 

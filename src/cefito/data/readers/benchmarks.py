@@ -86,11 +86,14 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
     database = [(path, content) for path, content in files if is_coin(content)]
     vocabulary = _taxonomy(taxonomy, [path for path in beside if path.is_file()])
     if windows and not database:
-        note = ""
+        notes = []
         if vocabulary is not None:
             windows, note = of_vocabulary(windows, vocabulary)
+            notes += [note] * bool(note)
+        if others := [path.name for path, content in files if not is_windows(content)]:
+            notes.append(f"Not read, since of no known form: {', '.join(others)}.")
         source = read_windows(windows, dataset=benchmark, taxonomy=vocabulary)
-        return replace(source, notes=(*source.notes, *filter(None, [note])))
+        return replace(source, notes=(*source.notes, *notes))
     if len(database) == 1 and not windows:
         _check_benchmark("coin", benchmark, database[0][0])
         return read_coin(*database[0], taxonomy=vocabulary)

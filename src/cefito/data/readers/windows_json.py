@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -105,14 +105,20 @@ def read_windows(
         taxonomy = _taxonomy(_all(windows), dataset, files[0][0])
         if taxonomy.actions[-1].name == f"action {len(taxonomy.actions) - 1}":
             notes.append("Window files hold no names of actions; give a taxonomy.json to add them.")
-    taxonomy = replace(taxonomy, dataset=dataset)
     videos = [
         _video(video, split_of[video][0], members, taxonomy) for video, members in windows.items()
     ]
+    held = {(split_of[video][0], key) for video, members in windows.items() for key in members}
+    for video in videos:
+        for split, (length, path) in held:
+            wanted = split == video.split and len(video.steps) >= length
+            if wanted and (length, path) not in windows[video.video_id]:
+                problem = f"windows of video '{video.video_id}' are missing"
+                raise DataError(f"{path}: {problem}. {_ONE_PROTOCOL}")
     if lengths := sorted({length for video in videos for length in video.predicted}):
         notes.append(
             "The task predictions of the window files (event_class_top1) are stored with their "
-            f"videos, for T = {', '.join(map(str, lengths))}."
+            f"videos, for T = {', '.join(map(str, lengths))}: see cefito evaluate --stored-task."
         )
     annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     return Source(
@@ -185,6 +191,7 @@ def _video(video: str, split: str, members: _Windows, taxonomy: Taxonomy) -> Vid
     if steps is None:
         found = f"the windows of video '{video}' do not overlap into one sequence"
         raise DataError(f"{shortest[0].place}: {found}. {_ONE_PROTOCOL}")
+    task = _task(list(_of(members)), taxonomy, video)
     predicted: dict[int, tuple[int, ...]] = {}
     for (length, _), windows in members.items():
         runs = [steps[first : first + length] for first in range(len(steps) - length + 1)]
@@ -212,7 +219,6 @@ def _video(video: str, split: str, members: _Windows, taxonomy: Taxonomy) -> Vid
         if differ or predicted.setdefault(length, row) != row or max(row) >= len(taxonomy.tasks):
             problem = f"'event_class_top1' of video '{video}' is not one known task a window"
             raise DataError(f"{place}: {problem}. {_ONE_PROTOCOL}")
-    task = _task(list(_of(members)), taxonomy, video)
     return Video(video, split, task, steps, predicted=predicted)
 
 
