@@ -146,7 +146,7 @@ def test_and_back_again(source, tmp_path, capsys):
 
 
 def test_from_the_authors_repository_to_tables(tmp_path, capsys):
-    """Window files, taxonomy, features, embeddings and checkpoints as they are, in four commands."""
+    """Window files, taxonomy, features, embeddings and checkpoints as they are."""
     folder = write_repository(tmp_path / "clone") / "dataset" / "CrossTask"
     data, run, cmp = (str(tmp_path / name) for name in ("data", "run", "cmp"))
     assert (
