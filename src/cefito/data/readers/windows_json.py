@@ -86,8 +86,8 @@ def read_windows(
 ) -> Source:
     """Reconstruct the videos of window files, whose names contain train, val or test.
 
-    The shortest windows of a video give its steps, and all files must hold all of its windows, as
-    many times as they want. Without a taxonomy, each task owns the actions that occur in it.
+    The shortest windows of a video give its steps, and every file of its split must hold all of its
+    windows of that file's length. Without a taxonomy, each task owns the actions that occur in it.
     """
     windows: dict[str, _Windows] = defaultdict(lambda: defaultdict(list))
     split_of: dict[str, tuple[str, Path]] = {}
@@ -147,7 +147,7 @@ def _features(file: Path, feature: str) -> Path | None:
     folder = PurePosixPath(feature).parent
     if folder.is_absolute() or ".." in folder.parts or not folder.parts:
         return None
-    places = (above / folder for above in file.resolve().parents)
+    places = (above / folder for above in file.resolve().parents[:4])
     return next((place for place in places if place.is_dir()), None)
 
 
@@ -310,7 +310,7 @@ def _misnamed(window: _Window, taxonomy: Taxonomy) -> str:
         if step.action not in task.actions:
             return f"action {step.action} is not one of task {task.id}"
         listed = taxonomy.actions[step.action].name
-        if window.actions and folded(listed) != folded(window.actions[place]):
-            found = f"'{window.actions[place]}', in the taxonomy '{listed}'"
-            return f"action {step.action} is {found}"
+        name = window.actions[place] if window.actions else listed
+        if name != listed and folded(name) != folded(listed):
+            return f"action {step.action} is '{name}', in the taxonomy '{listed}'"
     return ""
