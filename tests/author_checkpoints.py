@@ -61,15 +61,35 @@ def drawn(found, seed):
     return tensors
 
 
+def config(tensors, **model):
+    """The settings that the authors' code stores, as far as tensors say; `model` changes some."""
+    rows, dim = (
+        tensors["predictor.pos_embed"].shape[0],
+        tensors["predictor.state_head.weight"].shape[0],
+    )
+    known = {"observation_dim": dim, "hidden_dim": D, "depth": BLOCKS, "num_heads": HEADS}
+    return {
+        "dataset": "crosstask",
+        "horizon": (rows - 1) // 2,
+        "num_actions": tensors["predictor.action_head.weight"].shape[0],
+        "run_name": "crosstask_t3",
+        "model": known | {"mlp_ratio": 4.0, "causal_attention": True} | model,
+        "loss": {"num_negatives": 50, "hard_negative_ratio": 0.8},
+        "train": {"lr": 5e-4, "num_workers": 0},
+        "eval": {"chunk_size": 50_000, "oracle_task": False},
+    }
+
+
 def checkpoint(path, tensors, **more):
-    """As the authors save it; here `model` is of no use."""
+    """As the authors save it; here `model` is of no use unless it is given."""
     state = {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(2)}}
     saved = {
         **{"epoch": 17, "step": 1234, "ema": tensors},
         "model": {"state_mask_token": torch.zeros(D)},
         "optimizer": {"state": state, "param_groups": [{"lr": 5e-4, "params": [0]}]},
-        "config": {"horizon": 3, "lr": 5e-4, "name": "x"},
     }
+    if "config" not in more:  # tests damage tensors, so sizes are left out
+        saved["config"] = {"run_name": "x", "model": {"num_heads": HEADS, "causal_attention": True}}
     torch.save(saved | more, path)
     return path
 

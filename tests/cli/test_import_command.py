@@ -10,9 +10,11 @@ from author_checkpoints import (
     checkpoint,
     classifier_checkpoint,
     classifier_shapes,
+    config,
     drawn,
     shapes,
 )
+from authors_repository import windows, write_repository
 from cefito.cli import main
 
 E, K = 6, 4
@@ -141,3 +143,54 @@ def test_and_back_again(source, tmp_path, capsys):
     np.testing.assert_allclose(np.load(vectors), np.load(source / "text.npy"), rtol=1e-6)
     assert main([*call, "--classifier", str(tmp_path / "classifier.pth")]) == 2
     assert "no task classifier" in capsys.readouterr().err
+
+
+def test_from_the_authors_repository_to_tables(tmp_path, capsys):
+    """Window files, taxonomy, features, embeddings and checkpoints as they are."""
+    folder = write_repository(tmp_path / "clone") / "dataset" / "CrossTask"
+    data, run, cmp = (str(tmp_path / name) for name in ("data", "run", "cmp"))
+    assert (
+        main(
+            [
+                "data",
+                "prepare",
+                "crosstask",
+                "--annotations",
+                str(tmp_path / "clone"),
+                "--out",
+                data,
+            ]
+        )
+        == 0
+    )
+    said = capsys.readouterr().err
+    assert "(event_class_top1) are stored with their videos, for T = 3, 4" in said
+    assert "those of action_embeddings_133.npy" in said
+    tensors = drawn(shapes(horizon=3), 1)
+    checkpoint(folder / "best.pth", tensors, config=config(tensors) | {"num_tasks": 3})
+    files = ["--taxonomy", str(folder / "crosstask_taxonomy_133.json"), "--weights", "ema"]
+    files += ["--action-text", str(folder / "action_embeddings_133.npy"), "--out", run]
+    assert main(["import-checkpoint", str(folder / "best.pth"), "--kind", "cefito", *files]) == 0
+    call = ["evaluate", run, "--dataset", data, "--device", "cpu", "--json"]
+    capsys.readouterr()
+    assert main([*call, "--stored-task"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert (scores["stored_task"], scores["oracle_task"]) == (True, False)
+    wrong = sum(
+        entry["id"]["event_class_top1"] != entry["id"]["task_id"]
+        for entry in windows("CrossTask", "test", 3, predicted=True)
+    )
+    assert scores["metrics"]["task_accuracy"] == pytest.approx(
+        100 * (1 - wrong / scores["windows"])
+    )
+    (kept,) = (tmp_path / "run").glob("evaluation-test-stored-task-*.json")
+    assert json.loads(kept.read_text())["stored_task"] is True
+    assert main([*call, "--oracle-task", "--stored-task"]) == 2
+    assert "either the true task or the stored one" in capsys.readouterr().err
+    rows = "frequent,frequent-stored-task"
+    call = ["compare", data, "--planners", rows, "--horizons", "3", "--seeds", "1", "--out", cmp]
+    assert main(call) == 0
+    table = (tmp_path / "cmp" / "tables.md").read_text()
+    assert "| most frequent window, stored task |" in table
+    assert main([*call[:3], "pdpp-stored-task,viterbi-stored-task", *call[4:]]) == 2
+    assert "makes no use of the task" in capsys.readouterr().err

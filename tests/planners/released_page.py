@@ -54,7 +54,7 @@ def page() -> str:
     for key in sorted(others):
         shown = _text(known[key]) if key in known else "–"
         lines.append(f"| `{key}` | {shown} | {'; '.join(others[key])} |")
-    lines += ["", "## Settings that differ, or are not known to be theirs", ""]
+    lines += ["", "## Settings that differ", ""]
     lines += ["| setting | `released` | theirs | reason |", "| --- | --- | --- | --- |"]
     for entry in TABLE["difference"]:
         value = _text(entry["value"])

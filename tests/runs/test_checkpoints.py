@@ -20,6 +20,7 @@ from author_checkpoints import (
     checkpoint,
     classifier_checkpoint,
     classifier_shapes,
+    config,
     drawn,
     shapes,
 )
@@ -57,9 +58,9 @@ TAXONOMY = {
 }
 
 
-def energies_by_hand(tensors, text, initial, goal, sequences):
+def energies_by_hand(tensors, text, initial, goal, sequences, heads=HEADS):
     """The energy of each sequence [n, T], one at a time, in float64, from the tensors' layout."""
-    slow = SlowPredictor(tensors, heads=HEADS)
+    slow = SlowPredictor(tensors, heads=heads)
     initial, goal = (norm(x.double(), 1e-5) for x in (initial, goal))
     with torch.no_grad():
         ends = [slow.states(initial, text[sequence])[-1] for sequence in sequences]
@@ -162,6 +163,63 @@ def test_plans_have_the_energies_of_the_checkpoint(
     assert expected[0] <= expected.min() + 1e-5
 
 
+@pytest.mark.parametrize(("heads", "weights"), [(6, "raw"), (8, "ema"), (1, "ema")])
+def test_heads_of_the_config_and_chosen_weights(
+    heads, weights, tensors, text, files, tmp_path, observations
+):
+    """Their files alone: taxonomy and embeddings in their form, ids in no order."""
+    raw = drawn(shapes(horizon=3), seed=9)
+    settings = config(tensors[3], num_heads=heads) | {"num_tasks": TASKS}
+    path = checkpoint(tmp_path / "best.pth", tensors[3], model=raw, config=settings)
+    tasks = {"0_12_tea": [2, 0, 1], "1_5_toast": [4, 3, 5], "2_7_tyre": [7, 6]}
+    theirs = {key: {str(a): f"action {a}" for a in actions} for key, actions in tasks.items()}
+    files["taxonomy"].write_text(json.dumps(theirs))
+    np.save(files["action_text"], {a: text[a] for a in (3, 1, 0, 2, 7, 6, 5, 4)}, allow_pickle=True)
+    run = import_field(path, tmp_path / "run", weights=weights, **files)
+    assert run.info.imported["energy field"]["weights"] == {"raw": "model"}.get(weights, "ema")
+    (plans,) = open_run(run.folder).planner.plan(queries(observations[:, :1], [1]), 5)
+    given = (torch.from_numpy(text), *torch.from_numpy(observations[:, 0]), plans.actions)
+    chosen = raw if weights == "raw" else tensors[3]
+    np.testing.assert_allclose(plans.energies, energies_by_hand(chosen, *given, heads), rtol=5e-6)
+    assert set(plans.actions.ravel().tolist()) <= {3, 4, 5}
+    if heads != 6:
+        assert np.abs(plans.energies / energies_by_hand(chosen, *given) - 1).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "words"),
+    [
+        ({"num_heads": 7}, {}, "model.num_heads = 7, which does not divide 384"),
+        ({"num_heads": "6"}, {}, "model.num_heads = '6'"),
+        ({"num_heads": True}, {}, "model.num_heads = True"),
+        ({"causal_attention": False}, {}, "model.causal_attention = False instead of True"),
+        ({"depth": 6}, {}, "model.depth = 6 instead of 4"),
+        (
+            {"hidden_dim": 512, "mlp_ratio": 2.0},
+            {},
+            "model.hidden_dim = 512 instead of 384, model.",
+        ),
+        ({"observation_dim": 1536}, {}, f"model.observation_dim = 1536 instead of {E}"),
+        ({}, {"horizon": 4}, "horizon = 4 instead of 3"),
+        ({}, {"num_actions": 133}, f"num_actions = 133 instead of {K}"),
+        ({}, {"num_tasks": 18}, "num_tasks = 18 instead of 3"),
+    ],
+)
+def test_configs_that_cannot_be_obeyed(model, more, words, tensors, tmp_path, refused):
+    settings = config(tensors[3], **model) | more
+    refused(checkpoint(tmp_path / "bad.pth", tensors[3], config=settings), "bad.pth", words)
+
+
+def test_configs_of_other_forms(tensors, files, tmp_path, refused, caplog):
+    path = tmp_path / "bad.pth"
+    for wrong in ([1], "x", {3: 4}):
+        refused(checkpoint(path, tensors[3], config=wrong), "'config' is not a table of settings")
+    new = config(tensors[3], rotary=True)
+    import_field(checkpoint(path, tensors[3], config=new), tmp_path / "new", **files)
+    assert "its config has model.rotary, which is not looked at" in caplog.text
+    import_field(checkpoint(path, tensors[3], config=None), tmp_path / "none", **files)
+
+
 def test_what_the_run_says(run, field_file, tensors):
     info = json.loads((run.folder / "run.json").read_text())
     assert info["finished"] is True
@@ -170,6 +228,7 @@ def test_what_the_run_says(run, field_file, tensors):
     assert info["dataset"] == {"name": "kitchen", "path": "", "fingerprint": ""}
     record = info["imported"]["energy field"]
     assert len(record.pop("sha256")) == 64
+    assert record.pop("config")["model.num_heads"] == HEADS
     assert record == {"file": field_file.name, "weights": "ema", "epoch": 17, "step": 1234}
     settings = run.planner.settings.search
     assert run.trained_search == settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from cefito.cli.console import talk
+from cefito.cli.console import log_warnings, talk
 from cefito.errors import ConfigError
 
 __all__ = ["export_checkpoint", "import_checkpoint"]
@@ -20,22 +20,25 @@ def import_checkpoint(
     taxonomy: Path | None = None,
     action_text: Path | None = None,
     classifier: Path | None = None,
+    weights: Literal["ema", "raw"] | None = None,
 ) -> None:
     """Make a run of a checkpoint that the authors' code wrote.
 
-    The run plans by the energy alone over the actions that the taxonomy lists for a task. Horizon
-    and sizes follow from the file. Nothing pickled is loaded.
+    The run plans by the energy alone over the actions that the taxonomy lists for a task. Horizon,
+    sizes and heads follow from the file. Nothing that a pickle names is run.
 
     Args:
         file: The checkpoint (.pth).
         kind: cefito: an energy field, which makes a new run; task-classifier: replace the task
             classifier of the run at --out.
         out: Run folder: a new one for a field, an existing one for a classifier.
-        taxonomy: For a field: taxonomy.json with the checkpoint's action ids.
-        action_text: For a field: .npy file of the action names' text embeddings that it was trained
-            with, row = action id.
+        taxonomy: For a field: the taxonomy with the checkpoint's action ids, taxonomy.json or as
+            the authors write it.
+        action_text: For a field: text embeddings of the action names that it was trained with, .npy
+            [K, W], row = action id, or as the authors write them.
         classifier: For a field: checkpoint of a task classifier to go with it; without one, tasks
             must be given to plan.
+        weights: For a field: ema (averaged, which the authors evaluate: the default) or raw.
     """
     if kind == "cefito" and (taxonomy is None or action_text is None):
         raise ConfigError(
@@ -43,7 +46,7 @@ def import_checkpoint(
             "checkpoint holds neither names nor text embeddings of its actions."
         )
     if kind == "task-classifier" and any(
-        given is not None for given in (taxonomy, action_text, classifier)
+        given is not None for given in (taxonomy, action_text, classifier, weights)
     ):
         raise ConfigError(
             "--kind task-classifier takes --out only: the run there knows tasks and actions."
@@ -52,9 +55,15 @@ def import_checkpoint(
     from cefito.runs.checkpoints import import_classifier, import_field
 
     if taxonomy is not None and action_text is not None:
-        run = import_field(
-            file, out, taxonomy=taxonomy, action_text=action_text, classifier=classifier
-        )
+        with log_warnings():
+            run = import_field(
+                file,
+                out,
+                taxonomy=taxonomy,
+                action_text=action_text,
+                classifier=classifier,
+                weights=weights or "ema",
+            )
     else:
         run = import_classifier(file, out)
     parameters = run.info.parameters

@@ -59,6 +59,7 @@ def evaluate(
     *,
     split: str = "test",
     oracle_task: Flag = False,
+    stored_task: Flag = False,
     oracle_ends: Flag = False,
     without_goal: Flag = False,
     after_done: Flag = False,
@@ -87,6 +88,8 @@ def evaluate(
         run: Run folder, as cefito train makes it; with --folds the folder of a data set.
         split: train, val or test.
         oracle_task: Plan with the true task of each window.
+        stored_task: Plan with the task that the data set stores of each window, as a classifier of
+            others predicted it (event_class_top1 of the authors' window files).
         oracle_ends: Plan with the true first and last action of each window; only for pkg,
             pkg-beam, llm-ends and llm-ranked.
         without_goal: Plan without the goal, by a run of several lengths.
@@ -136,6 +139,7 @@ def evaluate(
                     ("--dataset", dataset is None),
                     ("--min-probability", min_probability is None),
                     ("--search", not options.changes()),
+                    ("--stored-task", not stored_task),
                 ):
                     if not alone:
                         raise ConfigError(f"{option}: is for runs, not for --folds. Leave it out.")
@@ -165,6 +169,7 @@ def evaluate(
                     opened,
                     split=split,
                     sample=sample,
+                    stored_task=stored_task,
                     min_probability=min_probability,
                     dataset=dataset,
                     plans_file=save_plans,

@@ -121,23 +121,32 @@ def _benchmark(
     annotations: Path,
     out: Path,
     taxonomy: Path | None = None,
+    action_text: Path | None = None,
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
     """Prepare a benchmark from its annotations and a folder of features or videos.
 
+    Of window files, the features are by default those that they name.
+
     Args:
         benchmark: Its name.
         annotations: As released (CrossTask's folder, COIN's JSON), window files of the unified
-            protocol, or a folder with taxonomy.json and videos.jsonl.
+            protocol or their folder, a folder with taxonomy.json and videos.jsonl, or the
+            repository of the paper's authors.
         out: New folder. A preparation that was stopped continues when it is repeated.
-        taxonomy: A taxonomy.json for window files, which hold no names of actions.
+        taxonomy: A taxonomy for window files, taxonomy.json or as the authors write it; by default
+            the one beside them.
+        action_text: Text embeddings of the actions: .npy [K, W], row = action id, or as the authors
+            write them; by default action_embeddings….npy beside window files.
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
     from cefito.data.readers import read_benchmark
 
-    read = partial(read_benchmark, benchmark, annotations, taxonomy=taxonomy)
+    read = partial(
+        read_benchmark, benchmark, annotations, taxonomy=taxonomy, action_text=action_text
+    )
     _prepare(read, out, observed, encoder)
 
 
@@ -205,12 +214,14 @@ def _prepare(
     from cefito.data.readers import prepare, summary_rows
 
     videos = observed.videos
-    if observed.features is None and videos is None:
-        raise ConfigError("give --features, a folder with one file a video, or --videos, a folder.")
     if videos is None and encoder != S3D_OF_BENCHMARKS:
         raise ConfigError("--encoder and its options apply to --videos only. Leave them out.")
     source = read()  # before the slow extraction, so that errors in it show at once
-    features = observed.features or out.parent / f"{out.name}-features"
+    features = observed.features
+    if features is None:
+        features = source.features if videos is None else out.parent / f"{out.name}-features"
+    if features is None:
+        raise ConfigError("give --features, a folder with one file a video, or --videos, a folder.")
     if videos is not None:
         extract_folder(videos, features, encoder)
         videos = videos.parent if videos.is_file() else videos

@@ -1,7 +1,8 @@
-"""A copy of a data set with other text embeddings of its actions' names."""
+"""Text embeddings of the names of actions: read from a file, put into a copy of a data set."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -10,13 +11,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.annotations import Taxonomy
+from cefito.data.pickles import is_pickled, load_pickled
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
-from cefito.files import check_new
+from cefito.errors import DataError
+from cefito.files import check_array, check_new, load_npy, read_bytes
 
-__all__ = ["Embed", "with_action_text"]
+__all__ = ["Embed", "read_action_text", "with_action_text"]
+
+_MOST = 1 << 28  # bytes of a pickle
+_SHAPE = (
+    "Expected a .npy file of the actions' text embeddings: numbers [K, W], row = action id, or a "
+    "pickled dictionary of id and vector, as the paper's authors write it."
+)
 
 Embed = Callable[[Sequence[str]], tuple[NDArray[np.float32], Mapping[str, Any]]]
 """Maps names of actions to their embeddings [K, W] and a record of the model that made them."""
+
+
+def read_action_text(path: Path, taxonomy: Taxonomy) -> NDArray[np.float32]:
+    """Read text embeddings of the actions of a taxonomy, [K, W], row = action id.
+
+    Raises:
+        DataError: The file holds another kind of content, or the embeddings of other actions.
+    """
+    data = read_bytes(path, _SHAPE, most=_MOST)
+    if is_pickled(data):
+        value = load_pickled(data, path, "embeddings of actions", _SHAPE)
+        array = _rows(value, path, taxonomy)
+    else:
+        array = load_npy(path, _SHAPE)
+    check_array(array, shape=(len(taxonomy.actions), None), place=str(path), rows="action")
+    with np.errstate(over="ignore"):  # overflows become infinite, which the next line refuses
+        single = array.astype(np.float32)
+    return check_array(single, shape=single.shape, place=str(path), rows="action")
+
+
+def _rows(value: Any, path: Path, taxonomy: Taxonomy) -> NDArray[Any]:
+    """Vectors of a dictionary in the order of ids; zeros for ids that no task has."""
+    if not isinstance(value, dict) or not value:
+        raise DataError(f"{path}: holds a {type(value).__name__}. {_SHAPE}")
+    vectors: dict[int, NDArray[Any]] = {}
+    for key, vector in value.items():
+        array = np.atleast_1d(np.asarray(vector).squeeze())
+        if not re.fullmatch(r"[0-9]{1,9}", str(key)) or array.dtype.kind != "f" or array.ndim > 1:
+            found = f"{array.dtype} {list(array.shape)} under {key!r:.40}"
+            raise DataError(f"{path}: holds {found}. {_SHAPE}")
+        vectors[int(key)] = array
+    used = {action for task in taxonomy.tasks for action in task.actions}
+    known, widths = range(len(taxonomy.actions)), {len(vector) for vector in vectors.values()}
+    missing, unknown = sorted(used - set(vectors)), sorted(set(vectors) - set(known))
+    if missing or unknown or len(widths) > 1:
+        wrong = [f"has no vector of action {missing[0]}"] if missing else []
+        wrong += [f"has a vector of action {unknown[0]}"] if unknown else []
+        wrong += [f"has vectors of {sorted(widths)[:3]} numbers"] if len(widths) > 1 else []
+        remedy = f"Give the file of the taxonomy with {len(known)} actions."
+        raise DataError(f"{path}: {' and '.join(wrong)}. {remedy}")
+    (width,) = widths
+    return np.stack([vectors.get(action, np.zeros(width, np.float32)) for action in known])
 
 
 def with_action_text(source: PreparedDataset, target: Path, embed: Embed) -> PreparedDataset:

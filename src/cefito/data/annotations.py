@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
+from cefito.data.authors_form import common_form, is_authors_taxonomy
 from cefito.errors import DataError, explained
 from cefito.files import MAX_JSON, read_json, read_text, write_text
 from cefito.markup import counted
@@ -117,7 +118,12 @@ class Taxonomy:
 
     @classmethod
     def from_dict(cls, value: Any, *, place: str = "taxonomy") -> Taxonomy:
-        """Build from the parsed content of a `taxonomy.json`; `place` names it in errors."""
+        """Build from the parsed content of a `taxonomy.json`; `place` names it in errors.
+
+        The form of the paper's authors (`cefito.data.authors_form`) is read, too.
+        """
+        if is_authors_taxonomy(value):
+            value = common_form(value, place)
         file = read_record(_File, value, f"{place}: not a taxonomy", _REMEDY, DataError)
         actions = _by_id([Action(one.id, one.name) for one in file.actions], "action", place)
         listed = [Task(one.id, one.name, tuple(sorted(set(one.actions)))) for one in file.tasks]
@@ -244,11 +250,41 @@ class Video:
     task: int
     steps: tuple[Step, ...]  # in annotation order, not always the order of their start times
     in_protocol: bool = True  # False: gives no windows (CrossTask's videos without a feature file)
+    # for some T, the task that a classifier of others predicted for each window of T steps, by the
+    # window's first step; −1 if unknown
+    predicted: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
-    def mapped(self, actions: Sequence[int] | Mapping[int, int], task: int | None = None) -> Video:
-        """The video with other ids of actions, by old id, and another task, if given."""
+    def mapped(
+        self,
+        actions: Sequence[int] | Mapping[int, int],
+        tasks: Mapping[int, int] | None = None,
+    ) -> Video:
+        """The video with other ids of actions, and of tasks if given, by old id."""
         steps = tuple(replace(step, action=actions[step.action]) for step in self.steps)
-        return replace(self, task=self.task if task is None else task, steps=steps)
+        if tasks is None:
+            return replace(self, steps=steps)
+        predicted = {
+            horizon: tuple(tasks.get(task, -1) for task in row)
+            for horizon, row in self.predicted.items()
+        }
+        return replace(self, task=tasks[self.task], steps=steps, predicted=predicted)
+
+    def with_steps(self, kept: Sequence[int]) -> Video:
+        """The video with the annotated step of each place; predicted tasks go with their windows.
+
+        Windows of other steps than before have none, unless each step still has its place.
+        """
+        whole = len(kept) == len(self.steps)
+        predicted = {
+            horizon: tuple(
+                row[place if whole else kept[place]]
+                if whole or kept[place + horizon - 1] - kept[place] == horizon - 1
+                else -1
+                for place in range(len(kept) - horizon + 1)
+            )
+            for horizon, row in self.predicted.items()
+        }
+        return replace(self, steps=tuple(self.steps[place] for place in kept), predicted=predicted)
 
 
 @dataclass(frozen=True)
@@ -287,7 +323,7 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     """Read a `videos.jsonl`, one video a line.
 
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],
-    optional "in_protocol"}.
+    optional "in_protocol" and "predicted_tasks": {"T": [id or null for each window of T steps]}}.
     """
     expected = "Expected UTF-8 text, one JSON object a line, one line a video."
     lines = read_text(path, expected).split("\n")  # splitlines() also splits at U+2028
@@ -323,6 +359,11 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
         }
         if not video.in_protocol:
             value["in_protocol"] = False
+        if video.predicted:
+            value["predicted_tasks"] = {
+                horizon: [None if task < 0 else task for task in row]
+                for horizon, row in video.predicted.items()
+            }
         lines.append(json.dumps(value, ensure_ascii=False) + "\n")
     write_text(path, "".join(lines))
 
@@ -335,6 +376,7 @@ class _VideoEntry(Record, extra="ignore"):
     task_id: int
     steps: list[tuple[float, float, int]]
     in_protocol: bool = True
+    predicted_tasks: dict[int, list[int | None]] = Field(default_factory=dict)
 
 
 def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
@@ -352,7 +394,19 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
             if fault:
                 fault = f"step {number} (counted from 1) has {fault}"
                 break
+    predicted = {
+        horizon: tuple(-1 if task is None else task for task in row)
+        for horizon, row in entry.predicted_tasks.items()
+    }
+    for horizon, row in predicted.items():
+        expected = max(0, len(entry.steps) - horizon + 1)
+        if (
+            horizon < 1
+            or len(row) != expected
+            or not all(-1 <= t < len(taxonomy.tasks) for t in row)
+        ):
+            fault = f"'predicted_tasks' of T = {horizon}; expected {expected} ids of tasks or null"
     if fault:
         raise DataError(f"{place}: {fault}. Correct the line or the taxonomy.")
     steps = tuple(Step(*step) for step in entry.steps)
-    return Video(entry.video_id, entry.split, entry.task_id, steps, entry.in_protocol)
+    return Video(entry.video_id, entry.split, entry.task_id, steps, entry.in_protocol, predicted)

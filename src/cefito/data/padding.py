@@ -23,7 +23,8 @@ def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> Prep
     videos, rows = [], []
     for video, first in zip(dataset.videos, dataset.first_row.tolist(), strict=True):
         missing = max(0, horizon - len(video.steps)) if video.steps else 0
-        videos.append(replace(video, steps=(*video.steps[:1] * missing, *video.steps)))
+        steps = (*video.steps[:1] * missing, *video.steps)
+        videos.append(replace(video, steps=steps, predicted={} if missing else video.predicted))
         rows += [first] * missing + list(range(first, first + len(video.steps)))
     index = np.array(rows, dtype=np.int64)
     return write_dataset(

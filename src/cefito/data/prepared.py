@@ -40,6 +40,7 @@ from cefito.settings import Record, read_record
 
 __all__ = [
     "FORMAT_VERSION",
+    "TEXT_FILE",
     "PreparedDataset",
     "check_action_text",
     "check_observations",
@@ -53,7 +54,7 @@ __all__ = [
 FORMAT_VERSION = 1
 _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulate)."
 _FILES = ("taxonomy.json", "videos.jsonl", "features.safetensors")  # required
-_TEXT_FILE = "action_text.safetensors"
+TEXT_FILE = "action_text.safetensors"
 _VIDEO_FOLDER = "video_folder"
 
 
@@ -167,9 +168,9 @@ def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset
         both = f"{start.shape[1]} features, not the {header.observation_dim} of dataset.json"
         raise DataError(f"{place}: observations have {both}. {_PREPARE}")
     text = None
-    if _TEXT_FILE in header.hashes:
-        (text,) = _load(folder / _TEXT_FILE, "action_text")
-        place = str(folder / _TEXT_FILE)
+    if TEXT_FILE in header.hashes:
+        (text,) = _load(folder / TEXT_FILE, "action_text")
+        place = str(folder / TEXT_FILE)
         check_action_text(text, annotations.taxonomy, place=place, remedy=_PREPARE)
     _compare_hashes(folder, header.hashes, sealed=sealed, anew=verify)
     return PreparedDataset(
@@ -294,7 +295,7 @@ def write_dataset(
         if action_text is not None:
             place, remedy = f"{folder}, action_text", "Give one row an action."
             check_action_text(action_text, annotations.taxonomy, place=place, remedy=remedy)
-            write_tensors(temporary / _TEXT_FILE, {"action_text": action_text})
+            write_tensors(temporary / TEXT_FILE, {"action_text": action_text})
         dim = int(start.shape[1])
         write_header(temporary, name=name, observation_dim=dim, provenance=provenance)
         try:

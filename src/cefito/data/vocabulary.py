@@ -258,11 +258,15 @@ class VocabularyMatch:
         kept = np.flatnonzero((tasks >= 0) & ~strange)
         left_out = LeftOut(int((tasks < 0).sum()), int((strange & (tasks >= 0)).sum()))
         before = None if windows.before is None else known(windows.before)
+        predicted = windows.predicted
+        if predicted is not None:
+            predicted = np.where(predicted < 0, -1, self.tasks[predicted])
         found = replace(
             windows,
             tasks=tasks,
             actions=actions,
             before=before,
+            predicted=predicted,
             taxonomy=self.known,
             action_text=None,
         )

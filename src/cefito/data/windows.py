@@ -52,7 +52,7 @@ FEW_VIDEOS = 10
 logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
-_OPTIONAL = ("between", "before", "remaining", "elapsed")
+_OPTIONAL = ("between", "before", "remaining", "elapsed", "predicted")
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Windows:
     before: NDArray[np.int64] | None = None
     remaining: NDArray[np.int64] | None = None
     elapsed: NDArray[np.float32] | None = None
+    predicted: NDArray[np.int64] | None = None  # task stored with the data set, [N]; −1 if unknown
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -222,6 +223,7 @@ def cut_windows(
         action_text=dataset.action_text,
         dataset=dataset.name,
         split=split,
+        predicted=_predicted(dataset.videos, places),
     )
     if shortest is None:
         return windows
@@ -231,6 +233,17 @@ def cut_windows(
         remaining=np.array([len(steps[index]) - first for index, first, _ in places]),
         elapsed=np.array([_seconds(dataset.videos[index], *place) for index, *place in places]),
     )
+
+
+def _predicted(
+    videos: Sequence[Video], places: Sequence[tuple[int, int, int]]
+) -> NDArray[np.int64] | None:
+    """Predicted task of the window at each place, (video, first step, length); None without any."""
+    found = [videos[video].predicted.get(length) for video, _, length in places]
+    if not any(found):
+        return None
+    rows = zip(found, places, strict=True)
+    return np.array([-1 if row is None else row[first] for row, (_, first, _) in rows])
 
 
 def _seconds(video: Video, first: int, length: int) -> np.float32:
@@ -313,6 +326,7 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
     both: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names
     }
+    both["predicted"] = None  # of use in scoring alone
     if first.before is not None and second.before is not None:
         both["before"] = padded_rows([*first.before.tolist(), *second.before.tolist()])
         for name in ("remaining", "elapsed"):

@@ -38,7 +38,7 @@ CALIBRATION_HEADS = {
 """Heads of the columns of tables for numbers of a `Calibration`, by the names of its fields."""
 
 _GIVEN = (
-    *("oracle_task", "oracle_ends", "oracle_between"),
+    *("oracle_task", "stored_task", "oracle_ends", "oracle_between"),
     *("without_goal", "after_done", "with_elapsed"),
 )
 
@@ -133,6 +133,7 @@ class Evaluation(FileRecord):
     windows: int
     sampled_from: int  # number of all windows
     oracle_task: bool  # whether the true task was given
+    stored_task: bool | None = ABSENT  # whether the task was one that the data set stores
     oracle_ends: bool | None = ABSENT  # whether the true first and last actions were given
     oracle_between: bool | None = ABSENT  # whether the states between the steps were given
     without_goal: bool | None = ABSENT  # whether the goal was withheld
@@ -171,7 +172,8 @@ class Evaluation(FileRecord):
     @property
     def conditions(self) -> str:
         """What the planner was given, such as "predicted task, no goal"."""
-        given = ["true task" if self.oracle_task else "predicted task"]
+        stored = "stored task" if self.stored_task else "predicted task"
+        given = ["true task" if self.oracle_task else stored]
         given += ["true ends"] * bool(self.oracle_ends)
         given += ["true states between"] * bool(self.oracle_between)
         given += ["no goal"] * bool(self.without_goal)

@@ -44,6 +44,7 @@ def evaluate_run(
     *,
     split: str = "test",
     oracle_task: bool = False,
+    stored_task: bool = False,
     oracle_ends: bool = False,
     goal: bool = True,
     done: bool = False,
@@ -60,6 +61,8 @@ def evaluate_run(
         run: An opened run.
         split: "train", "val" or "test".
         oracle_task: Plan with the true tasks.
+        stored_task: Plan with the tasks that a classifier of others predicted and the data set
+            stores.
         oracle_ends: Plan with the true first and last actions.
         goal: Plan with the goal observations.
         done: Plan with the steps of the video before each window.
@@ -85,7 +88,11 @@ def evaluate_run(
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
-    if oracle_task:
+    if oracle_task and stored_task:
+        raise ConfigError(
+            "is either the true task or the stored one. Leave one out.", setting="stored_task"
+        )
+    if oracle_task or stored_task:
         check_task_given(run.planner)
     if plans_file is not None:
         plans_file = Path(plans_file)
@@ -101,6 +108,7 @@ def evaluate_run(
         run.planner,
         chosen,
         oracle_task=oracle_task,
+        stored_task=stored_task,
         oracle_ends=oracle_ends,
         goal=goal,
         done=done,
@@ -110,7 +118,12 @@ def evaluate_run(
         progress=progress,
     )
     queries = Queries.from_windows(
-        chosen, oracle_task=oracle_task, goal=goal, done=done, elapsed=elapsed
+        chosen,
+        oracle_task=oracle_task,
+        stored_task=stored_task,
+        goal=goal,
+        done=done,
+        elapsed=elapsed,
     )
     tasks = planned_tasks(run.planner, queries, plans)
     if plans_file is not None:
@@ -139,6 +152,7 @@ def evaluate_run(
         run,
         split=split,
         oracle_task=oracle_task,
+        stored_task=stored_task,
         oracle_ends=oracle_ends,
         goal=goal,
         done=done,
@@ -156,6 +170,7 @@ def scores_name(
     *,
     split: str,
     oracle_task: bool = False,
+    stored_task: bool = False,
     oracle_ends: bool = False,
     goal: bool = True,
     done: bool = False,
@@ -168,7 +183,8 @@ def scores_name(
 
     `sampled` is the size of a sample, `other` the fingerprint of another data set.
     """
-    words = ["evaluation", split, *["oracle-task"] * oracle_task, *["oracle-ends"] * oracle_ends]
+    words = ["evaluation", split, *["oracle-task"] * oracle_task, *["stored-task"] * stored_task]
+    words += ["oracle-ends"] * oracle_ends
     words += ["without-goal"] * (not goal) + ["after-done"] * done
     words += ["with-elapsed"] * elapsed
     if run.chosen_steps is not None:

@@ -147,6 +147,7 @@ def evaluate_planner(
     windows: Windows,
     *,
     oracle_task: bool = False,
+    stored_task: bool = False,
     oracle_ends: bool = False,
     oracle_between: bool = False,
     goal: bool = True,
@@ -163,6 +164,8 @@ def evaluate_planner(
         planner: A fitted planner.
         windows: Windows with their true sequences.
         oracle_task: Give the planner the true tasks.
+        stored_task: Give the planner the tasks that a classifier of others predicted, which the
+            data set stores.
         oracle_ends: Give the planner the true first and last actions.
         oracle_between: Give the planner the true observations between the steps.
         goal: Give the planner the goal observations.
@@ -195,6 +198,7 @@ def evaluate_planner(
     queries = Queries.from_windows(
         windows,
         oracle_task=oracle_task,
+        stored_task=stored_task,
         oracle_ends=oracle_ends,
         oracle_between=oracle_between,
         goal=goal,
@@ -214,6 +218,7 @@ def evaluate_planner(
         top_k=top_k,
         sampled_from=sampled_from,
         oracle_task=oracle_task,
+        stored_task=stored_task or None,
         oracle_ends=oracle_ends or None,
         oracle_between=oracle_between or None,
         without_goal=not goal or None,
@@ -283,7 +288,11 @@ def evaluate_plans(
                 mass=searched_mass(plans),
             )
         ),
-        task_calibration=None if given.get("oracle_task") else _task_calibration(plans, windows),
+        task_calibration=(
+            None
+            if given.get("oracle_task") or given.get("stored_task")
+            else _task_calibration(plans, windows)
+        ),
         replies=_replies(plans),
     )
 

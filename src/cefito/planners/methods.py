@@ -46,6 +46,7 @@ __all__ = [
     "METHODS",
     "ORACLES",
     "SERVER",
+    "STORED_TASK",
     "TEXT",
     "TRUE_TASK",
     "Method",
@@ -77,8 +78,8 @@ ORACLES = {
     "true_between": "the states between",
 }
 """Truth that a variant may be given; each is also a field of `Abilities`."""
-TRUE_TASK = "-true-task"
-"""End of a variant's name if it is given the true task."""
+TRUE_TASK, STORED_TASK = "-true-task", "-stored-task"
+"""Ends of a variant's name if it is given the true task, or the one that the data set stores."""
 
 
 class NoSettings(Settings):
@@ -116,6 +117,7 @@ class PlannerVariant(Settings):
     true_task: bool = False
     true_ends: bool = False
     true_between: bool = False
+    stored_task: bool = False  # given the task that a classifier of others predicted
     ablation: bool = Field(default=False, exclude=True)  # "all" leaves it out
 
     @property
@@ -126,7 +128,7 @@ class PlannerVariant(Settings):
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
-        for name in ("true_ends", "true_between"):
+        for name in ("true_ends", "true_between", "stored_task"):
             if not values.get(name):
                 values.pop(name, None)
         return values
@@ -140,15 +142,12 @@ class PlannerVariant(Settings):
             raise ConfigError(f"'{self.name}': {planner.name} has no search to choose.")
         return planner.with_search(search_settings(trained, **self.search))
 
-    def with_true_task(self) -> PlannerVariant:
-        """Return the same variant with the true task given."""
-        return self.model_copy(
-            update={
-                "name": self.name + TRUE_TASK,
-                "title": f"{self.title}, true task",
-                "true_task": True,
-            }
-        )
+    def with_task(self, end: str) -> PlannerVariant:
+        """Return the same variant with a task given, by the end of its name."""
+        field = end[1:].replace("-", "_")
+        title = f"{self.title}, {field.replace('_', ' ')}"
+        update = {"name": self.name + end, "title": title, "own_name": False, field: True}
+        return self.model_copy(update=update)
 
 
 def ablation(

@@ -113,6 +113,7 @@ class Queries:
         windows: Windows,
         *,
         oracle_task: bool = False,
+        stored_task: bool = False,
         oracle_ends: bool = False,
         oracle_between: bool = False,
         goal: bool = True,
@@ -121,15 +122,27 @@ class Queries:
     ) -> Queries:
         """Return the windows' observations; their truth only for an oracle.
 
+        With `stored_task`, tasks are those that a classifier of others predicted and the data set
+        stores; a DataError says if some are missing.
         Without `goal`, the goal is not known; with `done`, the steps of the video before are; with
         `elapsed`, the time between the observations, as far as the data set has it.
 
         Observations between the steps must have been loaded into the windows.
         """
+        tasks = windows.tasks if oracle_task else windows.predicted if stored_task else None
+        if stored_task and (tasks is None or (tasks < 0).any()):
+            missing = len(windows) if tasks is None else int((tasks < 0).sum())
+            raise DataError(
+                f"{windows.dataset}: {missing} of {len(windows)} windows of split "
+                f"'{windows.split}' and T = {windows.horizon} have no stored task prediction. "
+                "Prepare the data set from window files with predictions, and with --beyond "
+                "rewrite if steps were dropped.",
+                setting="stored_task",
+            )
         return cls(
             initial=windows.initial,
             goal=windows.goal,
-            tasks=windows.tasks if oracle_task else None,
+            tasks=tasks,
             ends=windows.ends if oracle_ends else None,
             between=windows.between if oracle_between else None,
             seen=None if goal else np.tile([True, False], (len(windows), 1)),

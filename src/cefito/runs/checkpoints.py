@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cefito.files import new_folder, sha256, write_bytes
 from cefito.planners.cefito.checkpoints import (
     CLASSIFIER,
     FIELD,
+    Weights,
     from_checkpoint,
     to_classifier_tensors,
     to_field_tensors,
@@ -34,13 +36,16 @@ def import_field(
     taxonomy: Path,
     action_text: Path,
     classifier: Path | None = None,
+    weights: Weights = "ema",
 ) -> Run:
     """Make a run folder of the authors' checkpoint of an energy field.
 
     The run has no data set of its own, so that its `run.json` names none. Action ids of `taxonomy`
-    and rows of `action_text` (.npy, [K, W]) are those of the checkpoint.
+    and of `action_text` are those of the checkpoint; both may be the authors' files.
     """
-    planner, record = from_checkpoint(checkpoint, taxonomy=taxonomy, action_text=action_text)
+    planner, record = from_checkpoint(
+        checkpoint, taxonomy=taxonomy, action_text=action_text, weights=weights
+    )
     imported = {
         FIELD: record,
         "action text": {"file": action_text.name, "sha256": sha256(action_text)},
@@ -77,7 +82,7 @@ def import_classifier(checkpoint: Path, run: Path) -> Run:
     opened = open_run(run)
     planner = _planner(opened)
     scores = sorted(path.name for path in run.glob("evaluation-*.json"))
-    if scores := [name for name in scores if "oracle-task" not in name]:
+    if scores := [name for name in scores if not re.search("(oracle|stored)-task", name)]:
         raise RunError(
             f"{run}: holds scores that were made with the present classifier ({scores[0]}). Move "
             "them away first."
@@ -100,8 +105,11 @@ def export_field(run: Run, out: Path, *, action_text: Path | None = None) -> Non
     Its entries `model` and `ema` both hold the run's weights; it has no state of an optimiser.
     `action_text` is a .npy file for the text embeddings, float32 [K, W], row = action id.
     """
-    tensors, text = to_field_tensors(_planner(run), run.folder)
-    _save(run, out, {"model": tensors, "ema": tensors}, FIELD)
+    planner = _planner(run)
+    tensors, text = to_field_tensors(planner, run.folder)
+    model = {"num_heads": planner.settings.field.heads, "causal_attention": True}
+    config = {"horizon": run.horizon, "model": model}
+    _save(run, out, {"model": tensors, "ema": tensors, "config": config}, FIELD)
     if action_text is not None:
         buffer = io.BytesIO()
         np.save(buffer, text.numpy().astype(np.float32))

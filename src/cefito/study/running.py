@@ -178,6 +178,7 @@ class TrialScorer:
             planner,
             windows,
             oracle_task=row.true_task,
+            stored_task=row.stored_task,
             oracle_ends=row.true_ends,
             oracle_between=row.true_between,
             orders=study.orders,

@@ -121,6 +121,7 @@ class Study:
                 self.selection,
                 horizon,
                 seed,
+                *["stored task"] * row.stored_task,
                 *["true ends"] * row.true_ends,
                 *["states between"] * row.true_between,
                 *([] if shortest is None else [shortest, *(part.key for part in of_lengths)]),

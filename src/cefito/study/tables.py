@@ -123,7 +123,9 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
             sampled = trials[0].windows < full
             found = [metric_interval(trials, name) for name in metrics]
             title = _row_title(row, trials, sampled=sampled)
-            scored.append((found, not (row.oracle or sampled), title, _costs(trials)))
+            scored.append(
+                (found, not (row.oracle or row.stored_task or sampled), title, _costs(trials))
+            )
             few += [row.title] * (len(trials) < _SEEDS)
     scored.sort(key=lambda one: -one[0][0].mean if one[0] and one[0][0] is not None else 0)
     means = [

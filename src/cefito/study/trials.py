@@ -19,6 +19,7 @@ from cefito.planners.methods import (
     METHODS,
     ORACLES,
     SERVER,
+    STORED_TASK,
     TRUE_TASK,
     PlannerVariant,
     RunConfig,
@@ -49,7 +50,7 @@ ALL = "all"
 ROWS: dict[str, PlannerVariant] = {
     row.name: row for method in METHODS.values() for row in method.variants
 }
-"""Rows by their names; `find_rows` also takes names with `-true-task` behind them."""
+"""Rows by their names; `find_rows` also takes names with `-true-task` or `-stored-task` behind."""
 
 
 def needs_server(row: PlannerVariant) -> bool:
@@ -61,7 +62,8 @@ def check_variant(row: PlannerVariant) -> None:
     """Refuse a row that asks for what its method cannot do."""
     method = find_method(row.method)
     for ability, truth in ORACLES.items():
-        if getattr(row, ability) and not getattr(method.planner.abilities, ability):
+        given = getattr(row, ability) or (ability == "true_task" and row.stored_task)
+        if given and not getattr(method.planner.abilities, ability):
             raise ConfigError(
                 f"'{row.name}': {method.title or method.name} makes no use of {truth}; of the "
                 f"methods only {methods_with(ability)} do.",
@@ -87,14 +89,15 @@ def find_rows(names: Sequence[str], *, language_model: bool = False) -> tuple[Pl
                 and row.name not in names
             ]
             continue
-        base = name.removesuffix(TRUE_TASK)
+        end = next((end for end in (TRUE_TASK, STORED_TASK) if name.endswith(end)), "")
+        base = name.removesuffix(end)
         if base not in ROWS:
             raise ConfigError(
                 f"no planner '{name}'; there are {', '.join(ROWS)}, each also with '{TRUE_TASK}' "
-                f"behind it, and '{ALL}'.",
+                f"or '{STORED_TASK}' behind it, and '{ALL}'.",
                 setting="planners",
             )
-        row = ROWS[base] if base == name else ROWS[base].with_true_task()
+        row = ROWS[base].with_task(end) if end else ROWS[base]
         check_variant(row)
         rows.append(row)
     if len({row.name for row in rows}) < len(rows):

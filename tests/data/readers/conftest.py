@@ -99,7 +99,7 @@ def write_windows() -> Callable[..., None]:
                             "legal_range": steps[first : first + horizon],
                         }
                         value |= {"vid": name} if vid else {}
-                        windows.append({"id": value, "instruction_len": horizon})
+                        windows.append({"id": value, "instruction_len": len(steps)})
                 (target / f"tiny_{split}_T{horizon}.json").write_text(json.dumps(windows))
 
     return write

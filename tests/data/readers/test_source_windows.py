@@ -109,7 +109,16 @@ def windows(make_source, write_windows, tmp_path):
         (lambda w: w[0]["id"]["legal_range"][1].__setitem__(2, 1.5), "id 1.5 is not a whole"),
         (lambda w: w[0]["id"].pop("task_id"), "not a window"),
         (lambda w: [w[0]["id"].pop("vid"), w[0]["id"].pop("feature")], "of video None"),
-        (lambda w: w[0].__setitem__("instruction_len", 4), "'instruction_len' 4"),
+        (
+            lambda w: w[0].__setitem__("instruction_len", 9),
+            "'instruction_len' is 9, but the windows",
+        ),
+        (lambda w: w[0].__setitem__("instruction_len", "x"), "id 'x' is not a whole number"),
+        (lambda w: w[0].__setitem__("instruction_len", True), "id True is not a whole number"),
+        (lambda w: w[0]["id"].__setitem__("task_id", "١"), "is not a whole number"),
+        (lambda w: w[0]["id"].__setitem__("actions", ["a"]), "1 names of them"),
+        (lambda w: w[0]["id"].__setitem__("event_class_top1", 1.5), "id 1.5 is not a whole"),
+        (lambda w: w[0]["id"].__setitem__("event_class_top1", 3), "not one known task a window"),
         (lambda w: w[1]["id"].__setitem__("task_id", 2), r"video 'b' has task ids \[1, 2\]"),
         (lambda w: w.append("x"), r"window 12 .*: not a window"),
     ],
@@ -142,7 +151,7 @@ def test_windows_need_a_split_in_their_name(windows, wrong):
 def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonomy):
     tiny_taxonomy["tasks"][1]["actions"] = [2, 3]
     other = make_source("other", taxonomy=tiny_taxonomy, features=None)
-    wrong("niv", windows(), "action 4 of video '.' is not one of task 1", taxonomy=other)
+    wrong("niv", windows(), "action 4 is not one of task 1 .video '.'.", taxonomy=other)
 
 
 @pytest.mark.parametrize("name", ["coin", "crosstask", "niv"])

@@ -128,6 +128,8 @@ def test_alignment():
         cosines = [float(F.cosine_similarity(states[row, end], one, dim=0)) for one in encoded]
         expected = np.mean(cosines) / 0.07
         assert float(logits[row, end, action]) == pytest.approx(expected, abs=1e-4)
+    network.log_temperature.add_(1)  # its logarithm is learned
+    torch.testing.assert_close(network.alignment(states, descriptions), np.e * logits)
 
 
 def toy_windows(count=6):
@@ -159,7 +161,7 @@ def test_losses_by_a_slow_loop():
             truth = float(task == windows.tasks[row])
             tasks.append((float(outputs.tasks[place, task]) - truth) ** 2)
         ends = zip(logits[place], windows.actions[row, [0, -1]], strict=True)
-        alignment.append(sum(float(one.logsumexp(0) - one[action]) for one, action in ends))
+        alignment += [float(one.logsumexp(0) - one[action]) for one, action in ends]
     assert means == {
         "marginals": (1.0, pytest.approx(np.mean(squares), rel=1e-4)),
         "alignment": (0.5, pytest.approx(np.mean(alignment), rel=1e-4)),
@@ -174,7 +176,7 @@ def test_alignment_with_free_vectors_by_hand():
     logits = network.alignment(states, None, generator=generator_for("cpu", 0))
     for end in range(2):
         cosines = F.cosine_similarity(states[:, end, None], network.free[None, :, end], dim=-1)
-        torch.testing.assert_close(logits[:, end], network.temperature * cosines)
+        torch.testing.assert_close(logits[:, end], network.log_temperature.exp() * cosines)
     loss = ViterbiLoss(network, windows, windows)
     assert "alignment" in loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
 
@@ -252,10 +254,10 @@ def test_without_alignment(world, unaligned, descriptions):
 @pytest.mark.parametrize(
     ("descriptions", "said", "more"),
     [
-        ("names", " (name hashes)", {"description.weight": (16, 7), "temperature": ()}),
-        ("free", " (free vectors)", {"free": (87, 2, 16), "temperature": ()}),
+        ("names", " (name hashes)", {"description.weight": (16, 7), "log_temperature": ()}),
+        ("free", " (free vectors)", {"free": (87, 2, 16), "log_temperature": ()}),
         ("none", " (no alignment)", {}),
-        ("file", "", {"description.weight": (16, 5), "temperature": ()}),
+        ("file", "", {"description.weight": (16, 5), "log_temperature": ()}),
     ],
     ids=["names", "free", "none", "file"],
 )

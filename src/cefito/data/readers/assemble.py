@@ -19,8 +19,10 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Annotations, Taxonomy, Video, nfc, write_videos
 from cefito.data.prepared import (
+    TEXT_FILE,
     PreparedDataset,
     open_dataset,
     video_folder_entry,
@@ -32,7 +34,14 @@ from cefito.data.readers.observing import Beyond
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.readers.source import Source, irregularities
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import check_new, new_folder, read_json, write_atomic, write_json
+from cefito.files import (
+    check_new,
+    new_folder,
+    read_json,
+    write_atomic,
+    write_json,
+    write_tensors,
+)
 from cefito.markup import counted
 from cefito.progress import Progress, silent
 
@@ -74,7 +83,8 @@ def prepare(
             raise ConfigError(f"{setting} is {value!r}; expected {expected}.", setting=setting)
     check_new(target, name)
     place = ", ".join(str(path) for path in source.files)
-    Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
+    taxonomy = Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
+    text = None if source.action_text is None else read_action_text(source.action_text, taxonomy)
     recipe = Recipe(beyond=beyond, seconds=seconds, precision=precision)
     jobs, missing, notes = _jobs(source, FileFolder(features))
     source = replace(source, notes=(*source.notes, *notes))
@@ -105,7 +115,9 @@ def prepare(
             **video_folder_entry(None if videos is None else Path(videos), target),
             "cefito": version("cefito"),
         }
-        dataset = _write(target, source, used, width, precision, name, provenance)
+        if source.action_text is not None:
+            provenance["action_text"] = {"file": source.action_text.name}
+        dataset = _write(target, source, used, width, precision, name, provenance, text)
         shutil.rmtree(work, ignore_errors=True)
         return dataset
 
@@ -248,10 +260,7 @@ def _made_with(features: Path) -> dict[str, Any] | None:
 
 def _kept(used: Sequence[tuple[Job, Outcome]]) -> tuple[Video, ...]:
     """Videos with the steps that are observed."""
-    return tuple(
-        replace(job.video, steps=tuple(job.video.steps[place] for place in outcome.kept))
-        for job, outcome in used
-    )
+    return tuple(job.video.with_steps(outcome.kept) for job, outcome in used)
 
 
 def _write(
@@ -262,6 +271,7 @@ def _write(
     precision: str,
     name: str | None,
     provenance: dict[str, Any],
+    text: NDArray[np.float32] | None,
 ) -> PreparedDataset:
     videos = _kept(used)
     annotations = Annotations(taxonomy=source.annotations.taxonomy, videos=videos)
@@ -274,6 +284,8 @@ def _write(
             shape=(annotations.step_count, width),
             precision=precision,
         )
+        if text is not None:
+            write_tensors(folder / TEXT_FILE, {"action_text": text})
         name = name or annotations.taxonomy.dataset
         write_header(folder, name=name, observation_dim=width, provenance=provenance)
         dataset = open_dataset(folder)

@@ -225,7 +225,7 @@ def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations,
         shared=taxonomy.shared,
         to_shared=None if shared is None else tuple(shared[old] for old in kept),
     )
-    videos = [video.mapped(action_of, task_of[video.task]) for video in annotations.videos]
+    videos = [video.mapped(action_of, task_of) for video in annotations.videos]
     return Annotations(taxonomy=merged, videos=tuple(videos)), kept
 
 

@@ -54,6 +54,8 @@ class Source:
     files: tuple[Path, ...]  # that were read
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences that the user should read
+    features: Path | None = None  # folder that the annotations name, if it exists
+    action_text: Path | None = None  # file of the actions' text embeddings
 
 
 def read_common(folder: Path | str, *, merges: Merges | None = None) -> Source:

@@ -1,14 +1,8 @@
-"""Published features of CaptainCook4D's steps, the one pickle that is read.
-
-The file is unpickled only if it has the documented SHA-256, and nothing but NumPy arrays, plain
-containers, numbers and text can come out: every other class or function is refused.
-"""
+"""Published features of CaptainCook4D's steps, a pickle of a documented SHA-256."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +14,8 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import parsing
 from cefito.data.downloads import Place
-from cefito.errors import DataError, explained
+from cefito.data.pickles import load_pickled
+from cefito.errors import DataError
 from cefito.files import check_array, read_bytes
 
 __all__ = ["StepEmbeddings", "read_step_embeddings"]
@@ -29,22 +24,10 @@ WIDTH = 256
 """Features of a step."""
 SEGMENT = 2.0
 """Seconds of video of which EgoVLP makes one vector."""
-_RECONSTRUCT = np.empty(0).__reduce__()[0]
-_GLOBALS = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,  # NumPy 1
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,  # NumPy 2
-}
 _SHAPE = (
     'Expected {"data": {recording: {"step_embeddings": float16 [steps, 256], "step_info": '
     '[{"step_id", "start_time", "end_time"}]}}}.'
 )
-_BROKEN = (
-    *(pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError),
-    *(AttributeError, OverflowError, MemoryError, ImportError),
-)
-"""Errors of pickle and NumPy on damaged files."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +87,7 @@ def read_step_embeddings(path: Path, place: Place) -> dict[str, StepEmbeddings]:
     remedy = f"Remove it and download it again: {command}."
     if (digest := hashlib.sha256(data).hexdigest()) != place.sha256:
         raise DataError(f"{path}: SHA-256 {digest}; expected {place.sha256}. {remedy}")
-    with explained(path, "not the published features of steps", remedy, *_BROKEN):
-        value = _Unpickler(io.BytesIO(data)).load()
+    value = load_pickled(data, path, "the published features of steps", remedy)
     with parsing(str(path), "features of steps", _SHAPE):
         return {
             str(recording): _embeddings(entry, f"{path}, recording '{recording}'")
@@ -123,13 +105,3 @@ def _embeddings(entry: Any, place: str) -> StepEmbeddings:
         if features.dtype != np.float16:
             raise TypeError(f"numbers of type {features.dtype}")
     return StepEmbeddings(check_array(features, shape=(len(steps), WIDTH), place=place), steps)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Loads NumPy arrays and plain containers; any other class or function is refused."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return one of the allowed globals."""
-        if (module, name) not in _GLOBALS:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no array needs")
-        return _GLOBALS[module, name]

@@ -1,27 +1,39 @@
 """Window files of the unified protocol and of PDPP, from which videos are reconstructed.
 
-A file is a list of windows of T steps each (`_SHAPE`). NIV has no "vid"; the name of the feature
-file is used instead. Action ids are the ids of the taxonomy.
+A file is a list of windows of T steps each (`_SHAPE`), in which "instruction_len" is the number of
+steps of the whole video. NIV has no "vid"; the name of the feature file is used instead. Action ids
+are the ids of the taxonomy. "event_class_top1" is the task that the authors' classifier predicted.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, nfc, parsing
+from cefito.data.annotations import (
+    SPLITS,
+    Annotations,
+    Step,
+    Taxonomy,
+    Video,
+    folded,
+    nfc,
+    parsing,
+)
 from cefito.data.readers.folder import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
 from cefito.errors import DataError
 
-__all__ = ["is_windows", "join_windows", "read_windows"]
+__all__ = ["WINDOWS", "is_windows", "join_windows", "of_vocabulary", "read_windows"]
 
+WINDOWS = "window files of the unified protocol"
 _SHAPE = (
     'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], '
-    '…], "task_id"}, "instruction_len"}.'
+    '…], "task_id", optional "actions": [names] and "event_class_top1"}, "instruction_len"}.'
 )
 _TAXONOMY = "Give the taxonomy of these files (CrossTask has two)."
 _ONE_PROTOCOL = "Give complete window files of one protocol, without padding or repeated windows."
@@ -32,8 +44,15 @@ class _Window:
     place: str
     task: int
     task_name: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # possible names of the feature file
     steps: tuple[Step, ...]
+    actions: tuple[str, ...]  # names of the steps; empty if unknown
+    video_steps: int  # in the whole video; the window's own if unknown
+    predicted: int | None  # the task that a classifier of others predicted
+
+
+_Windows = dict[tuple[int, Path], list[_Window]]
+"""Windows of a video by their length and file."""
 
 
 def is_windows(value: Any) -> bool:
@@ -47,15 +66,30 @@ def is_windows(value: Any) -> bool:
     )
 
 
+def of_vocabulary(
+    files: Sequence[tuple[Path, Any]], taxonomy: Taxonomy
+) -> tuple[list[tuple[Path, Any]], str]:
+    """Window files that use a taxonomy, if they hold all splits, and a note on those of another."""
+    fitting = []
+    for path, content in files:
+        window = _window(content[0], f"{path}, window 0 (counted from 0)")[1]
+        if not _misnamed(window, taxonomy):
+            fitting.append((path, content))
+    if {_split(path) for path, _ in fitting} != {_split(path) for path, _ in files}:
+        return list(files), ""
+    others = [path.name for path, _ in files if path not in {fit for fit, _ in fitting}]
+    return fitting, f"Not read, since of other actions: {', '.join(others)}." if others else ""
+
+
 def read_windows(
     files: Sequence[tuple[Path, Any]], *, dataset: str, taxonomy: Taxonomy | None
 ) -> Source:
     """Reconstruct the videos of window files, whose names contain train, val or test.
 
-    The shortest windows of a video give its steps, and the others must agree. Without a taxonomy,
-    actions are named by their numbers and each task owns the actions that occur in it.
+    The shortest windows of a video give its steps, and every file of its split must hold all of its
+    windows of that file's length. Without a taxonomy, each task owns the actions that occur in it.
     """
-    windows: dict[str, list[_Window]] = defaultdict(list)
+    windows: dict[str, _Windows] = defaultdict(lambda: defaultdict(list))
     split_of: dict[str, tuple[str, Path]] = {}
     for path, content in files:
         split = _split(path)
@@ -65,31 +99,56 @@ def read_windows(
             if earlier != split:
                 both = f"video '{video}' is in {split} here and in {earlier} in {where.name}"
                 raise DataError(f"{path}: {both}. {_ONE_PROTOCOL}")
-            windows[video].append(window)
-    notes: tuple[str, ...] = ()
+            windows[video][len(window.steps), path].append(window)
+    notes: list[str] = []
     if taxonomy is None:
-        taxonomy = _taxonomy(windows, dataset, files[0][0])
-        notes = ("Window files hold no names of actions; give a taxonomy.json to add them.",)
-    videos = []
-    for video, members in windows.items():
-        steps = _video_steps(video, members)
-        task = _task(members, taxonomy, video)
-        unknown = {step.action for step in steps} - set(taxonomy.tasks[task].actions)
-        if unknown:
-            problem = f"action {min(unknown)} of video '{video}' is not one of task {task}"
-            raise DataError(f"{members[0].place}: {problem}. {_TAXONOMY}")
-        videos.append(Video(video_id=video, split=split_of[video][0], task=task, steps=steps))
+        taxonomy = _taxonomy(_all(windows), dataset, files[0][0])
+        if taxonomy.actions[-1].name == f"action {len(taxonomy.actions) - 1}":
+            notes.append("Window files hold no names of actions; give a taxonomy.json to add them.")
+    videos = [
+        _video(video, split_of[video][0], members, taxonomy) for video, members in windows.items()
+    ]
+    held = {(split_of[video][0], key) for video, members in windows.items() for key in members}
+    for video in videos:
+        for split, (length, path) in held:
+            wanted = split == video.split and len(video.steps) >= length
+            if wanted and (length, path) not in windows[video.video_id]:
+                problem = f"windows of video '{video.video_id}' are missing"
+                raise DataError(f"{path}: {problem}. {_ONE_PROTOCOL}")
+    if lengths := sorted({length for video in videos for length in video.predicted}):
+        notes.append(
+            "The task predictions of the window files (event_class_top1) are stored with their "
+            f"videos, for T = {', '.join(map(str, lengths))}: see cefito evaluate --stored-task."
+        )
     annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     return Source(
         annotations=annotations,
-        form="window files of the unified protocol",
+        form=WINDOWS,
         files=tuple(path for path, _ in files),
         notes=(*notes, *check_repeats(annotations, files[0][0])),
         names={
-            video: tuple(dict.fromkeys(name for window in members for name in window.names))
+            video: tuple(dict.fromkeys(name for window in _of(members) for name in window.names))
             for video, members in windows.items()
         },
+        features=_features(files[0][0], next(_all(windows)).names[0]),
     )
+
+
+def _of(members: _Windows) -> Iterator[_Window]:
+    return (window for several in members.values() for window in several)
+
+
+def _all(windows: Mapping[str, _Windows]) -> Iterator[_Window]:
+    return (window for members in windows.values() for window in _of(members))
+
+
+def _features(file: Path, feature: str) -> Path | None:
+    """The folder of a feature file, named relative to the window file or to a folder above it."""
+    folder = PurePosixPath(feature).parent
+    if folder.is_absolute() or ".." in folder.parts or not folder.parts:
+        return None
+    places = (above / folder for above in file.resolve().parents[:4])
+    return next((place for place in places if place.is_dir()), None)
 
 
 def join_windows(windows: Sequence[Sequence[Step]]) -> tuple[Step, ...] | None:
@@ -125,22 +184,42 @@ def _chain(windows: Sequence[Sequence[Step]]) -> tuple[Step, ...] | None:
     return tuple(steps)
 
 
-def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
-    by_length: dict[int, list[_Window]] = defaultdict(list)
-    for window in members:
-        by_length[len(window.steps)].append(window)
-    shortest = by_length[min(by_length)]
+def _video(video: str, split: str, members: _Windows, taxonomy: Taxonomy) -> Video:
+    """Join the windows of a video; those of all files must be all windows of the joined steps."""
+    shortest = members[min(members)]
     steps = join_windows([window.steps for window in shortest])
     if steps is None:
         found = f"the windows of video '{video}' do not overlap into one sequence"
         raise DataError(f"{shortest[0].place}: {found}. {_ONE_PROTOCOL}")
-    for length, longer in by_length.items():
-        runs = {steps[first : first + length] for first in range(len(steps) - length + 1)}
-        for window in longer:
+    task = _task(list(_of(members)), taxonomy, video)
+    predicted: dict[int, tuple[int, ...]] = {}
+    for (length, _), windows in members.items():
+        runs = [steps[first : first + length] for first in range(len(steps) - length + 1)]
+        place = windows[0].place
+        fault = f"{len(runs) - len(windows)} windows of video '{video}' are missing"
+        for window in windows:
             if window.steps not in runs:
-                problem = f"shorter windows of video '{video}' do not contain its steps in a row"
-                raise DataError(f"{window.place}: {problem}. {_ONE_PROTOCOL}")
-    return steps
+                place = window.place
+                fault = f"shorter windows of video '{video}' do not contain its steps in a row"
+                break
+            if window.video_steps not in (length, len(steps)):
+                place = window.place
+                fault = f"'instruction_len' is {window.video_steps}, but the windows of video "
+                fault += f"'{video}' make {len(steps)} steps"
+                break
+        else:
+            fault = "" if Counter(w.steps for w in windows) == Counter(runs) else fault
+        if fault:
+            raise DataError(f"{place}: {fault}. {_ONE_PROTOCOL}")
+        tasks = {window.steps: window.predicted for window in windows}
+        if set(tasks.values()) == {None}:
+            continue
+        row = tuple(-1 if tasks[run] is None else tasks[run] for run in runs)
+        differ = any(window.predicted != tasks[window.steps] for window in windows)
+        if differ or predicted.setdefault(length, row) != row or max(row) >= len(taxonomy.tasks):
+            problem = f"'event_class_top1' of video '{video}' is not one known task a window"
+            raise DataError(f"{place}: {problem}. {_ONE_PROTOCOL}")
+    return Video(video, split, task, steps, predicted=predicted)
 
 
 def _split(path: Path) -> str:
@@ -160,28 +239,49 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
         feature = value.get("feature")
         name = value.get("vid") or (feature_name(feature) if isinstance(feature, str) else None)
         task = _id(value["task_id"])
-        task_name = nfc(str(value.get("task", ""))).strip()
-        length = entry.get("instruction_len", len(steps))
-        if not isinstance(name, str) or not name or not steps or length != len(steps):
-            raise ValueError(f"{len(steps)} steps of video {name!r}, 'instruction_len' {length}")
-    names = (feature, name) if isinstance(feature, str) and feature else (name,)
-    return nfc(name), _Window(place=place, task=task, task_name=task_name, names=names, steps=steps)
+        task_name = nfc(str(value.get("task_name", value.get("task", "")))).strip()
+        actions = tuple(nfc(str(action)) for action in value.get("actions", ()))
+        length = _id(entry.get("instruction_len", len(steps)))
+        predicted = value.get("event_class_top1")
+        if (
+            not isinstance(name, str)
+            or not name
+            or not steps
+            or len(actions) not in (0, len(steps))
+        ):
+            raise ValueError(f"{len(steps)} steps of video {name!r}, {len(actions)} names of them")
+        return nfc(name), _Window(
+            place=place,
+            task=task,
+            task_name=task_name,
+            names=(feature, name) if isinstance(feature, str) and feature else (name,),
+            steps=steps,
+            actions=actions,
+            video_steps=length,
+            predicted=None if predicted is None else _id(predicted),
+        )
 
 
 def _id(value: Any) -> int:
-    if not str(value).isdecimal():
+    if not re.fullmatch(r"[0-9]{1,9}", str(value)):
         raise TypeError(f"id {value!r} is not a whole number")
     return int(value)
 
 
-def _taxonomy(windows: dict[str, list[_Window]], dataset: str, place: Path) -> Taxonomy:
+def _taxonomy(windows: Iterator[_Window], dataset: str, place: Path) -> Taxonomy:
+    """The tasks and actions that windows name."""
     owned: dict[int, set[int]] = defaultdict(set)
     task_names: dict[int, str] = {}
-    for members in windows.values():
-        for window in members:
-            owned[window.task].update(step.action for step in window.steps)
-            task_names[window.task] = window.task_name or f"task {window.task}"
-    seen = {action: f"action {action}" for members in owned.values() for action in members}
+    seen: dict[int, str] = {}
+    for window in windows:
+        ids = [step.action for step in window.steps]
+        owned[window.task].update(ids)
+        task_names[window.task] = window.task_name or f"task {window.task}"
+        named = window.actions or [f"action {action}" for action in ids]
+        for action, name in zip(ids, named, strict=True):
+            if seen.setdefault(action, name) != name:
+                both = f"action {action} is '{seen[action]}' and '{name}'"
+                raise DataError(f"{window.place}: {both}. {_TAXONOMY}")
     actions = padded(seen, kind="action", place=place)
     names = padded(task_names, kind="task", place=place)
     tasks = [(name, owned[number]) for number, name in enumerate(names)]
@@ -189,9 +289,28 @@ def _taxonomy(windows: dict[str, list[_Window]], dataset: str, place: Path) -> T
 
 
 def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:
+    """The task of a video's windows, whose actions the taxonomy lists by the same names."""
     found = {window.task for window in members}
     known = len(taxonomy.tasks)
-    if len(found) != 1 or not 0 <= members[0].task < known:
+    if len(found) != 1 or members[0].task >= known:
         ids = f"video '{video}' has task ids {sorted(found)}; the taxonomy has {known} tasks"
         raise DataError(f"{members[0].place}: {ids}. {_TAXONOMY}")
+    for window in members:
+        if problem := _misnamed(window, taxonomy):
+            raise DataError(f"{window.place}: {problem} (video '{video}'). {_TAXONOMY}")
     return members[0].task
+
+
+def _misnamed(window: _Window, taxonomy: Taxonomy) -> str:
+    """What a taxonomy says otherwise of a window's task and actions; empty if nothing."""
+    if window.task >= len(taxonomy.tasks):
+        return f"task {window.task} is unknown"
+    task = taxonomy.tasks[window.task]
+    for place, step in enumerate(window.steps):
+        if step.action not in task.actions:
+            return f"action {step.action} is not one of task {task.id}"
+        listed = taxonomy.actions[step.action].name
+        name = window.actions[place] if window.actions else listed
+        if name != listed and folded(name) != folded(listed):
+            return f"action {step.action} is '{name}', in the taxonomy '{listed}'"
+    return ""

@@ -7,6 +7,7 @@ be exactly those of the paper's networks: D = 384, four blocks of six heads.
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 import warnings
@@ -14,13 +15,14 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import DataError, RunError
@@ -28,17 +30,19 @@ from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
 from cefito.field.settings import ClassifierConfig
-from cefito.files import check_array, load_npy, sha256
+from cefito.files import check_array, sha256
 from cefito.planners.base import Shape
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.methods import load_config
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
+from cefito.settings import flattened
 
 __all__ = [
     "CLASSIFIER",
     "FIELD",
+    "Weights",
     "classifier_shapes",
     "field_shapes",
     "field_tensors",
@@ -54,19 +58,23 @@ _TOKENS = ("state_mask_token", "action_mask_token")  # without the prefix `predi
 _POSITIONS = "predictor.pos_embed"
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NAMED = 3  # most offending names in a message
+Weights = Literal["ema", "raw"]
+"""Weights of a checkpoint: averaged, which the authors evaluate, or as the optimiser left them."""
+
+logger = logging.getLogger(__name__)
 
 
 def from_checkpoint(
-    checkpoint: Path, *, taxonomy: Path, action_text: Path
+    checkpoint: Path, *, taxonomy: Path, action_text: Path, weights: Weights = "ema"
 ) -> tuple[CefitoPlanner, dict[str, Any]]:
-    """Make a planner of a checkpoint of an energy field.
+    """Make a planner of a checkpoint of an energy field, with its averaged or its raw weights.
 
     It plans by the energy alone (the released mean-square distance) over all sequences of the
     actions that the taxonomy lists for a task. It has no chain and no prior over sequences, which
-    are learned from windows.
+    are learned from windows. `action_text` is a file of the text embeddings that the field was
+    trained with (`read_action_text`). What the checkpoint's `config` says of the model is obeyed,
+    or the checkpoint is refused.
     """
-    # action_text: .npy file of the text embeddings that the field was trained with, [K, W], row =
-    # action id
     known = Taxonomy.read(taxonomy)
     for task in known.tasks:
         if not task.actions:
@@ -74,7 +82,7 @@ def from_checkpoint(
                 f"{taxonomy}: task {task.id} ('{task.name}') has no actions. Give it some or "
                 "remove it."
             )
-    tensors, record = _read(checkpoint, "ema", FIELD)
+    tensors, record = _read(checkpoint, "ema" if weights == "ema" else "model", FIELD)
     _check_names(checkpoint, tensors, field_shapes(1, 1, 1, 1), FIELD)
     try:
         sizes = (
@@ -94,13 +102,19 @@ def from_checkpoint(
             f"{checkpoint}: knows {actions} actions, {taxonomy} lists {len(known.actions)}. Give "
             "the taxonomy that it was trained with."
         )
-    settings = _released(known.dataset, horizon)
+    heads = _heads(
+        checkpoint,
+        record["config"],
+        {"horizon": horizon, "num_actions": actions, "num_tasks": len(known.tasks)}
+        | {"model.observation_dim": observation_dim},
+    )
+    settings = _released(known.dataset, horizon, heads)
     field = EnergyField(
         config=settings.field,
         observation_dim=observation_dim,
         action_count=actions,
         horizon=horizon,
-        action_vectors=torch.from_numpy(_text(action_text, (actions, width))),
+        action_vectors=torch.from_numpy(_text(action_text, known, width)),
     )
     if not torch.allclose(tensors[_POSITIONS], field.predictor.pos_embed, rtol=0, atol=1e-5):
         raise RunError(
@@ -224,8 +238,8 @@ def classifier_shapes(observation_dim: int, task_count: int) -> dict[str, list[i
     }
 
 
-def _released(dataset: str = "", horizon: int = 0) -> CefitoSettings:
-    overrides = {"field.action_encoding": "text"}
+def _released(dataset: str = "", horizon: int = 0, heads: int = 6) -> CefitoSettings:
+    overrides = {"field.action_encoding": "text", "field.heads": heads}
     config = load_config("released", dataset=dataset, horizon=horizon, overrides=overrides)
     settings: CefitoSettings = config.settings
     return settings
@@ -243,12 +257,38 @@ def _no_prior(space: ActionSpace, taxonomy: Taxonomy) -> NGramPrior:
     )
 
 
-def _text(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
-    text = load_npy(path, "Expected the text embeddings of the actions, row = action id.")
-    check_array(text, shape=shape, place=str(path), rows="action")
-    with np.errstate(over="ignore"):  # overflows become infinite, which the next line refuses
-        single = text.astype(np.float32)
-    return check_array(single, shape=shape, place=str(path), rows="action")
+def _text(path: Path, taxonomy: Taxonomy, width: int) -> NDArray[np.float32]:
+    text = read_action_text(path, taxonomy)
+    return check_array(text, shape=(len(text), width), place=str(path), rows="action")
+
+
+def _heads(path: Path, config: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """The number of heads by a checkpoint's config, which must agree with the weights otherwise."""
+    field = _released().field
+    expected = {
+        **sizes,
+        "model.hidden_dim": field.width,
+        "model.depth": field.depth,
+        "model.mlp_ratio": field.mlp_ratio,
+        "model.causal_attention": True,
+    }
+    heads = config.get("model.num_heads", field.heads)
+    wrong = [
+        f"{name} = {config[name]!r} instead of {value!r}"
+        for name, value in expected.items()
+        if name in config and config[name] != value
+    ]
+    if type(heads) is not int or heads < 1 or field.width % heads:
+        wrong.append(f"model.num_heads = {heads!r}, which does not divide {field.width}")
+    if wrong:
+        raise RunError(
+            f"{path}: its config says {_few(wrong)}. Only fields of the paper's form, with weights "
+            "and taxonomy of these sizes and the causal mask, can be imported."
+        )
+    known = {*expected, "model.num_heads"}
+    if others := [name for name in config if name.startswith("model.") and name not in known]:
+        logger.warning("%s: its config has %s, which is not looked at", path, _few(others))
+    return heads
 
 
 def _departures(field: EnergyField) -> list[str]:
@@ -315,7 +355,16 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
                 "Get the file again."
             )
     counts = {name: content[name] for name in ("epoch", "step") if type(content.get(name)) is int}
-    return plain, {"file": path.name, "sha256": sha256(path), "weights": part, **counts}
+    config = content.get("config") or {}
+    if not isinstance(config, dict) or not all(isinstance(name, str) for name in config):
+        raise RunError(f"{path}: its 'config' is not a table of settings. Save it as one.")
+    config = {
+        name: value
+        for name, value in flattened(config).items()
+        if value is None or isinstance(value, str | int | float)
+    }
+    record = {"file": path.name, "sha256": sha256(path), "weights": part, "config": config}
+    return plain, record | counts
 
 
 def _load(path: Path) -> Any:

@@ -25,9 +25,8 @@ class ViterbiLoss(PlanLoss):
     """Errors of marginals and of task logits, and misalignment with descriptions [K, 6, W] if any.
 
     Published is mean squared error of the marginals to the one-hot actions, plus cross-entropy of
-    the alignment, plus mean squared error of the raw task logits to the one-hot task, all of weight
-    1. Here means are over all entries, and the cross-entropies of the initial and of the goal
-    observation are added; neither is stated.
+    the alignment, averaged over the initial and the goal observation, plus mean squared error of
+    the raw task logits to the one-hot task, all of weight 1, with means over all entries.
     """
 
     def __init__(
@@ -56,9 +55,8 @@ class ViterbiLoss(PlanLoss):
             # [B, 2, K]: initial and goal observation against the first and the last action
             logits = self.module.alignment(outputs.states, self.descriptions, generator=generator)
             ends = actions[:, [0, -1]]
-            loss = F.cross_entropy(logits.flatten(0, 1), ends.flatten(), reduction="sum")
-            count = torch.tensor(len(actions), device=loss.device)
-            terms["alignment"] = Term(self.config.alignment, loss, count)
+            errors = F.cross_entropy(logits.flatten(0, 1), ends.flatten(), reduction="none")
+            terms["alignment"] = mean_term(self.config.alignment, errors)
         if self.config.task:
             terms["task"] = _squared(self.config.task, outputs.tasks, tasks)
         return terms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from cefito.planners.viterbi.settings import ViterbiConfig
 
 __all__ = ["ViterbiNetwork", "ViterbiOutputs"]
 
-_TEMPERATURE = 1 / 0.07  # initial factor of the cosines (published)
+_LOG_TEMPERATURE = math.log(1 / 0.07)  # initial logarithm of the factor of the cosines (published)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class ViterbiNetwork(nn.Module):
         free = config.aligned_with == "free"
         self.free = nn.Parameter(torch.zeros(actions, 2, width)) if free else None
         if shape.text_dim or free:
-            self.temperature = nn.Parameter(torch.tensor(_TEMPERATURE))
+            self.log_temperature = nn.Parameter(torch.tensor(_LOG_TEMPERATURE))
         self.register_buffer("mean", torch.zeros(shape.observation_dim))
         self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
 
@@ -99,7 +100,8 @@ class ViterbiNetwork(nn.Module):
         """Logits [B, 2, K]: learned factor × mean cosine of a state to an action's descriptions.
 
         The initial state [B, 2, D] is compared with the three descriptions before the action, the
-        goal with the three after it, [K, 6, W]; None compares with the free vectors.
+        goal with the three after it, [K, 6, W]; None compares with the free vectors. The logarithm
+        of the factor is learned.
         """
         if descriptions is None:
             assert self.free is not None
@@ -112,4 +114,4 @@ class ViterbiNetwork(nn.Module):
             # mean of unit vectors as one product: (1 / 3‖x_i‖)_i (x_i)_i, [1, 3] × [3, D]
             means = ((1 / (3 * norms)).unsqueeze(-2) @ encoded).squeeze(-2)
         cosines = torch.einsum("bed,ked->bek", F.normalize(states.float(), dim=-1), means)
-        return self.temperature * cosines.float()
+        return self.log_temperature.exp() * cosines.float()

@@ -1,0 +1,158 @@
+"""Pickles of arrays, plain containers, numbers and text, read without running what they name.
+
+Published files of two kinds are pickles: features of CaptainCook4D's steps, and action embeddings.
+Whatever they name, nothing but NumPy arrays of numbers (or of such values) can come out.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from cefito.errors import explained
+
+__all__ = ["is_pickled", "load_pickled"]
+
+_BROKEN = (
+    *(pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError),
+    *(AttributeError, OverflowError, MemoryError, ImportError),
+)
+"""Errors of pickle and NumPy on damaged files."""
+_NPY = b"\x93NUMPY"
+
+
+def is_pickled(data: bytes) -> bool:
+    """Whether a file is a pickle, or a .npy file that holds one."""
+    return data[:1] == b"\x80" or (data[:6] == _NPY and b"'|O'" in data[:256])
+
+
+def load_pickled(data: bytes, path: Path, what: str, remedy: str) -> Any:
+    """Load the pickle in a file of at most a few hundred MiB, whose content is `data`.
+
+    Raises:
+        DataError: It is damaged, or names a class or function other than those of NumPy arrays.
+    """
+    with explained(path, f"not {what}", remedy, *_BROKEN):
+        if data[:6] == _NPY:  # magic, version [2], size of the header [2 or 4], header
+            size = 2 if data[6] == 1 else 4
+            data = data[8 + size + int.from_bytes(data[8 : 8 + size], "little") :]
+        value = _Unpickler(io.BytesIO(data)).load()
+        return value.item() if isinstance(value, _Array) and value.ndim == 0 else value
+
+
+class _Type:
+    """Stands for numpy.dtype, which would set any state that a pickle asks for."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        if not re.fullmatch(r"[fiu][1248]|b1|O8?", code):
+            raise pickle.UnpicklingError(f"it holds an array of type {code!r:.20}")
+        self.code, self.order = code, "="
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = state[1] if state[1] in ("<", ">") else "="
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(object if self.code[0] == "O" else self.order + self.code)
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array whose pickled state is compared with its size before memory is allocated."""
+
+    @override
+    def __setstate__(self, state: Any, /) -> None:
+        _, shape, kind, fortran, values = state
+        count, dtype = math.prod(shape), kind.dtype
+        kinds, size = (list, 1) if dtype.hasobject else (bytes, dtype.itemsize)
+        if not isinstance(values, kinds) or min(shape, default=0) < 0:
+            raise pickle.UnpicklingError("an array has another state")
+        if len(values) != count * size:
+            raise pickle.UnpicklingError(f"an array of shape {list(shape)} has {len(values)} bytes")
+        super().__setstate__((1, shape, dtype, bool(fortran), values))  # type: ignore[arg-type]
+
+
+def _new_array(*_: object) -> _Array:
+    return _Array((0,), np.uint8)
+
+
+def _scalar(kind: _Type, value: bytes) -> Any:
+    return np.frombuffer(value, kind.dtype, count=1)[0].item()
+
+
+def _from_buffer(values: bytes, kind: _Type, shape: tuple[int, ...], order: Any) -> Any:
+    return np.frombuffer(values, kind.dtype).reshape(shape, order=order)
+
+
+def _encoded(text: str, _: str) -> bytes:
+    return text.encode("latin-1")
+
+
+_ARRAYS = ("numpy.core.multiarray", "numpy._core.multiarray")  # NumPy 1 and 2
+_GLOBALS = {
+    ("numpy", "ndarray"): None,  # only an argument of _reconstruct
+    ("numpy", "dtype"): _Type,
+    **{(module, "_reconstruct"): _new_array for module in _ARRAYS},
+    **{(module, "scalar"): _scalar for module in _ARRAYS},
+    ("_codecs", "encode"): _encoded,  # protocols 0 to 2
+    ("numpy.core.numeric", "_frombuffer"): _from_buffer,  # protocol 5
+    ("numpy._core.numeric", "_frombuffer"): _from_buffer,
+}
+_LEFT_OUT = (
+    *("PERSID", "BINPERSID", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"),
+    *("FROZENSET", "ADDITEMS"),
+)
+_KEYS = {"SETITEM": slice(-2, -1), "SETITEMS": slice(0, None, 2), "DICT": slice(0, None, 2)}
+"""Places of the keys on the stack, by operations that fill dictionaries."""
+
+
+def _checked(unpickler: Any, *, name: str) -> None:
+    """Perform an operation unless it changes an object, or hashes a tuple, which may not end."""
+    stack = unpickler.stack
+    if name == "BUILD" and not isinstance(stack[-2], (_Array, _Type)):
+        raise pickle.UnpicklingError("it changes an object")
+    keys = stack[_KEYS[name]] if name in _KEYS else []
+    if not all(isinstance(key, int | float | str | bytes) for key in keys):
+        raise pickle.UnpicklingError("a key is neither a number nor text")
+    pickle._Unpickler.dispatch[_code(name)](unpickler)
+
+
+def _refused(_: Any) -> None:
+    raise pickle.UnpicklingError("it holds more than arrays and plain containers")
+
+
+def _bytes(unpickler: Any) -> None:
+    """Read bytes of a stated length, for which no memory is reserved before they are there."""
+    size = int.from_bytes(unpickler.read(8), "little")
+    unpickler.append(unpickler.read(size))
+
+
+def _code(name: str) -> int:
+    return int(getattr(pickle, name)[0])
+
+
+# in Python: C's reserves memory for as many entries as a pickle of a few bytes says it has
+class _Unpickler(pickle._Unpickler):
+    """Loads arrays and plain containers; any other class or function is refused."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **pickle._Unpickler.dispatch,
+        **{_code(name): partial(_checked, name=name) for name in ("BUILD", *_KEYS)},
+        _code("BYTEARRAY8"): _bytes,
+        **{_code(name): _refused for name in _LEFT_OUT},
+    }
+
+    @override
+    def find_class(self, module: str, name: str, /) -> Any:
+        """Return one of the allowed globals."""
+        if (module, name) not in _GLOBALS:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no array needs")
+        return _GLOBALS[module, name]

@@ -1,0 +1,104 @@
+"""Pickles give arrays and plain values, and nothing that they name is run."""
+
+import io
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data.pickles import is_pickled, load_pickled
+from cefito.errors import DataError
+
+CONTENT = {
+    3: np.arange(6, dtype=np.float32).reshape(2, 3),
+    np.int64(1): np.asfortranarray(np.ones((2, 3), np.float16)),
+    "text": [1, 2.5, None, True, (b"x", "é"), {"a": np.array(2.0)}],
+    4: np.array([np.zeros(2), "b"], dtype=object),
+    5: np.arange(3, dtype=">i4"),  # becomes native
+}
+
+
+def load(data):
+    return load_pickled(data, Path("file.npy"), "plain", "Save it again.")
+
+
+def same(found, expected):
+    assert list(found) == list(expected)
+    for key, value in expected.items():
+        if key != "text":
+            assert found[key].dtype.newbyteorder("=") == value.dtype.newbyteorder("=")
+            assert [np.asarray(x).tolist() for x in found[key]] == [
+                np.asarray(x).tolist() for x in value
+            ]
+    assert found["text"][:-1] == expected["text"][:-1]
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_pickles_of_every_protocol(protocol):
+    data = pickle.dumps(CONTENT, protocol=protocol)
+    assert is_pickled(data) == (protocol > 1)
+    same(load(data), CONTENT)
+
+
+def test_dictionaries_in_npy_files():
+    buffer = io.BytesIO()
+    np.save(buffer, CONTENT, allow_pickle=True)
+    assert is_pickled(buffer.getvalue())
+    same(load(buffer.getvalue()), CONTENT)
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(3))
+    assert not is_pickled(buffer.getvalue())
+
+
+class Calls:
+    def __init__(self, function, *arguments):
+        self.made = function, arguments
+
+    def __reduce__(self):
+        return self.made
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (pickle.dumps(Calls(Path.touch, Path("ran"))), "it names pathlib"),
+        (pickle.dumps(Calls(np.load, "x")), "it names numpy.load, which no array needs"),
+        (pickle.dumps({1, 2}), "more than arrays and plain containers"),
+        (pickle.dumps(np.array(["a"])), "an array of type 'U1'"),
+        (pickle.dumps(np.zeros(2, [("a", "f4")])), "an array of type 'V4'"),
+        (pickle.dumps(np.zeros(5), protocol=4).replace(b"K\x05", b"K\x06"), "has 40 bytes"),
+        (b"\x80\x02cnumpy\ndtype\n}X\x01\x00\x00\x00aK\x01sb.", "it changes an object"),
+        # a tuple that holds itself 2^60 times, as a key: its hash would not end
+        (b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.", "a key is neither"),
+        # C's unpickler would reserve 32 GiB for these entries
+        (b"\x80\x02K\x01r\xff\xff\xff\xff.", None),
+        (b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"ab.", "not plain"),
+        (b"\x80\x04\x95" + b"\xff" * 8, "not plain"),
+        (b"", "not plain"),
+        (b"\x93NUMPY\x01\x00", "not plain"),
+    ],
+)
+def test_other_pickles_are_refused(data, match, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if match is None:
+        assert load(data) == 1
+        return
+    with pytest.raises(DataError, match=match) as caught:
+        load(data)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.nightly
+def test_damaged_pickles_are_refused_or_plain():
+    data = pickle.dumps(CONTENT, protocol=4)
+    generator = np.random.default_rng(0)
+    for _ in range(20_000):
+        changed = bytearray(data)
+        for place in generator.integers(len(data), size=generator.integers(1, 4)):
+            changed[place] = generator.integers(256)
+        try:
+            load(bytes(changed[: generator.integers(1, len(data) + 1)]))
+        except DataError:
+            continue
