@@ -1,8 +1,9 @@
 """Times in videos."""
 
+import numpy as np
 import pytest
 
-from cefito.times import parse_duration, parse_seconds
+from cefito.times import as_seconds, parse_duration, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,13 @@ def test_times(text, expected):
 def test_texts_that_are_not_times(text):
     with pytest.raises(ValueError, match="is not a time"):
         parse_seconds(text)
+
+
+def test_values_of_json_and_tables():
+    assert [as_seconds(value) for value in (3, 4.5, np.float32(0.5), "0:30")] == [3, 4.5, 0.5, 30]
+    for value in (True, np.True_, None, [1], "1_0"):
+        with pytest.raises(ValueError, match="is not a time"):
+            as_seconds(value)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("10m", 600), (" 1.5 h", 5400)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import lzma
 import math
+import re
 import stat
 import tokenize
 import zipfile
@@ -27,6 +28,7 @@ __all__ = [
     "MAX_ARRAY_BYTES",
     "Border",
     "aligned",
+    "check_binary",
     "check_regular",
     "load_npy",
     "load_npz",
@@ -46,6 +48,7 @@ _DAMAGED = "cannot be read as NumPy arrays"
 _AGAIN = "Make it again as plain floating-point arrays."
 _MAGIC = b"\x93NUMPY"
 _ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
+_HTML = re.compile(rb"(?:<!--.{0,200}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.S | re.I)
 _BLOCK = 1 << 20
 _BROKEN = (
     *(ValueError, EOFError, OSError, TypeError, OverflowError, SyntaxError, RuntimeError),
@@ -115,9 +118,21 @@ def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataE
         raise error(f"{path}: {fault}. {remedy}".rstrip())
 
 
+def check_binary(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
+    """Refuse what `check_regular` refuses, and texts that stand where a file of numbers should."""
+    check_regular(path, remedy, error)
+    with explained(path, "cannot be read", remedy, error=error), path.open("rb") as file:
+        begin = file.read(512).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if begin.startswith(b"version https://git-lfs"):
+        raise error(f"{path}: is a Git LFS pointer, not the file itself. Run git lfs pull there.")
+    if _HTML.match(begin):
+        found = "is a page of HTML, such as a server sends in place of a file"
+        raise error(f"{path}: {found}. Open its address in a browser and save the file itself.")
+
+
 def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
     """Load an array from a .npy file; a pickled one is refused."""
-    check_regular(path, remedy)
+    check_binary(path, remedy)
     with explained(path, _DAMAGED, _AGAIN, *_BROKEN), path.open("rb") as file:
         if file.read(4) in _ZIPS:
             raise DataError(f"{path}: holds several arrays; expected one. Save it by numpy.save.")
@@ -127,7 +142,7 @@ def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
 
 def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, NDArray[Any]]:
     """Load the named members of a .npz archive; others are never opened."""
-    check_regular(path, remedy)
+    check_binary(path, remedy)
     with explained(path, _DAMAGED, _AGAIN, *_BROKEN), path.open("rb") as file:
         if file.read(len(_MAGIC)) == _MAGIC:
             raise DataError(f"{path}: is one array; expected several. Save them by numpy.savez.")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
+import re
 import time
+import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
@@ -15,7 +19,14 @@ from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import ALIGNMENT, aligned, check_regular, load_npy, load_npz
+from cefito.arrays import (
+    ALIGNMENT,
+    aligned,
+    check_binary,
+    check_regular,
+    load_npy,
+    load_npz,
+)
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
 from cefito.locks import made_folders, temporary_beside
 from cefito.settings import Record, read_record
@@ -38,6 +49,7 @@ __all__ = [
     "load_npy",
     "load_npz",
     "load_tensors",
+    "load_torch",
     "load_weights",
     "new_folder",
     "read_bytes",
@@ -229,7 +241,7 @@ def load_tensors(
     """Load tensors, `aligned`, and metadata of a safetensors file; framework: "np" or "pt"."""
     from safetensors import SafetensorError, safe_open
 
-    check_regular(path, remedy, error)
+    check_binary(path, remedy, error)
     # TypeError: NumPy has no bfloat16
     kinds = SafetensorError, OSError, TypeError, ValueError
     with (
@@ -239,6 +251,37 @@ def load_tensors(
         names = list(archive.keys())
         tensors = {name: _aligned(archive.get_tensor(name)) for name in names}
         return tensors, archive.metadata() or {}
+
+
+def load_torch(path: Path, remedy: str) -> Any:
+    """Load what torch.save wrote, on the CPU: tensors and plain values, nothing else (RunError).
+
+    Files of PyTorch before 1.6, which are no zip archives, are read too.
+    """
+    import torch
+
+    check_binary(path, remedy, RunError)
+    other = f"{path}: is truncated or not a checkpoint as torch.save writes it. {remedy}"
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                stored = sum(member.file_size for member in archive.infolist())
+            if stored > path.stat().st_size:  # torch.save does not compress
+                raise RunError(other)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of TorchScript archives, which are refused
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as problem:
+        named = re.search(r"GLOBAL ([\w.]+)", str(problem))
+        if named is None:
+            raise RunError(other) from problem
+        found = f"holds pickled objects other than tensors and plain values ({named[1]})"
+        never = "which are never loaded. Save its tensors alone."
+        raise RunError(f"{path}: {found}, {never} {remedy}") from problem
+    except RunError:
+        raise
+    except Exception as problem:  # a damaged file may break the reader in any way
+        raise RunError(other) from problem
 
 
 def load_weights(

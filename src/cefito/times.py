@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated
+from numbers import Real
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-__all__ = ["TIME_FORMS", "Seconds", "parse_duration", "parse_seconds"]
+__all__ = ["TIME_FORMS", "Seconds", "as_seconds", "parse_duration", "parse_seconds"]
 
 TIME_FORMS = "Expected seconds (43.27 or 43,27) or hours, minutes and seconds (1:02:03.5)."
 """Remedy of messages about times."""
@@ -52,8 +53,18 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-Seconds = Annotated[
-    float,
-    BeforeValidator(lambda value: parse_seconds(value) if isinstance(value, str) else value),
-]
-"""Type of seconds in settings and requests, which may be written as times."""
+def as_seconds(value: Any) -> float:
+    """Return the seconds of a number, or of a time as text; a truth value is none.
+
+    Raises:
+        ValueError: The value is not a time.
+    """
+    if isinstance(value, str):
+        return parse_seconds(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{str(value)[:_LONGEST]!r} is not a time")
+    return float(value)
+
+
+Seconds = Annotated[float, BeforeValidator(as_seconds)]
+"""Type of seconds in settings, requests and files, which may be written as times."""

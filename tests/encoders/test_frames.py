@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.encoders import frames as module
-from cefito.encoders.frames import Sampling, clips, gather, probe
+from cefito.encoders.frames import Sampling, clips, gather, glance, probe
 from cefito.errors import ConfigError, DataError
 
 av = pytest.importorskip("av")
@@ -217,9 +217,14 @@ def seen(clip):
         ((0, 1, 0, -1, 0, 0, 0, 0), ["blue", "red", "green", "grey"]),
         ((-1, 0, 0, 0, -1, 0, 0, 0), ["grey", "blue", "red", "green"]),
         ((0, -1, 0, 1, 0, 0, 0, 0), ["green", "grey", "blue", "red"]),
+        # mirrored: a front camera; upside down; and both with a quarter
+        ((-1, 0, 0, 0, 1, 0, 0, 0), ["green", "red", "blue", "grey"]),
+        ((1, 0, 0, 0, -1, 0, 0, 0), ["blue", "grey", "green", "red"]),
+        ((0, 1, 0, 1, 0, 0, 0, 0), ["red", "blue", "grey", "green"]),
+        ((0, -1, 0, -1, 0, 0, 0, 0), ["grey", "green", "red", "blue"]),
     ],
 )
-def test_rotation(matrix, expected, tmp_path):
+def test_the_eight_orientations(matrix, expected, tmp_path):
     path = write_video(tmp_path / "clip.mp4", steady(1), picture=corners, width=32)
     assert seen(next(clips(probe(turned(path, matrix)), [0], SMALL))) == expected
 
@@ -369,3 +374,14 @@ def test_long_frames_do_not_become_enormous(tmp_path, width, aspect, size):
     frame = av.VideoFrame(width, 2, "gray")
     with pytest.raises(DataError, match=r"long\.mp4: a frame of .* is too long"):
         module._picture(frame, size, info)
+
+
+@pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.ts"])
+def test_a_clock_that_starts_late(name, tmp_path):
+    path = write_video(tmp_path / name, [time + 3600 for time in steady(3)])
+    for info in (probe(path), glance(path)):
+        assert (round(info.origin), info.seconds) == (3600, 3)
+        assert abs(info.duration - 3) < 0.1
+    middle = Sampling(frames=1, rate=1, size=32)
+    found = [float(clip.float().mean()) for clip in clips(probe(path), [0, 2], middle)]
+    assert found == pytest.approx([grey(12), grey(62)], abs=4)

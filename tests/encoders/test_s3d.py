@@ -247,9 +247,9 @@ def test_files_of_other_kinds(tmp_path, released):
     assert "it is a folder" in refused(tmp_path)
     path = tmp_path / "file.pth"
     path.write_bytes(released.read_bytes()[:100_000])
-    assert "cannot be read as a PyTorch checkpoint" in refused(path)
+    assert "is truncated or not a checkpoint" in refused(path)
     torch.save([torch.zeros(2)], path)
-    assert "cannot be read as a PyTorch checkpoint" in refused(path)
+    assert "holds no tensors by name" in refused(path)
 
 
 class Payload:

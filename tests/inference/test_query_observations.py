@@ -82,6 +82,17 @@ def test_planning_from_features_is_planning_from_the_data_set(
     assert compared > 10
 
 
+def test_features_with_the_rate_of_the_data_set(make_run, tmp_path):
+    run, path = make_run(), features(tmp_path)
+    observed = run.info.dataset.observed
+    expected = query_from_features(run, path, start=2, end=12)
+    np.save(tmp_path / "fast.npy", np.repeat(np.load(path), 25, axis=0))
+    fast = described(run, **observed, feature_rate=25)
+    found = query_from_features(fast, tmp_path / "fast.npy", start=2, end=12)
+    np.testing.assert_array_equal(found.initial, expected.initial)
+    np.testing.assert_array_equal(found.goal, expected.goal)
+
+
 def test_an_end_behind_the_last_row_by_rounding(make_run, tmp_path):
     run, path = make_run(), features(tmp_path)
     last = query_from_features(run, path, start=2, end=12)

@@ -475,7 +475,7 @@ def test_a_payload_is_never_run(place, tensors, refused, tmp_path):
 
 def test_files_that_are_no_checkpoints(tmp_path, field_file, refused):
     refused(tmp_path / "gone.pth", "gone.pth: no such file")
-    refused(tmp_path, "no such file")
+    refused(tmp_path, "it is a folder")
     whole, damaged = field_file.read_bytes(), "bad.pth: is truncated or not a checkpoint"
     for content in (b"", b"garbage" * 40, whole[: len(whole) // 2], whole[:-1]):
         (tmp_path / "bad.pth").write_bytes(content)
@@ -487,6 +487,12 @@ def test_files_that_are_no_checkpoints(tmp_path, field_file, refused):
         for name in archive.namelist():
             packed.writestr(name, bytes(10 * len(archive.read(name))))
     refused(tmp_path / "bad.pth", damaged)
+    for content, found in (
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n", "is a Git LFS pointer"),
+        (b"\n<!DOCTYPE html><html><title>Quota exceeded</title>", "is a page of HTML"),
+    ):
+        (tmp_path / "bad.pth").write_bytes(content)
+        refused(tmp_path / "bad.pth", found)
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "bad.pth")
     refused(tmp_path / "bad.pth", damaged)
     for content, found in (

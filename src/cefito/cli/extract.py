@@ -64,8 +64,9 @@ def extract(
 ) -> int:
     """Extract features of videos: one .npy file a video, float32 [seconds, D].
 
-    Repeat it to continue after an interruption: complete files are kept. Videos that cannot be read
-    are left out and listed at the end, and the exit code is 1. cefito data prepare custom makes a
+    Repeat it to continue after an interruption: complete files are kept. Videos that cannot be
+    read, or whose names differ by their endings alone, are left out and listed at the end, and the
+    exit code is 1. cefito data prepare custom makes a
     data set of the files.
 
     Args:

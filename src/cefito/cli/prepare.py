@@ -33,6 +33,8 @@ class Observed:
     Attributes:
         features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With
             --videos, features are written there; by default into a folder beside the data set.
+        feature_rate: Rows a second of features that have another number of them, such as 25 or
+            1.875 (clips of 16 frames); the row in the middle of each second is taken.
         videos: Folder of videos, whose features are extracted first and whose frames reports show.
         name: Name shown in tables; by default the name of the annotations.
         beyond: Steps that end beyond the features are left out (drop), replaced by the step before,
@@ -44,6 +46,7 @@ class Observed:
     """
 
     features: Path | None = None
+    feature_rate: float | None = None
     videos: Path | None = None
     name: str | None = None
     beyond: Literal["drop", "rewrite", "error"] = "drop"

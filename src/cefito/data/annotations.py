@@ -368,7 +368,7 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
     write_text(path, "".join(lines))
 
 
-class _VideoEntry(Record, extra="ignore"):
+class _VideoEntry(Record, extra="ignore", strict=True):
     """A line of `videos.jsonl`."""
 
     video_id: Annotated[str, AfterValidator(nfc), Field(min_length=1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ class Extraction:
 
     written: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)  # whose features existed
-    failed: dict[str, str] = field(default_factory=dict)  # that could not be read, and why
+    failed: dict[str, str] = field(default_factory=dict)  # that could not be used, and why
 
 
 def extract_videos(
@@ -59,17 +60,24 @@ def extract_videos(
         progress: Shows progress in videos.
 
     Raises:
-        ConfigError: A batch without clips, two videos of one name, or features of another encoder
-            in `target`.
+        ConfigError: A batch without clips, or features of another encoder in `target`.
     """
     check_batch(batch)
     names = _videos(source)
     root = source if source.is_dir() else source.parent
     targets = {name: target / Path(name).with_suffix(".npy") for name in names}
+    sharing: dict[Path, list[str]] = defaultdict(list)
+    for name, path in targets.items():
+        sharing[path].append(name)
     _check_settings(target, record(encoder), [path for path in targets.values() if path.exists()])
     result = Extraction()
     with progress("videos", total=len(names)) as advance:
         for name, path in targets.items():
+            if len(several := sharing[path]) > 1:
+                both = f"{' and '.join(map(repr, several))} would be written to the same file"
+                result.failed[name] = f"{root / name}: {both}. Rename or move all but one."
+                advance(1)
+                continue
             if _complete(path):
                 result.kept.append(name)
                 advance(1)
@@ -114,12 +122,6 @@ def _videos(source: Path) -> list[str]:
     )
     if not names:
         raise DataError(f"{source}: holds no videos. Expected endings: {', '.join(SUFFIXES)}.")
-    stems: dict[str, str] = {}
-    for name in names:
-        other = stems.setdefault(str(Path(name).with_suffix("")), name)
-        if other != name:
-            both = f"'{other}' and '{name}' would be written to the same file"
-            raise ConfigError(f"{source}: {both}. Rename one.")
     return names
 
 

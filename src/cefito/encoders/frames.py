@@ -7,6 +7,7 @@ special handling. Second 0 is the start of the file's own clock.
 from __future__ import annotations
 
 import math
+import struct
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.arrays import check_regular
+from cefito.arrays import check_binary
 from cefito.encoders.preparation import check_pixels
 from cefito.errors import ConfigError, DataError, explained
 
@@ -97,7 +99,7 @@ def probe(path: Path) -> VideoInfo:
     with _opened(path) as (container, stream):
         # FFmpeg counts microseconds here; PyAV says None where the format has no clock
         origin = (container.start_time or 0) / 1e6
-        announced = (container.duration or 0) / 1e6
+        announced = _duration(container)
         step, counted, timed = _step(stream), 0, True
         reached = end = origin
         with _faults(path, lambda: f"cannot be read behind second {reached - origin:.1f}"):
@@ -130,11 +132,11 @@ def probe(path: Path) -> VideoInfo:
 def glance(path: Path) -> VideoInfo:
     """Return what a video's header says, or `probe` it if that lacks the duration."""
     with _opened(path) as (container, stream):
-        if container.duration:
+        if (duration := _duration(container)) > 0:
             return VideoInfo(
                 path=path,
                 origin=(container.start_time or 0) / 1e6,
-                duration=container.duration / 1e6,
+                duration=duration,
                 aspect=float(stream.sample_aspect_ratio or 1),
                 timed=True,
             )
@@ -247,6 +249,14 @@ def _decoded(
                     yield time, frame
 
 
+def _duration(container: InputContainer) -> float:
+    """Return the seconds that a file announces, at least; Matroska's count from its clock's 0."""
+    counted = container.duration or 0
+    if "matroska" in container.format.name:
+        counted -= container.start_time or 0
+    return counted / 1e6
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its first video stream."""
@@ -254,7 +264,7 @@ def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     with explained("videos", "need PyAV", install, ImportError, error=ConfigError):
         import av
         from av.stream import Disposition
-    check_regular(path, "Give a video.")
+    check_binary(path, "Give a video.")
     fault = "cannot be opened as a video; it is truncated, damaged or of another kind"
     with _faults(path, lambda: fault):
         # absolute: a colon in the name is not a protocol; tags may be in any encoding
@@ -304,5 +314,18 @@ def _picture(frame: VideoFrame, size: int | None, video: VideoInfo) -> Tensor:
     if size is not None:
         top, left = (height - size) // 2, (width - size) // 2
         rgb = rgb[top : top + size, left : left + size]
-    turned = np.rot90(rgb, round(frame.rotation / 90) % 4)  # both count anticlockwise
-    return torch.from_numpy(np.ascontiguousarray(turned.transpose(2, 0, 1)))
+    return torch.from_numpy(np.ascontiguousarray(_upright(frame, rgb).transpose(2, 0, 1)))
+
+
+def _upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Turn and mirror a picture [H, W, 3] as the display matrix of its frame says.
+
+    The matrix [a b u; c d v; x y w] shows the place (x, y) at (a x + c y, b x + d y), y downwards.
+    """
+    kinds = (data for data in frame.side_data if data.type.name == "DISPLAYMATRIX")
+    if (data := next(kinds, None)) is None:
+        return picture
+    a, b, _, c, d, *_ = struct.unpack("=9i", bytes(data))
+    if abs(a) + abs(d) < abs(b) + abs(c):  # rows become columns
+        picture, a, d = picture.transpose(1, 0, 2), c, b
+    return picture[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]

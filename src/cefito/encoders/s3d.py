@@ -5,7 +5,7 @@ Shapes in comments are [B, channels, F, H, W] for the usual clips [B, 3, 32, 224
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.arrays import check_regular
 from cefito.encoders.frames import Sampling
 from cefito.encoders.images import FILE
-from cefito.errors import ConfigError, RunError, explained
-from cefito.files import sha256
+from cefito.errors import ConfigError, RunError
+from cefito.files import load_torch, sha256
 
 __all__ = ["S3D", "S3DEncoder", "load_s3d"]
 
@@ -201,7 +200,9 @@ def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
 
 def load_s3d(path: Path) -> S3D:
     """Load `s3d_howto100m.pth`, without its text network, to evaluate (RunError)."""
-    network, state = S3D(), _read(path)
+    network, state = S3D(), load_torch(path, _REMEDY)
+    if not isinstance(state, Mapping):
+        raise RunError(f"{path}: holds no tensors by name. {_REMEDY}")
     state = {name: state[name] for name in state if not str(name).startswith("text_module.")}
     expected = network.state_dict()
     names = {**expected, **state}
@@ -219,14 +220,3 @@ def _shape(state: dict[str, Any], name: str) -> str:
         return "nothing"
     value = state[name]
     return str(list(value.shape)) if isinstance(value, Tensor) else type(value).__name__
-
-
-def _read(path: Path) -> dict[str, Any]:
-    check_regular(path, _REMEDY, RunError)
-    # exceptions of torch and pickle, of many types; anything but tensors is never loaded
-    fault = "cannot be read as a PyTorch checkpoint of tensors alone"
-    again = explained(path, fault, _REMEDY, Exception, error=RunError)
-    with again, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of pickle protocols
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return dict(state.items())

@@ -103,8 +103,8 @@ def query_from_features(
 
     Args:
         run: The run; the features must be of the model that it was trained with.
-        features: `.npy` or `.npz` with one row a second, [seconds of the video, D], or what was
-            loaded from it.
+        features: `.npy` or `.npz`, [rows of the video, D], with as many rows a second as the
+            run's features (one, unless a feature rate was given), or what was loaded from it.
         start: Second at which the first step begins; None if it is not known.
         end: Second at which the last step ends; None if it is not known.
         seconds: Rows that make one observation, for runs that do not say it.
@@ -115,7 +115,9 @@ def query_from_features(
         DataError: The file is missing, damaged, or holds NaN in the rows that are needed.
         RunError: The run does not say how its observations were made, or rows of another width.
     """
-    loaded = features if isinstance(features, FeatureArray) else load_features(Path(features))
+    rate = float((run.info.dataset.observed or {}).get("feature_rate", 1))
+    given = isinstance(features, FeatureArray)
+    loaded = features if given else load_features(Path(features), rate)
     layout = _layout_of(run, loaded, seconds, precision)
     _check_times(loaded, start, end)
     observed = observe(

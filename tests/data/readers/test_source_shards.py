@@ -15,9 +15,9 @@ def opened(monkeypatch):
     """Names of the feature files that were opened."""
     names, original = [], shards.load_features
 
-    def open_counted(path):
+    def open_counted(path, rate):
         names.append(path.stem)
-        return original(path)
+        return original(path, rate)
 
     monkeypatch.setattr(shards, "load_features", open_counted)
     return names
@@ -39,10 +39,10 @@ def test_a_killed_preparation_goes_on(store, source, tmp_path, monkeypatch, open
     monkeypatch.setattr(shards, "SHARD_VIDEOS", 2)
     original, opened[:] = shards.load_features, []
 
-    def killed(path):
+    def killed(path, rate):
         if path.stem == "h":
             raise KeyboardInterrupt
-        return original(path)
+        return original(path, rate)
 
     with monkeypatch.context() as patch:
         patch.setattr(shards, "load_features", killed)

@@ -58,7 +58,7 @@ def test_csv(write, change, encoding):
     assert [task.name for task in taxonomy.tasks] == ["tea", "toast"]
     assert [task.actions for task in taxonomy.tasks] == [(0, 1), (0, 2)]
     assert found.annotations.videos == EXPECTED
-    assert found.names["clips/one.mp4"] == ("clips/one.mp4", "one")
+    assert found.names["clips/one.mp4"] == ("clips/one.mp4", "clips/one")
     assert found.notes == ()
 
 
@@ -110,14 +110,24 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
             r"no column 'task' and no column 'start', only .* \(task=NAME, start=NAME\), or one",
         ),
         ("video,task,step,start,end,Step\na,b,c,1,2,d\n", "mine.csv: has two columns 'step'"),
-        (TABLE + "two,toast,pour,2.0,3,test\n", "mine.csv, line 6: repeats line 5"),
+        ("5,5,3\n12,20,1\n", "mine.csv: its first line holds no names of columns, only '5, 5, 3'"),
+        (
+            "a,tea,boil,0,3\n" * 2,
+            "NAME\\), or one task for all videos, or put a line with names first",
+        ),
         (TABLE + "two,toast,pour,-1,3,test\n", "line 6: the step runs from -1.0 to 3.0 "),
         (TABLE + "two,toast,pour,1:60,3,test\n", "line 6: the step runs from '1:60' to '3'"),
         (TABLE + 'two,toast,pour,"1,234.5",3,test\n', "line 6: the step runs from '1,234.5' to"),
         (TABLE + 'two,toast,pour,"7,5",8,test\n', "line 6: has another decimal sign than line 2"),
-        (TABLE + "two,toast,pour,,3,test\n", "mine.csv, line 6: 'start' is empty"),
+        (TABLE + "two,toast,pour,,3,test\n" * 2, "mine.csv, line 6, line 7: 'start' is empty"),
         (TABLE + "two,toast,pour,1,2,test,9\n", "mine.csv, line 6: has too many cells"),
-        (TABLE + "two,toast,pour,4,3,test\n", "line 6: the step runs from 4.0 to 3.0"),
+        (
+            TABLE + "".join(f"two,toast,pour,{n},3,test\n" for n in range(4, 16)),
+            "line 14, line 15 and 2 more: the step runs from 4.0 to 3.0",
+        ),
+        (TABLE + "two,toast,pour,true,3,test\n", "line 6: the step runs from 'true' to '3'"),
+        (TABLE + "two,toast,pour,1_0,30,test\n", "line 6: the step runs from '1_0' to '30'"),
+        (TABLE + "two,toast,pour,٣,4,test\n", "line 6: the step runs from '٣' to '4'"),
         (TABLE + "two,toast,pour,1,3,dev\n", "mine.csv, line 6: split is 'dev'; expected one of"),
         (TABLE + "two,tea,pour,1,3,test\n", "mine.csv, line 6: video 'two' has task 'tea', split"),
         (TABLE + "two,toast,pour,1,3,train\n", "split 'train', but before task 'toast', split"),
@@ -296,3 +306,26 @@ def test_the_example(tmp_path):
     test, train = (cut_windows(dataset, horizon=3, split=split) for split in ("test", "train"))
     nearest = [int(np.argmin(((train.initial - look) ** 2).sum(1))) for look in test.initial]
     assert np.mean(train.tasks[nearest] == test.tasks) > 0.9  # the features tell the steps apart
+
+
+def test_repeated_lines_are_left_out_and_named(write):
+    lines = TABLE.splitlines(keepends=True)
+    found = read_steps(write(TABLE + lines[4].replace("2,3", "2.0,3") + lines[2]))
+    assert found.annotations.videos == EXPECTED
+    assert found.notes[0].startswith("Left out 2 repeated steps, ")
+    assert found.notes[0].endswith("mine.csv, line 6, line 7.")
+
+
+def test_two_tables_of_one_video(write):
+    paths = [write(TABLE), write(TABLE.replace("5,6.5", "5,7"), name="other.csv")]
+    with pytest.raises(DataError, match=r"other.csv, line 2: annotates video 'clips/one.mp4', as "):
+        read_steps(paths)
+
+
+def test_times_in_frames(write):
+    text = "video,task,step,first frame,last frame\none,tea,pour,30,75\n"
+    columns = {"start": "first frame", "end": "Last Frame"}
+    found = read_steps(write(text), choices=Choices(columns=columns, frame_rate=30))
+    assert found.annotations.videos[0].steps == (Step(1, 2.5, 0),)
+    with pytest.raises(DataError, match="counts frames and holds no frame rate"):
+        read_steps(write(text), choices=Choices(columns=columns))

@@ -6,6 +6,7 @@ only `frames_features.npy` is opened, because others may be pickled.
 
 from __future__ import annotations
 
+import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import check_regular, load_npy, load_npz
+from cefito.arrays import check_binary, load_npy, load_npz
 from cefito.errors import DataError, explained
 
 __all__ = ["FeatureArray", "FeatureError", "load_features"]
@@ -32,15 +33,16 @@ class FeatureError(DataError):
 
 @dataclass(frozen=True)
 class FeatureArray:
-    """Features of one video, one row a second; the numbers may still be NaN or infinite."""
+    """Features of one video; the numbers may still be NaN or infinite."""
 
     path: Path
     values: NDArray[np.floating[Any]]  # [N, D]
+    rate: float = 1.0  # rows a second
 
     @property
     def rows(self) -> int:
-        """Number of seconds, N."""
-        return len(self.values)
+        """Number of seconds whose middle is within the features, at least 1; N at one a second."""
+        return max(1, math.ceil(len(self.values) / self.rate - 0.5))
 
     @property
     def width(self) -> int:
@@ -48,21 +50,24 @@ class FeatureArray:
         return int(self.values.shape[1])
 
     def read(self, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return some rows as float32 [R, D]; refuse NaN and infinity."""
+        """Return the rows in the middle of some seconds, float32 [R, D]; refuse NaN, infinity."""
+        # second s is seen at s + 1/2, in row floor((s + 1/2) · rate), which is s at one a second
+        rows = np.minimum(np.floor((wanted + 0.5) * self.rate).astype(int), len(self.values) - 1)
         with np.errstate(over="ignore"):
-            found = self.values[wanted].astype(np.float32)
+            found: NDArray[np.float32] = self.values[rows].astype(np.float32)
         finite = np.isfinite(found).all(axis=1)
         if not finite.all():
-            second = int(wanted[int(np.argmin(finite))])
-            problem = f"second {second} (row {second}, counted from 0) holds NaN or infinity"
+            place = int(np.argmin(finite))
+            second = f"second {wanted[place]} (row {rows[place]}, counted from 0)"
+            problem = f"{second} holds NaN or infinity"
             raise FeatureError("NaN or infinity", f"{self.path}: {problem}. Extract it again.")
         return found
 
 
-def load_features(path: Path) -> FeatureArray:
+def load_features(path: Path, rate: float = 1.0) -> FeatureArray:
     """Load the feature file of one video: an array, or an archive, whatever its name ends in."""
     try:
-        check_regular(path)
+        check_binary(path)
         kinds = OSError, zipfile.BadZipFile
         damaged = explained(path, "truncated or damaged", "Extract or copy it again.", *kinds)
         with damaged, path.open("rb") as file:
@@ -75,7 +80,7 @@ def load_features(path: Path) -> FeatureArray:
         found = f"holds {values.dtype} {list(values.shape)}"
         expected = "expected floating-point numbers [seconds, D]. Save one row a second."
         raise FeatureError("wrong shape", f"{path}: {found}; {expected}")
-    return FeatureArray(path, values)
+    return FeatureArray(path, values, rate)
 
 
 def _member(path: Path) -> str:

@@ -30,7 +30,7 @@ from cefito.data.prepared import (
 )
 from cefito.data.readers.archives import FeatureError
 from cefito.data.readers.folder import FileFolder
-from cefito.data.readers.observing import Beyond
+from cefito.data.readers.observing import Beyond, check_layout
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.readers.source import Source, irregularities
 from cefito.errors import ConfigError, DataError, explained
@@ -61,6 +61,7 @@ def prepare(
     seconds: int = 3,
     precision: str = "float16",
     workers: int = 4,
+    feature_rate: float | None = None,
     videos: Path | str | None = None,
     progress: Progress = silent,
 ) -> PreparedDataset:
@@ -73,11 +74,13 @@ def prepare(
     can be shown. `provenance["preparation"]` lists what was left out.
     """
     features, target = Path(features), Path(target)
+    rate = 1.0 if feature_rate is None else feature_rate
     for setting, value, valid, expected in (
         ("beyond", beyond, beyond in get_args(Beyond), f"one of {', '.join(get_args(Beyond))}"),
         ("precision", precision, precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
         ("seconds", seconds, seconds > 0 and seconds % 2, "an odd number"),
         ("workers", workers, workers > 0, "at least 1"),
+        ("feature_rate", feature_rate, 0.01 <= rate <= 1000, "rows a second from 0.01 to 1,000"),
     ):
         if not valid:
             raise ConfigError(f"{setting} is {value!r}; expected {expected}.", setting=setting)
@@ -85,15 +88,24 @@ def prepare(
     place = ", ".join(str(path) for path in source.files)
     taxonomy = Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
     text = None if source.action_text is None else read_action_text(source.action_text, taxonomy)
-    recipe = Recipe(beyond=beyond, seconds=seconds, precision=precision)
+    recipe = Recipe(beyond=beyond, seconds=seconds, precision=precision, rate=rate)
     jobs, missing, notes = _jobs(source, FileFolder(features))
-    source = replace(source, notes=(*source.notes, *notes))
     work = target.parent / f".{target.name}.work"
     kept = "Finished videos are kept."
     failures = explained(target, "could not be written", kept, OSError, writes=True)
     with failures, _removed_if_empty(work):
         work.mkdir(parents=True, exist_ok=True)
         outcomes = make_shards(jobs, work, recipe=recipe, workers=workers, progress=progress)
+        if feature_rate is None:
+            seen = [(job, outcome.shape) for job, outcome in zip(jobs, outcomes, strict=True)]
+            seen = [(job, shape) for job, shape in seen if all(shape)]
+            ends = [max(step.end for step in job.video.steps) for job, _ in seen]
+            try:
+                notes += check_layout(features, [shape for _, shape in seen], ends)
+            except DataError:
+                shutil.rmtree(work, ignore_errors=True)
+                raise
+        source = replace(source, notes=(*source.notes, *notes))
         used, refused, width = _usable(jobs, outcomes)
         refused += missing
         if not used:
@@ -109,6 +121,7 @@ def prepare(
                 "precision": precision,
                 "features": _made_with(features),
                 **({} if recipe.border == "nearest" else {"border": recipe.border}),
+                **({} if rate == 1 else {"feature_rate": rate}),
             },
             "source": {"kind": source.form, "files": [path.name for path in source.files]},
             "preparation": _account(source, features, used, refused, beyond),
@@ -156,7 +169,7 @@ def _jobs(source: Source, folder: FileFolder) -> tuple[list[Job], list[_Refused]
     """Videos with their files, videos without one, and notes on the files."""
     found: list[tuple[Job, str]] = []
     missing: list[_Refused] = []
-    longest: dict[Path, str] = {}
+    owners: dict[Path, list[tuple[str, str]]] = {}  # names and videos that share most of a file's
     for video in source.annotations.videos:
         try:
             if not video.steps:
@@ -166,17 +179,24 @@ def _jobs(source: Source, folder: FileFolder) -> tuple[list[Job], list[_Refused]
             missing.append((video, problem.reason, str(problem)))
             continue
         found.append((Job(video=video, path=path), name))
-        longest[path] = max(longest.get(path, ""), name, key=len)
+        longest = len(owners[path][0][0]) if path in owners else 0
+        before = owners[path] if len(name) <= longest else []
+        owners[path] = [*before, *([(name, video.video_id)] if len(name) >= longest else [])]
     jobs: list[Job] = []
     partial: list[Job] = []
-    for job, name in found:  # a file belongs to the video that shares most of its name
-        owner = longest[job.path]
+    for job, name in found:
+        (owner, first), *others = owners[job.path]
         if len(name) < len(owner):
             other = f"and there is no other file for video '{job.video.video_id}'."
             missing.append((job.video, "no features", f"{job.path}: belongs to '{owner}', {other}"))
             continue
+        if others:
+            both = f"may belong to video '{first}' and to video '{others[0][1]}'"
+            problem = f"{job.path}: {both}. Put it into a folder named as that of one."
+            missing.append((job.video, "several videos", problem))
+            continue
         jobs.append(job)
-        if name != nfc(job.path.stem):
+        if name.rpartition("/")[2] != nfc(job.path.stem):
             partial.append(job)
     if not partial:
         return jobs, missing, []

@@ -6,7 +6,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,16 @@ from cefito.data.annotations import nfc
 from cefito.errors import DataError, explained
 from cefito.files import read_bytes
 
-__all__ = ["check_columns", "csv_rows", "decoded", "encoding_note", "read_csv"]
+__all__ = [
+    "Faults",
+    "check_columns",
+    "csv_rows",
+    "decoded",
+    "encoding_note",
+    "is_number",
+    "listed_places",
+    "read_csv",
+]
 
 _FALLBACK = "Windows-1252"
 _MARKS = {
@@ -24,6 +33,32 @@ _MARKS = {
 }
 _BINARY = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _LETTERS = 40  # of a name in messages
+_NUMBER = re.compile(r"[-+]?[0-9][0-9.,:]*(?:e[-+]?[0-9]+)?")
+_PLACES = 10  # that a message lists
+
+
+class Faults:
+    """Faults of lines: all of the first kind are named at once, with its first problem."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[list[str], str, str]] = {}
+
+    def add(self, kind: str, place: str, problem: str, *, setting: str = "") -> None:
+        """Remember the fault of a place; the problem ends with the remedy."""
+        self._found.setdefault(kind, ([], problem, setting))[0].append(place)
+
+    def check(self) -> None:
+        """Raise a DataError if there is a fault."""
+        for places, problem, setting in self._found.values():
+            raise DataError(f"{listed_places(places)}: {problem}", setting=setting)
+
+
+def listed_places(places: Sequence[str]) -> str:
+    """Name places such as "a.csv, line 3", without what they have in common."""
+    common = places[0].rpartition(", ")[0] + ", "
+    shown = [places[0], *(place.removeprefix(common) for place in places[1:_PLACES])]
+    more = len(places) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def decoded(data: bytes, path: Path, encoding: str | None = None) -> tuple[str, str]:
@@ -68,7 +103,7 @@ def csv_rows(text: str, path: object, remedy: str) -> Iterator[tuple[str, dict[s
     """
     separator = re.match(r"sep=([,;\t|])\r?\n", text)
     body = text[separator.end() :] if separator else text
-    delimiter = separator[1] if separator else max(",;\t", key=body.partition("\n")[0].count)
+    delimiter = separator[1] if separator else max(",;\t|", key=body.partition("\n")[0].count)
     reader = csv.DictReader(io.StringIO(body, newline=""), delimiter=delimiter, strict=True)
     with explained(path, "cannot be read as a table", remedy, csv.Error):
         columns = [column.strip().casefold() for column in reader.fieldnames or ()]
@@ -85,7 +120,17 @@ def csv_rows(text: str, path: object, remedy: str) -> Iterator[tuple[str, dict[s
 
 
 def check_columns(path: object, columns: list[str]) -> None:
-    """Refuse a table with two columns of one name."""
-    repeated = [column for column in columns if column and columns.count(column) > 1]
+    """Refuse a table without names of columns, or with two columns of one name."""
+    named = [column for column in columns if column]
+    repeated = [column for column in named if named.count(column) > 1]
+    numbers = [column for column in repeated[:1] or named if is_number(column)]
+    if named and numbers and len(numbers) == len(repeated[:1] or named):
+        found = f"its first line holds no names of columns, only '{', '.join(named)[:_LETTERS]}'"
+        raise DataError(f"{path}: {found}. Put a line with the names before it.")
     if repeated:
         raise DataError(f"{path}: has two columns '{repeated[0]}'. Rename or remove one of them.")
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell holds a number or a time, and so is no name of a column."""
+    return bool(_NUMBER.fullmatch(cell))

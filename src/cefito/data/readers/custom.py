@@ -57,6 +57,7 @@ def prepare(
     seconds: int = 3,
     precision: str = "float16",
     workers: int = 4,
+    feature_rate: float | None = None,
     progress: Progress = silent,
 ) -> PreparedDataset:
     """Make a prepared data set of your own annotations and features.
@@ -81,6 +82,8 @@ def prepare(
         seconds: Rows of features around a step's start and end that form one observation, odd.
         precision: Stored type of the observations, float16 or float32.
         workers: Threads.
+        feature_rate: Rows of features a second, such as 25 or 1.875; the row in the middle of each
+            second is taken. By default one, unless the files look otherwise, which is an error.
         progress: Shows progress.
 
     Returns:
@@ -88,7 +91,8 @@ def prepare(
 
     Raises:
         ConfigError: A setting out of range, or a table without features.
-        DataError: A malformed source, no usable video, or a target that cannot be written.
+        DataError: A malformed source, features with other axes or another rate, no usable
+            video, or a target that cannot be written.
     """
     paths = [Path(path) for path in ([source] if isinstance(source, Path | str) else source)]
     if features is None and (len(paths) != 1 or paths[0].is_file()):
@@ -114,6 +118,7 @@ def prepare(
         seconds=seconds,
         precision=precision,
         workers=workers,
+        feature_rate=feature_rate,
         progress=progress,
     )
 

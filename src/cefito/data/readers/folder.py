@@ -19,22 +19,23 @@ _MOST = 200_000  # entries of a folder and its subfolders; COIN has 11,827 video
 
 def feature_name(entry: str) -> str:
     """The bare name of a feature file: "23521_X" for "a/b/23521_X.npy"."""
-    return bare_name(entry, _ENDINGS)
+    return PurePosixPath(_without_ending(entry, _ENDINGS)).name
 
 
-def bare_name(entry: str, endings: Sequence[str]) -> str:
-    """The name of a file without folders and without one of these endings."""
-    name = PurePosixPath(entry.replace("\\", "/")).name
-    return name.removesuffix(next((ending for ending in endings if name.endswith(ending)), ""))
+def _without_ending(entry: str, endings: Sequence[str]) -> str:
+    """The path of a file, with slashes, without one of these endings."""
+    path = entry.replace("\\", "/")
+    return path.removesuffix(next((ending for ending in endings if path.endswith(ending)), ""))
 
 
 class FileFolder:
     """The files with some endings in a folder and its subfolders, one a video.
 
-    A file is found by its bare name, by the end of it after an underscore ("X" finds
-    "23521_X.npy"), or by its beginning before an underscore or a dot ("1_7" finds
-    "1_7_360p.mp4.npz"), in any Unicode form. Names are only compared with the names of existing
-    files, so none leads out of the folder. `kind` is the word for a file in messages.
+    A file is found by the longest end of its path ("a/P01/cam.mp4" finds "P01/cam.npy", or else
+    "cam.npy"), by the end of its name after an underscore ("X" finds "23521_X.npy"), or by its
+    beginning before an underscore or a dot ("1_7" finds "1_7_360p.mp4.npz"), in any Unicode form.
+    Names are only compared with the names of existing files, so none leads out of the folder.
+    `kind` is the word for a file in messages.
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class FileFolder:
             if path.suffix not in self._endings or path.name.startswith(".") or not path.is_file():
                 continue
             stem = nfc(path.stem)
-            self._exact[stem].append(path)
+            for tail in _tails(nfc(path.relative_to(self.folder).with_suffix("").as_posix())):
+                self._exact[tail].append(path)
             for place, letter in enumerate(stem):
                 if letter == "_":
                     self._ends[stem[place + 1 :]].append(path)
@@ -67,11 +69,12 @@ class FileFolder:
     def find(self, names: Sequence[str]) -> tuple[Path, str]:
         """Find the file of a video by its possible names; return it and the name that matched.
 
-        The likeliest name comes first; folders and endings in names are ignored.
+        The likeliest name comes first; endings in names are ignored.
         """
-        bare = [nfc(bare_name(name, self._endings)) for name in names if name]
+        paths = [nfc(_without_ending(name, self._endings)) for name in names if name]
+        wanted = [tail for path in paths for tail in _tails(path)]
         for table in (self._exact, self._ends, self._beginnings):
-            for name in bare:
+            for name in wanted:
                 found = table.get(name, [])
                 if len(found) == 1:
                     return found[0], name
@@ -79,11 +82,18 @@ class FileFolder:
                     listed = ", ".join(
                         path.relative_to(self.folder).as_posix() for path in found[:3]
                     )
-                    problem = f"several files may belong to video '{bare[-1]}': {listed}"
-                    raise FeatureError("several files", f"{self.folder}: {problem}. Keep one.")
-        wanted = f"{', '.join(dict.fromkeys(bare))}, as {_either(self._endings)}"
-        problem = f"no file for video '{names[-1]}' (looked for {wanted})"
+                    problem = f"several files may belong to video '{names[-1]}': {listed}"
+                    remedy = "Keep one, or name the video with its folder."
+                    raise FeatureError("several files", f"{self.folder}: {problem}. {remedy}")
+        looked = f"{', '.join(dict.fromkeys(wanted))}, as {_either(self._endings)}"
+        problem = f"no file for video '{names[-1]}' (looked for {looked})"
         raise FeatureError("no features", f"{self.folder}: {problem}.")
+
+
+def _tails(path: str) -> list[str]:
+    """The ends of a path at its slashes, the longest first."""
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    return ["/".join(parts[place:]) for place in range(len(parts))]
 
 
 def _either(endings: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cefito.data.annotations import Annotations, Taxonomy, folded, nfc
-from cefito.data.readers.csv_file import read_csv
+from cefito.data.readers.csv_file import Faults, read_csv
 from cefito.data.readers.name_similarity import names_alike
 from cefito.errors import DataError, explained
 from cefito.files import write_text
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _COLUMNS = ("kind", "from", "to")
+_SHOWN = 10  # unknown names in a message
 _SHAPE = "Expected the columns kind (task or step), from and to."
 
 
@@ -50,11 +51,11 @@ class Merges:
             ("task", self.tasks, dict.fromkeys(tasks)),
             ("step", self.steps, dict.fromkeys(steps)),
         ):
-            for name in wanted:
-                if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1)
-                    hint = f"Did you mean {near[0]!r}?" if near else "Remove the line."
-                    raise _refused(f"{self.path}: the annotations have no {kind} '{name}'. {hint}")
+            if unknown := [name for name in wanted if name not in known]:
+                near = difflib.get_close_matches(unknown[0], known, n=1)
+                hint = f"Did you mean {near[0]!r}?" if near else "Remove the line."
+                listed = "', '".join(unknown[:_SHOWN]) + "'" + " …" * (len(unknown) > _SHOWN)
+                raise _refused(f"{self.path}: the annotations have no {kind} '{listed}. {hint}")
 
     def note(self) -> str:
         """A summary in one sentence."""
@@ -160,6 +161,7 @@ def read_merges(path: Path) -> Merges:
     maps: dict[str, dict[str, str]] = {"task": {}, "step": {}}
     places: dict[tuple[str, str], str] = {}
     rows, said = read_csv(path, _SHAPE)
+    faults = Faults()
     for place, row in rows:
         with explained(path, "lacks a column", _SHAPE, KeyError, setting="merge"):
             cells = {column: " ".join(nfc(row[column] or "").split()) for column in _COLUMNS}
@@ -167,11 +169,15 @@ def read_merges(path: Path) -> Merges:
             continue
         kind = cells["kind"].casefold()
         if kind not in maps or not cells["from"] or not cells["to"]:
-            raise _refused(f"{place}: expected task or step, and two names. Correct the line.")
+            problem = "expected task or step, and two names. Correct the line."
+            faults.add("names", place, problem, setting="merge")
+            continue
         before = places.setdefault((kind, cells["from"]), place)
         if maps[kind].setdefault(cells["from"], cells["to"]) != cells["to"]:
             where = before.rpartition(", ")[2]
-            raise _refused(f"{place}: replaces '{cells['from']}' as {where} does. Keep one.")
+            problem = f"replaces '{cells['from']}' as {where} does. Keep one."
+            faults.add("twice", place, problem, setting="merge")
+    faults.check()
     tasks, steps = (
         {name: _last(name, entries, kind, path) for name in entries}
         for kind, entries in maps.items()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cefito.arrays import Border
 from cefito.data.annotations import Video
-from cefito.data.readers.archives import FeatureError, load_features
+from cefito.data.readers.archives import FeatureArray, FeatureError, load_features
 from cefito.data.readers.observing import (
     Beyond,
     is_beyond,
@@ -33,16 +33,18 @@ from cefito.progress import Progress
 __all__ = ["Job", "Outcome", "Recipe", "make_shards", "shard_tensors"]
 
 SHARD_VIDEOS = 32
-_FORMAT = 3
+_FORMAT = 4
+_PAIRS = "kept", "shape"  # tuples, which JSON makes lists
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the observations: policy for late steps, rows (odd), stored type."""
+    """Settings of the observations: policy for late steps, seconds (odd), stored type, rate."""
 
     beyond: Beyond
     seconds: int
     precision: str
+    rate: float = 1.0  # rows of features a second
 
     @property
     def border(self) -> Border:
@@ -65,6 +67,7 @@ class Outcome:
     shard: Path  # file of its observations
     key: str  # their name in it
     width: int = 0  # numbers in one observation
+    shape: tuple[int, int] = (0, 0)  # of its features
     kept: tuple[int, ...] = ()  # index of the annotated step at each place
     beyond: int = 0  # steps beyond the features
     clamped: int = 0  # steps that end after the features by no more than rounding, and are kept
@@ -106,7 +109,7 @@ def _shard(jobs: Sequence[Job], work: Path, recipe: Recipe) -> list[Outcome]:
         try:
             _, metadata = load_tensors(path, "np", "")
             return [
-                Outcome(**(entry | {"shard": path, "kept": tuple(entry["kept"])}))
+                Outcome(**(entry | {"shard": path} | {name: tuple(entry[name]) for name in _PAIRS}))
                 for entry in json.loads(metadata["outcomes"])
             ]
         except DataError:  # damaged: compute it again
@@ -114,11 +117,13 @@ def _shard(jobs: Sequence[Job], work: Path, recipe: Recipe) -> list[Outcome]:
     outcomes: list[Outcome] = []
     tensors: dict[str, NDArray[Any]] = {}
     for number, job in enumerate(jobs):
-        key = str(number)
+        key, shape = str(number), (0, 0)
         try:
-            outcome, pair = _observe(job, path, key, recipe)
+            features = load_features(job.path, recipe.rate)
+            shape = (len(features.values), features.width)
+            outcome, pair = _observe(job, features, path, key, recipe)
         except FeatureError as problem:
-            outcome = Outcome(path, key, reason=problem.reason, detail=str(problem))
+            outcome = Outcome(path, key, reason=problem.reason, detail=str(problem), shape=shape)
         else:
             tensors |= {f"{key}/start": pair[0], f"{key}/end": pair[1]}
         outcomes.append(outcome)
@@ -127,9 +132,10 @@ def _shard(jobs: Sequence[Job], work: Path, recipe: Recipe) -> list[Outcome]:
     return outcomes
 
 
-def _observe(job: Job, shard: Path, key: str, recipe: Recipe) -> tuple[Outcome, NDArray[Any]]:
+def _observe(
+    job: Job, features: FeatureArray, shard: Path, key: str, recipe: Recipe
+) -> tuple[Outcome, NDArray[Any]]:
     steps = job.video.steps
-    features = load_features(job.path)
     outside = [place for place, step in enumerate(steps) if is_beyond(step, features.rows)]
     clamped = 0
     if outside and recipe.beyond != "rewrite" and is_rounding(steps, features.rows):
@@ -150,7 +156,8 @@ def _observe(job: Job, shard: Path, key: str, recipe: Recipe) -> tuple[Outcome, 
         precision=recipe.precision,
         border=recipe.border,
     )
-    return Outcome(shard, key, pair.shape[2], tuple(kept), len(outside), clamped), pair
+    shape = (len(features.values), features.width)
+    return Outcome(shard, key, pair.shape[2], shape, tuple(kept), len(outside), clamped), pair
 
 
 def _digest(jobs: Sequence[Job], recipe: Recipe) -> str:

@@ -16,6 +16,7 @@ from cefito.data.annotations import Annotations, Step, Taxonomy, Video, read_ann
 from cefito.data.readers.merges import Merges, apply_merges, equal_names
 from cefito.errors import DataError, explained
 from cefito.markup import counted
+from cefito.times import as_seconds
 
 __all__ = [
     "UNPUBLISHED",
@@ -107,11 +108,12 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
                 f"identical, '{taxonomy.actions[step.action].name}' from {step.start:g} s to "
                 f"{step.end:g} s"
             )
-            if taxonomy.dataset not in _REPEATS_PUBLISHED:
-                raise DataError(f"{place}: {what}. Remove one of them.")
             first = first or what
             count += 1
             videos.add(video.video_id)
+    if count and taxonomy.dataset not in _REPEATS_PUBLISHED:
+        more = f", and so are {count - 1} more in {counted(len(videos), 'video')}" * (count > 1)
+        raise DataError(f"{place}: {first}{more}. Remove all but one of each.")
     if not count:
         return ()
     return (
@@ -126,7 +128,7 @@ def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
     times = f"the step runs from {start!r} to {end!r}"
     expected = "Expected seconds with 0 ≤ start ≤ end. Correct or remove the step."
     with explained(place, times, expected, TypeError, ValueError, OverflowError):
-        step = Step(start=float(start), end=float(end), action=action)
+        step = Step(start=as_seconds(start), end=as_seconds(end), action=action)
         if not (0 <= step.start <= step.end and math.isfinite(step.end)):
             raise ValueError("the times are not in order")
     return step

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cefito.data.annotations import Annotations, Step, Taxonomy, Video, folded
-from cefito.data.readers.formats import Choices
+from cefito.data.readers.csv_file import Faults, listed_places
+from cefito.data.readers.formats import Choices, StepRow
 from cefito.data.readers.formats.table import SHAPE
 from cefito.data.readers.merges import Merges
 from cefito.data.readers.name_similarity import names_alike
@@ -20,6 +21,7 @@ from cefito.data.readers.source import Source, draw_split, make_step
 from cefito.data.readers.steps import StepRows, read_rows, write_rows
 from cefito.errors import DataError
 from cefito.files import check_target
+from cefito.markup import counted
 
 __all__ = ["MERGING", "convert_steps", "read_steps"]
 
@@ -49,7 +51,7 @@ def read_steps(
         DataError: A file of no known format, malformed, or without what `choices` could give.
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, Path | str) else paths)]
-    return _source(read_rows(files, choices), files, merges=merges)
+    return _source(_distinct(_merged(read_rows(files, choices), merges)), files)
 
 
 def convert_steps(
@@ -60,48 +62,81 @@ def convert_steps(
     check_target(out, (".csv",), "out")
     if out.exists():
         raise DataError(f"{out}: exists already. Remove it first.", setting="out")
-    found = read_rows(files, choices)
+    found = _distinct(read_rows(files, choices))
     source = _source(found, files)
     write_rows(out, found.rows)
     return source
 
 
-def _source(found: StepRows, files: Sequence[Path], *, merges: Merges | None = None) -> Source:
+def _merged(found: StepRows, merges: Merges | None) -> StepRows:
+    """The steps with replaced names, and a note on these."""
+    if merges is None:
+        return found
+    merges.check_known((row.task for row in found.rows), (row.step for row in found.rows))
+    rows = tuple(
+        replace(
+            row,
+            task=merges.tasks.get(row.task, row.task),
+            step=merges.steps.get(row.step, row.step),
+        )
+        for row in found.rows
+    )
+    return replace(found, rows=rows, notes=(*found.notes, merges.note()))
+
+
+def _distinct(found: StepRows) -> StepRows:
+    """The steps without repetitions, and a note that names all of these."""
+    kept: dict[object, StepRow] = {}
+    repeated = [
+        row.place
+        for row in found.rows
+        if kept.setdefault((row.video, row.step, row.start, row.end, row.task, row.split), row)
+        is not row
+    ]
+    if not repeated:
+        return found
+    steps, places = counted(len(repeated), "repeated step"), listed_places(repeated)
+    note = (
+        f"Left out {steps}, with the action and the times of another of the same video: {places}."
+    )
+    return replace(found, rows=tuple(kept.values()), notes=(*found.notes, note))
+
+
+def _source(found: StepRows, files: Sequence[Path]) -> Source:
     """Make annotations of the steps of some files."""
     rows = found.rows
     if not rows:
         remedy = found.notes[-1] if found.notes else SHAPE
         raise DataError(f"{files[0]} ({found.form}): holds no steps. {remedy}")
-    if merges is not None:
-        merges.check_known((row.task for row in rows), (row.step for row in rows))
-        rows = tuple(
-            replace(
-                row,
-                task=merges.tasks.get(row.task, row.task),
-                step=merges.steps.get(row.step, row.step),
-            )
-            for row in rows
-        )
     tasks = {name: number for number, name in enumerate(dict.fromkeys(row.task for row in rows))}
     actions = {name: number for number, name in enumerate(dict.fromkeys(row.step for row in rows))}
     facts: dict[str, tuple[str, str]] = {}
-    steps: dict[str, dict[Step, str]] = defaultdict(dict)
+    origins: dict[str, str] = {}
+    steps: dict[str, list[Step]] = defaultdict(list)
     owned: dict[str, set[int]] = defaultdict(set)
+    faults = Faults()
     for row in rows:
-        fact = (row.task, row.split)
-        before = facts.setdefault(row.video, fact)
+        fact, origin = (row.task, row.split), row.place.rpartition(", ")[0]
+        before, first = facts.setdefault(row.video, fact), origins.setdefault(row.video, origin)
         if before != fact:
             alike = fact[0] != before[0] and folded(fact[0]) == folded(before[0])
             both = "task '{}', split '{}', but before task '{}', split '{}'".format(*fact, *before)
             merge = f" or merge the names by the line task,{fact[0]},{before[0]}" * alike
-            problem = f"{row.place}: video '{row.video}' has {both}. Correct the line{merge}."
-            raise DataError(problem, setting="merge" * alike)
-        step = make_step(row.start, row.end, actions[row.step], place=row.place)
-        earlier = steps[row.video].setdefault(step, row.place)
-        if earlier != row.place:
-            where = earlier.rpartition(", ")[2]
-            raise DataError(f"{row.place}: repeats {where}. Remove one of them.")
+            problem = f"video '{row.video}' has {both}. Correct the line{merge}."
+            faults.add("facts", row.place, problem, setting="merge" * alike)
+        elif origin != first:
+            problem = (
+                f"annotates video '{row.video}', as {first} does. Leave one out, or join them."
+            )
+            faults.add("two files", row.place, problem)
+        try:
+            step = make_step(row.start, row.end, actions[row.step], place=row.place)
+        except DataError as problem:
+            faults.add("times", row.place, str(problem).removeprefix(f"{row.place}: "))
+            continue
+        steps[row.video].append(step)
         owned[row.task].add(step.action)
+    faults.check()
     taxonomy = Taxonomy.from_names(found.name, [(name, owned[name]) for name in tasks], actions)
     videos = tuple(
         Video(
@@ -112,11 +147,7 @@ def _source(found: StepRows, files: Sequence[Path], *, merges: Merges | None = N
         )
         for video, (task, split) in facts.items()
     )
-    notes = [
-        *found.notes,
-        *([merges.note()] if merges is not None else []),
-        *_near_names(taxonomy),
-    ]
+    notes = [*found.notes, *_near_names(taxonomy)]
     counts = Counter(row.step for row in rows)
     once = sum(count == 1 for count in counts.values())
     if len(counts) > _MANY and once > len(counts) / 2:
@@ -137,7 +168,7 @@ def _source(found: StepRows, files: Sequence[Path], *, merges: Merges | None = N
         annotations=Annotations(taxonomy=taxonomy, videos=videos),
         form=found.form,
         files=tuple(files),
-        names={video: (video, Path(video).stem) for video in facts},
+        names={video: (video, str(Path(video).parent / Path(video).stem)) for video in facts},
         notes=tuple(notes),
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,17 @@ from cefito.times import TIME_FORMS, parse_seconds
 __all__ = ["StepRows", "read_rows", "write_rows"]
 
 _TABLE = "Expected the columns video and any of task, split, seconds and frame_rate."
+_OTHERS = {
+    "MicroDVD captions, which are": r"\{[0-9]+\}\{[0-9]+\}",
+    "SSA captions, which are": r"\[Script Info\]",
+    "a Git LFS pointer, which is": "version https://git-lfs",
+    "a page of HTML, which is": r"(?i:<!doctype html|<html)",
+    "JSON": r"[{[]",
+    "XML": "<",
+    "a Praat TextGrid, which is": r'File type = "ooTextFile',
+    "FFmpeg's metadata, which are": ";FFMETADATA",
+}
+"""How files of kinds that are not read begin."""
 _SHOWN = 12  # tiers in a message
 _DIGITS = 6  # of seconds
 
@@ -120,10 +132,8 @@ def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
 def _read(document: Document, used: Format) -> list[StepRow]:
     """All rows of a document with a label, in whole microseconds."""
     if not used.step:
-        mark = document.head.lstrip()[:1] if used is FORMATS[-1] else ""
-        if mark and mark in "{[<":
+        if used is FORMATS[-1] and (kind := _other_kind(document.head.lstrip())):
             known = ", ".join(dict.fromkeys(each.name for each in FORMATS if each.step))
-            kind = "XML" if mark == "<" else "JSON"
             problem = f"is {kind} of no known format ({known}). Give one of these, or a table"
             raise DataError(f"{document.path}: {problem} of steps.")
         return list(used.read(document))
@@ -146,6 +156,13 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         problem = f"holds no {used.step} with a label{only and f', only {only}'}"
         raise document.wrong(f"{problem}. Annotate steps and export it again.")
     return rows
+
+
+def _other_kind(text: str) -> str:
+    """What a text without a known format is, in words; empty if it may be a table."""
+    found = [kind for kind, begin in _OTHERS.items() if re.match(begin, text)]
+    first = text.partition("\n")[0]
+    return found[0] if found else "text" * (bool(first) and not re.search(r"[,;\t|]", first))
 
 
 def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[StepRow]:

@@ -8,10 +8,6 @@ be exactly those of the paper's networks: D = 384, four blocks of six heads.
 from __future__ import annotations
 
 import logging
-import pickle
-import re
-import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +26,7 @@ from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
 from cefito.field.settings import ClassifierConfig
-from cefito.files import check_array, sha256
+from cefito.files import check_array, load_torch, sha256
 from cefito.planners.base import Shape
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
@@ -322,7 +318,7 @@ def _foreign(name: str) -> str:
 
 def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of one part of a checkpoint as float32, and a record of the file for JSON."""
-    content = _load(path)
+    content = load_torch(path, "Get the file again (.pth).")
     tensors = content.get(part) if isinstance(content, dict) else None
     if (
         not isinstance(tensors, dict)
@@ -365,33 +361,6 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
     }
     record = {"file": path.name, "sha256": sha256(path), "weights": part, "config": config}
     return plain, record | counts
-
-
-def _load(path: Path) -> Any:
-    """Content of a file that `torch.save` wrote: tensors and plain values only."""
-    if not path.is_file():
-        raise RunError(
-            f"{path}: no such file. Expected a checkpoint as torch.save writes it (.pth)."
-        )
-    other = f"{path}: is truncated or not a checkpoint as torch.save writes it. Get the file again."
-    try:
-        with zipfile.ZipFile(path) as archive:
-            stored = sum(member.file_size for member in archive.infolist())
-        if stored > path.stat().st_size:  # torch.save does not compress
-            raise RunError(other)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about TorchScript archives, which are refused
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as problem:
-        named = re.search(r"GLOBAL ([\w.]+)", str(problem))
-        raise RunError(
-            f"{path}: holds pickled objects other than tensors and plain values"
-            f"{f' ({named[1]})' if named else ''}, which are never loaded. Save its tensors alone."
-        ) from problem
-    except RunError:
-        raise
-    except Exception as problem:  # a damaged file may break the reader in any way
-        raise RunError(other) from problem
 
 
 def _check_names(

@@ -92,21 +92,20 @@ BROKEN = {
     ),
     "vtt without an arrow": (
         "WebVTT",
-        VTT + "\nwords\nmore words\n",
-        "line 16: 'more words' is no",
+        VTT.replace(" --> ", " to "),
+        "holds no cue with a label, only 2 blocks of text without times",
     ),
     "vtt backwards": ("WebVTT", VTT.replace("00:06", "00:01"), "the step runs from 4.25 to 1.0"),
     "vtt empty": ("WebVTT", "WEBVTT\n", "holds no cue with a label"),
     "srt times": (
         "SRT",
         SRT.replace("04,250", "4.250.1"),
-        "line 2: '00:00:00,500 --> 00:00:4.250.1",
+        "line 2, line 6: '00:00:00,500 --> 00:00:4.250.1",
     ),
-    "srt repeats": ("SRT", SRT + "\n" + SRT, "repeats line 2"),
     "chapters back in time": (
         "chapters",
         CHAPTERS.replace("1:05", "0:05"),
-        "line 5: begins no lat",
+        "line 4: begins no ear",
     ),
     "one chapter": ("chapters", "0:00 Boil\n", "holds no steps. Left out, since the end of"),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.readers import read_steps
+from cefito.data.readers import Choices, read_steps
 from cefito.errors import DataError
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -97,7 +97,8 @@ def test_subtasks_are_steps(made):
 def test_splits_of_episodes(made):
     path = made / "meta" / "info.json"
     info = json.loads(path.read_text())
-    path.write_text(json.dumps(info | {"splits": {"train": "0:3", "test": "3:4"}}))
+    splits = {"train": "0:3", "test": "3:4", "validation": "9:3000000000"}
+    path.write_text(json.dumps(info | {"splits": splits}))
     videos = read_steps(path).annotations.videos
     assert [video.split for video in videos] == ["train"] * 3 + ["test"]
 
@@ -115,7 +116,10 @@ def test_a_data_set_is_prepared(made, tmp_path):
     [
         ({"codebase_version": "v2.1"}, "has version v2.1; v3 is read"),
         ({"fps": 0}, r"is not as LeRobotDataset writes it \(fps"),
-        ({"splits": {"test": "all"}}, "is damaged or not whole"),
+        ({"splits": {"test": "all"}}, "its split 'test' is 'all'; expected one as 0:50"),
+        ({"splits": {"test": "1_0:2"}}, "its split 'test' is '1_0:2'"),
+        ({"splits": {"train": "0:3", "test": "2:4"}}, "splits 'train' and 'test' share episodes"),
+        ({"fps": True}, r"is not as LeRobotDataset writes it \(fps"),
     ],
 )
 def test_other_information(made, change, message):
@@ -145,4 +149,51 @@ def test_frames_without_subtasks(made):
     with pytest.raises(
         DataError, match=r"file-000\.parquet: cannot be read.*Annotate the episodes"
     ):
+        read_steps(made / "meta" / "info.json")
+
+
+def entry(time, content, style="subtask"):
+    """A persistent annotation, as every frame of its episode repeats it."""
+    more = {"role": "assistant", "camera": None, "tool_calls": None}
+    return {"content": content, "style": style, "timestamp": time, **more}
+
+
+def with_language(made, entries, *, keeps=False):
+    """Give each episode's frames the same annotations, in place of indices of subtasks."""
+    for path in made.glob("data/*/*.parquet"):
+        table = parquet.read_table(path)
+        table = table if keeps else table.drop_columns(["subtask_index"])
+        column = pyarrow.array([entries] * len(table))
+        parquet.write_table(table.append_column("language_persistent", column), path)
+
+
+def test_persistent_annotations_hold_until_the_next(made):
+    entries = [entry(0.5, "grasp"), entry(0, "reach"), entry(0, "Pick it.", "plan")]
+    with_language(made, [*entries, entry(1, None), entry(2, "lift"), entry(9, "late")])
+    (made / "meta" / "subtasks.parquet").unlink()
+    source = read_steps(made / "meta" / "info.json")
+    task, steps = steps_of(source)["episode_000000"]
+    assert task == TASKS[0]
+    assert [step[0] for step in steps] == ["reach", "grasp", "lift"]
+    np.testing.assert_allclose([s[1:] for s in steps], [[0, 0.5], [0.5, 1], [2, 3]], atol=1e-6)
+    assert len(source.annotations.videos) == 4
+    assert source.notes[0].endswith("each subtask of the column 'language_persistent' is a step.")
+    for left_out in ("4 subtasks without a label", "4 persistent annotations of the style 'plan'"):
+        assert left_out in source.notes[1]
+    assert "of the style 'subtask' behind the end" in source.notes[1]
+
+
+def test_subtasks_in_both_columns(made):
+    with_language(made, [entry(0, "reach")], keeps=True)
+    path = made / "meta" / "info.json"
+    with pytest.raises(DataError, match="has 2 columns: 'subtask_index'") as caught:
+        read_steps(path)
+    assert caught.value.setting == "tier"
+    found = read_steps(path, choices=Choices(tier="language_persistent"))
+    assert found.annotations.step_count == 4
+
+
+def test_two_persistent_subtasks_at_one_time(made):
+    with_language(made, [entry(0.0, "reach"), entry(0.0, "lift")])
+    with pytest.raises(DataError, match="episode 0: has two subtasks at one time"):
         read_steps(made / "meta" / "info.json")

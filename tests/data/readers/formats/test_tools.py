@@ -147,7 +147,8 @@ def test_chapters_end_where_the_next_begins(read):
     found = read(CHAPTERS, name="tea.txt")
     assert spans(found) == [("Intro", 0, 30), ("Boil water", 30, 65), ("Pour", 65, 3723)]
     assert found.annotations.videos[0].video_id == "tea"
-    assert found.notes[1].startswith("Left out, since the end of their video is unknown: 1 step.")
+    assert found.notes[1] == "chapters: left out 1 lines without a time."
+    assert found.notes[2].startswith("Left out, since the end of their video is unknown: 1 step.")
     reverse = "Intro - 0:00\nBoil water 0:30\n"
     assert spans(read(reverse)) == [("Intro", 0, 30)]
 
@@ -156,7 +157,7 @@ def test_the_length_of_the_video_ends_the_last_chapter(read, tmp_path):
     (tmp_path / "videos.csv").write_text("video;seconds\ntea.mp4;1:10:00\n")
     found = read(CHAPTERS, name="tea.txt", video_table=tmp_path / "videos.csv")
     assert spans(found)[-1] == ("Outro", 3723, 4200)
-    assert len(found.notes) == 2
+    assert len(found.notes) == 3
 
 
 def test_tables_with_times_in_front_are_no_chapters(read):

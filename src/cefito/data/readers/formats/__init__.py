@@ -6,6 +6,7 @@ from cefito.data.readers.formats import (
     captions,
     chapters,
     cvat,
+    datavyu,
     elan,
     label_studio,
     lerobot,
@@ -29,6 +30,8 @@ FORMATS: tuple[Format, ...] = (
     lerobot.FORMAT,
     captions.VTT,
     captions.SRT,
+    captions.SBV,
+    datavyu.FORMAT,
     chapters.FORMAT,
     table.CSV,  # every other text
 )

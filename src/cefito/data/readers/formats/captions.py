@@ -1,64 +1,105 @@
-"""Captions, WebVTT and SubRip (SRT): each cue is a step, its text the name of the action."""
+"""Captions, WebVTT, SubRip (SRT) and SubViewer (SBV): each cue is a step, its text the action.
+
+Cues begin as WebVTT's standard says: at a line of times that is the first or the second of a block,
+or follows the text of another cue.
+"""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
+from cefito.data.readers.csv_file import Faults
 from cefito.data.readers.formats.document import Document, Format, StepRow
 from cefito.times import parse_seconds
 
-__all__ = ["SRT", "VTT"]
+__all__ = ["SBV", "SRT", "VTT"]
 
+_Line = tuple[int, str]  # number and text
 _ARROW = "-->"
 _MARKUP = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
-_ASIDE = ("WEBVTT", "NOTE", "STYLE", "REGION", "X-TIMESTAMP-MAP")
-_SRT = re.compile(r"\s*(?:\d+[ \t]*\r?\n)?[^\n]{0,80}-->")
+_ASIDE = re.compile(r"WEBVTT|(?:NOTE|STYLE|REGION)(?:\s|$)|\[(?!br\])[A-Z ]+\]")
+_CLOCK = re.compile(r"X-TIMESTAMP-MAP=(?=.*MPEGTS:([0-9]{1,12}))(?=.*LOCAL:([0-9:.]{5,20}))")
+_TICKS = 90_000  # of the MPEG clock in a second
+_SRT = re.compile(r"\s*(?:[0-9]+[ \t]*\r?\n)?[^\n]{0,80}-->")
+_COMMA = re.compile(
+    r"\s*([0-9]{1,3}:[0-9]{2}:[0-9]{2}[.][0-9]{1,3}),([0-9:]{7,9}[.][0-9]{1,3})\s*$"
+)
+_SBV = re.compile(r"\s*(?:\[[^\n]*\n\s*)*" + _COMMA.pattern.removeprefix(r"\s*"), re.MULTILINE)
 _HEAD = 4096  # letters in which the first cue begins
 _SHOWN = 40  # letters in messages
 
 
-def _read(document: Document) -> Iterator[StepRow]:
-    """Yield the cues: a line with times, and lines of text."""
-    for block in _blocks(document.text):
-        number, line = block[0]
-        if line.startswith(_ASIDE):
+def _arrow(line: str) -> tuple[str, str] | None:
+    """Both times of a line with an arrow, without the settings behind them."""
+    before, arrow, after = line.partition(_ARROW)
+    return (before, (after.split() or [""])[0]) if arrow else None
+
+
+def _comma(line: str) -> tuple[str, str] | None:
+    """Both times of a line of nothing else."""
+    found = _COMMA.match(line)
+    return (found[1], found[2]) if found else None
+
+
+def _read(document: Document, times: Callable[[str], tuple[str, str] | None]) -> Iterator[StepRow]:
+    """Yield the cues: perhaps a number or name, a line with times, and lines of text."""
+    faults, shift, clock = Faults(), 0.0, None
+    for block in _blocks(document.text, times):
+        place = next((place for place, (_, line) in enumerate(block[:2]) if times(line)), None)
+        if place is None:
+            moved = next(filter(None, (_CLOCK.match(line) for _, line in block)), None)
+            if moved:  # joined segments of a stream, each with a clock of its own
+                own = int(moved[1]) / _TICKS - parse_seconds(moved[2])
+                clock = own if clock is None else clock
+                shift = own - clock
+            elif not _ASIDE.match(block[0][1]):
+                document.left_out["blocks of text without times"] += 1
             continue
-        rest = block[1:]
-        if _ARROW not in line and rest:  # the cue's number or name
-            (number, line), *rest = rest
-        where = f"line {number}"
-        before, _, after = line.partition(_ARROW)
+        number, line = block[place]
+        where = document.place(f"line {number}")
         try:
-            start, end = parse_seconds(before), parse_seconds((after.split() or [""])[0])
-        except ValueError as problem:
+            start, end = map(parse_seconds, times(line) or ())
+        except ValueError:
             expected = "is not a cue's times, as 00:05.000 --> 00:09.500. Correct the cue."
-            raise document.wrong(f"{line[:_SHOWN]!r} {expected}", where) from problem
-        label = html.unescape(_MARKUP.sub("", " ".join(text for _, text in rest)))
-        yield StepRow(document.video, label, start, end, document.place(where))
+            faults.add("times", where, f"{line[:_SHOWN]!r} {expected}")
+            continue
+        label = html.unescape(_MARKUP.sub("", " ".join(text for _, text in block[place + 1 :])))
+        label = label.replace("[br]", " ")  # of SubViewer
+        yield StepRow(document.video, label, start + shift, end + shift, where)
+    faults.check()
 
 
-def _blocks(text: str) -> Iterator[list[tuple[int, str]]]:
-    """Numbered lines between empty lines."""
-    block: list[tuple[int, str]] = []
+def _blocks(text: str, times: Callable[[str], tuple[str, str] | None]) -> Iterator[list[_Line]]:
+    """Numbered lines between empty lines, or up to the times of the next cue."""
+    block: list[_Line] = []
     for number, line in enumerate([*text.split("\n"), ""], 1):
+        cued = bool(times(line)) and any(times(above) for _, above in block[:2])
+        if block and (not line.strip() or cued or (times(line) and len(block) > 1)):
+            name = [block.pop()] if cued and block[-1][1].strip().isdecimal() else []
+            yield block
+            block = name
         if line.strip():
             block.append((number, line))
-        elif block:
-            yield block
-            block = []
 
 
 VTT = Format(
     name="WebVTT",
-    recognises=lambda document: document.head.startswith("WEBVTT"),
-    read=_read,
+    recognises=lambda document: document.head.lstrip().startswith("WEBVTT"),
+    read=partial(_read, times=_arrow),
     step="cue",
 )
 SRT = Format(
     name="SRT",
     recognises=lambda document: bool(_SRT.match(document.head[:_HEAD])),
-    read=_read,
+    read=partial(_read, times=_arrow),
+    step="cue",
+)
+SBV = Format(
+    name="SBV",
+    recognises=lambda document: bool(_SBV.match(document.head[:_HEAD])),
+    read=partial(_read, times=_comma),
     step="cue",
 )

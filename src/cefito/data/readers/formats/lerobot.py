@@ -1,34 +1,46 @@
 """LeRobotDataset v3 with subtasks: its `meta/info.json`, beside which the frames are in Parquet.
 
-https://huggingface.co/docs/lerobot/main/dataset_subtask: every frame has a `subtask_index`, and
-`meta/subtasks.parquet` has the names.
+Every frame has a `subtask_index`, and `meta/subtasks.parquet` has the names
+(https://huggingface.co/docs/lerobot/main/dataset_subtask); or every frame of an episode has the
+same list `language_persistent`, whose entries of the style "subtask" hold from their timestamp on
+until the next one (https://huggingface.co/docs/lerobot/main/language_and_recipes).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveFloat
+from pydantic import PositiveFloat, Strict
 
-from cefito.arrays import check_regular
+from cefito.arrays import check_binary
 from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
 from cefito.errors import explained
 
 __all__ = ["FORMAT"]
 
 _REMEDY = "Annotate the episodes with subtasks, or copy the data set again."
-_COLUMNS = ("episode_index", "frame_index", "timestamp", "task_index", "subtask_index")
+_COLUMNS = ("episode_index", "frame_index", "timestamp", "task_index")
+_SUBTASKS, _LANGUAGE = "subtask_index", "language_persistent"
+_RANGE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
 class _Info(LooseRecord):
     codebase_version: str
-    fps: PositiveFloat
+    fps: Annotated[PositiveFloat, Strict()]
     splits: Mapping[str, str] = {}
+
+
+class _Entry(LooseRecord):
+    content: str | None
+    style: str | None
+    timestamp: Annotated[float, Strict()]
 
 
 def _read(document: Document) -> Iterator[StepRow]:
@@ -38,60 +50,115 @@ def _read(document: Document) -> Iterator[StepRow]:
         problem = f"has version {info.codebase_version}; v3 is read. Convert it with lerobot"
         raise document.wrong(f"{problem}.")
     meta = document.path.resolve().parent
-    steps = _names(meta / "subtasks.parquet", "subtask_index")
     tasks = _names(meta / "tasks.parquet", "task_index")
-    splits = _splits(info.splits)
+    splits = _splits(document, info.splits)
+    named: dict[int, str] = {}
     for path in sorted(meta.parent.glob("data/*/*.parquet")):
-        columns = _table(path, _COLUMNS)
-        order = np.lexsort((columns["frame_index"], columns["episode_index"]))
-        episode, _, time, task, step = (columns[name][order] for name in _COLUMNS)
-        changed = (np.diff(episode) != 0) | (np.diff(step) != 0)
-        runs = np.flatnonzero(np.concatenate([[len(step) > 0], changed])).tolist()
-        for begin, end in zip(runs, [*runs[1:], len(step)], strict=True):
-            if step[begin] < 0:
-                continue
-            number = int(episode[begin])
-            yield StepRow(
-                video=f"episode_{number:06d}",
-                step=steps[int(step[begin])],
-                start=float(time[begin]),
-                end=float(time[end - 1]) + 1 / info.fps,
-                place=document.place(f"episode {number}, frame {begin}"),
-                task=tasks[int(task[begin])],
-                split=splits.get(number, ""),
-            )
+        table = _table(path, (*_COLUMNS,), (_SUBTASKS, _LANGUAGE))
+        columns = {name: table.column(name) for name in table.column_names}
+        frames = {name: _numbers(column) for name, column in columns.items() if name != _LANGUAGE}
+        order = np.lexsort((frames["frame_index"], frames["episode_index"]))
+        episode, _, time, task = (frames[name][order] for name in _COLUMNS)
+        begins = _begins(episode)
+        for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
+            number, last = int(episode[begin]), float(time[end - 1]) + 1 / info.fps
+            spans: list[tuple[str, str, float, float]] = []
+            if _SUBTASKS in columns:
+                named = named or _names(meta / "subtasks.parquet", _SUBTASKS)
+                step = frames[_SUBTASKS][order[begin:end]]
+                runs = _begins(step)
+                for first, after in zip(runs, [*runs[1:], len(step)], strict=True):
+                    if step[first] >= 0:
+                        until = float(time[begin + after - 1]) + 1 / info.fps
+                        label = named[int(step[first])]
+                        spans.append((_SUBTASKS, label, float(time[begin + first]), until))
+            if _LANGUAGE in columns:
+                entries = columns[_LANGUAGE][int(order[begin])].as_py() or []
+                spans += _active(document, entries, last, f"episode {number}")
+            for tier, label, start, until in spans:
+                yield StepRow(
+                    video=f"episode_{number:06d}",
+                    step=label,
+                    start=start,
+                    end=until,
+                    place=document.place(f"episode {number}, second {start:g}"),
+                    task=tasks[int(task[begin])],
+                    split=next((name for name, known in splits if number in known), ""),
+                    tier=tier,
+                )
+
+
+def _active(
+    document: Document, entries: list[object], last: float, where: str
+) -> list[tuple[str, str, float, float]]:
+    """Return the subtasks of an episode's annotations; each holds until the next, or the end."""
+    found = [document.record(_Entry, entry, f"{where}, {_LANGUAGE}") for entry in entries]
+    for entry in found:
+        if entry.style != "subtask" or entry.timestamp >= last:
+            late = " behind the end" * (entry.style == "subtask")
+            document.left_out[f"persistent annotations of the style '{entry.style}'{late}"] += 1
+    kept = {entry for entry in found if entry.style == "subtask" and entry.timestamp < last}
+    found = sorted(kept, key=lambda entry: entry.timestamp)
+    ends = [*(entry.timestamp for entry in found[1:]), last]
+    if any(one.timestamp == other.timestamp for one, other in pairwise(found)):
+        raise document.wrong(f"has two subtasks at one time. {_REMEDY}", where)
+    return [
+        (_LANGUAGE, entry.content or "", entry.timestamp, end)
+        for entry, end in zip(found, ends, strict=True)
+    ]
+
+
+def _begins(values: NDArray[Any]) -> list[int]:
+    """Return where runs of equal values begin."""
+    changed = np.diff(values) != 0
+    return [int(place) for place in np.flatnonzero(np.concatenate([[len(values) > 0], changed]))]
 
 
 def _names(path: Path, index: str) -> dict[int, str]:
     """Return names by their index; the names are the other column, whatever it is called."""
-    columns = _table(path, ())
-    (names,) = (values for name, values in columns.items() if name != index)
-    return dict(zip(columns[index].tolist(), map(str, names), strict=True))
+    table = _table(path)
+    (names,) = (table.column(name) for name in table.column_names if name != index)
+    return dict(
+        zip(_numbers(table.column(index)).tolist(), map(str, names.to_pylist()), strict=True)
+    )
 
 
-def _table(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Read columns of a Parquet file, by default all; missing numbers become -1."""
+def _numbers(column: Any) -> NDArray[Any]:
+    """Return a column of numbers; missing ones become -1."""
+    numbers: NDArray[Any] = column.fill_null(-1).to_numpy()
+    return numbers
+
+
+def _table(path: Path, names: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> Any:
+    """Read columns of a Parquet file, by default all; at least one of the optional ones."""
     install = "Run pip install cefito[table]."
     with explained(path, "Parquet needs pyarrow", install, ImportError):
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    check_regular(path, _REMEDY)
+    check_binary(path, _REMEDY)
     kinds = OSError, KeyError, ValueError, pyarrow.ArrowException
     with explained(path, "cannot be read", _REMEDY, *kinds):
-        table = parquet.read_table(path, columns=list(names) or None)
-        columns = {name: table.column(name) for name in names or table.column_names}
-    return {
-        name: column.fill_null(-1 if name in _COLUMNS else "").to_numpy()
-        for name, column in columns.items()
-    }
+        there = [name for name in optional if name in parquet.read_schema(path).names]
+        if optional and not there:
+            raise KeyError(f"no column {' or '.join(optional)}")
+        return parquet.read_table(path, columns=[*names, *there] or None)
 
 
-def _splits(given: Mapping[str, str]) -> dict[int, str]:
-    """Return the split of each episode, of ranges such as "0:50"; empty if all are for training."""
-    known = {name: text for name, text in given.items() if name in ("train", "val", "test")}
-    if "test" not in known:
-        return {}
-    ranges = {name: range(*map(int, text.split(":"))) for name, text in known.items()}
-    return {episode: name for name, episodes in ranges.items() for episode in episodes}
+def _splits(document: Document, given: Mapping[str, str]) -> list[tuple[str, range]]:
+    """Return the episodes of each split, of texts as "0:50"; empty if all are for training."""
+    known = {"train": "train", "val": "val", "validation": "val", "test": "test"}
+    ranges: list[tuple[str, range]] = []
+    for name, text in given.items() if "test" in given else ():
+        if name not in known:
+            document.left_out[f"split '{name}'"] += 1
+            continue
+        found = _RANGE.fullmatch(text)
+        if found is None:
+            raise document.wrong(f"its split '{name}' is '{text[:40]}'; expected one as 0:50.")
+        ranges.append((known[name], range(int(found[1]), int(found[2]))))
+    for (one, first), (other, second) in pairwise(sorted(ranges, key=lambda each: each[1].start)):
+        if second.start < first.stop:
+            raise document.wrong(f"its splits '{one}' and '{other}' share episodes. Correct them.")
+    return ranges
 
 
 FORMAT = Format(
@@ -99,4 +166,5 @@ FORMAT = Format(
     recognises=lambda document: '"codebase_version"' in document.head,
     read=_read,
     step="subtask",
+    tier="column",
 )

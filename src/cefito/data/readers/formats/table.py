@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cefito.arrays import check_regular
+from cefito.arrays import check_binary
 from cefito.data.annotations import SPLITS, nfc
-from cefito.data.readers.csv_file import check_columns, csv_rows
-from cefito.data.readers.formats.document import Choices, Document, Format, StepRow
+from cefito.data.readers.csv_file import Faults, check_columns, csv_rows, is_number
+from cefito.data.readers.formats.document import Document, Format, StepRow
 from cefito.errors import DataError, explained
 from cefito.times import TIME_FORMS, parse_seconds
 
@@ -26,19 +26,27 @@ _ENDINGS = (".parquet", ".pq")
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the steps of a table, whose times have the same decimal sign."""
-    first: dict[str, str] = {}  # place of the first time with each decimal sign
-    for place, row in _rows(document.path, _lines(document), document.choices):
-        times = f"the step runs from {row['start']!r} to {row['end']!r}"
-        with explained(place, times, TIME_FORMS):
+    faults, signs = Faults(), dict[str, str]()  # place of the first time with each decimal sign
+    for place, row, in_frames in _rows(document, faults):
+        try:
             start, end = parse_seconds(row["start"]), parse_seconds(row["end"])
-        for text in (row["start"], row["end"]):
-            sign = next((sign for sign in ".," if sign in text), "")
-            if sign:
-                first.setdefault(sign, place)
-        if len(first) == 2:
-            before = next(iter(first.values())).rpartition(", ")[2]
-            raise DataError(f"{place}: has another decimal sign than {before}. Write times alike.")
+        except ValueError as problem:
+            times = f"the step runs from {row['start']!r} to {row['end']!r} ({problem})"
+            faults.add("times", place, f"{times}. {TIME_FORMS}")
+            continue
+        for sign in ".,":
+            if sign in row["start"] + row["end"]:
+                signs.setdefault(sign, place)
+                first, before = next(iter(signs.items()))
+                if sign != first:
+                    line = before.rpartition(", ")[2]
+                    problem = f"has another decimal sign than {line}. Write times alike."
+                    faults.add("sign", place, problem)
+        if in_frames:
+            rate = document.rate(row["video"])
+            start, end = start / rate, end / rate
         yield StepRow(row["video"], row["step"], start, end, place, row["task"], row["split"])
+    faults.check()
 
 
 def _is_parquet(document: Document) -> bool:
@@ -51,16 +59,18 @@ def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
     return csv_rows(document.text, document.path, SHAPE)
 
 
-def _rows(
-    path: Path, lines: Iterator[tuple[str, dict[str, Any]]], choices: Choices
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each line with its place and stripped cells; `split` is empty without such a column."""
+def _rows(document: Document, faults: Faults) -> Iterator[tuple[str, dict[str, str], bool]]:
+    """Each line with its place, its stripped cells, and whether its times count frames.
+
+    `split` is empty without such a column.
+    """
+    path, choices = document.path, document.choices
     columns: Mapping[str, str] = choices.columns
     unknown = [column for column in columns if column not in (*COLUMNS, "split")]
     if unknown:
         raise DataError(f"column '{unknown[0]}' is not needed. {SHAPE}", setting="column")
     optional = {"split", *(["task"] if choices.task or choices.video_table else [])}
-    for place, row in lines:
+    for place, row in _lines(document):
         wanted = {
             column: columns.get(column, column).strip().casefold()
             for column in (*COLUMNS, "split")
@@ -72,26 +82,29 @@ def _rows(
             names = "its name" if len(missing) == 1 else "their names"
             remedy = f"Give {names} ({', '.join(f'{column}=NAME' for column in missing)})"
             remedy += ", or one task for all videos" * ("task" in missing)
+            remedy += ", or put a line with names first" * any(map(is_number, row))
             setting = "column, task" if "task" in missing else "column"
             raise DataError(f"{found}. {remedy}.", setting=setting)
         cells = {
             column: "" if row[name] is None else " ".join(nfc(str(row[name])).split())
             for column, name in wanted.items()
         }
-        empty = [column for column, cell in cells.items() if not cell]
-        if empty:
-            raise DataError(f"{place}: '{empty[0]}' is empty. Fill it in or remove the line.")
         split = cells.get("split", "").casefold()
-        if split not in ("", *SPLITS):
-            raise DataError(f"{place}: split is '{split}'; expected one of {', '.join(SPLITS)}.")
-        yield place, {"task": "", **cells, "split": split}
+        if empty := [column for column, cell in cells.items() if not cell]:
+            faults.add("empty", place, f"'{empty[0]}' is empty. Fill it in or remove the line.")
+        elif split not in ("", *SPLITS):
+            expected = ", ".join(SPLITS)
+            faults.add("split", place, f"split is '{split}'; expected one of {expected}.")
+        else:
+            in_frames = all("frame" in wanted[column] for column in ("start", "end"))
+            yield place, {"task": "", **cells, "split": split}, in_frames
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     install = "Run pip install cefito[table], or save the table as CSV."
     with explained(path, "Parquet needs pyarrow", install, ImportError):
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    check_regular(path, SHAPE)
+    check_binary(path, SHAPE)
     kinds = OSError, pyarrow.ArrowException
     with explained(path, "cannot be read as Parquet", SHAPE, *kinds):
         table = parquet.read_table(path)
