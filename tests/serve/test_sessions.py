@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -380,6 +381,11 @@ class Stream:
         return True
 
 
+def text(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as response:
+        return response.read().decode()
+
+
 def test_states_are_streamed(port):
     _, state = sent(port, "POST", "/v1/sessions", {})
     path = f"/v1/sessions/{state['id']}"
@@ -427,16 +433,22 @@ def test_streams_make_room(port):
         stream.connection.close()
 
 
-def test_streams_end_with_the_service_and_with_their_session(place, run_of_lengths, listening):
-    limits = LIMITS | {"session_seconds": 0.5}
+def test_a_stream_keeps_its_session_and_ends_with_the_service(place, run_of_lengths, listening):
+    limits = LIMITS | {"session_seconds": 0.3}
     with listening(place.settings(runs=(run_of_lengths.folder,), limits=limits)) as address:
         port = int(address.rpartition(":")[2])
         _, state = sent(port, "POST", "/v1/sessions", {})
-        stream = Stream(port, state["id"])
+        stream, idle = Stream(port, state["id"]), sent(port, "POST", "/v1/sessions", {})[1]
         assert stream.event()[0] == "0"
-        _, name, data = stream.event()
-        assert (name, "expired" in data["detail"]) == ("end", True)
-        assert stream.ends()
+        until = time.monotonic() + LONG
+        while sent(port, "GET", f"/v1/sessions/{idle['id']}")[0] == 200:  # which uses it
+            assert time.monotonic() < until
+            used = time.monotonic()
+            while time.monotonic() < used + 2 * limits["session_seconds"]:
+                assert stream.block() == [": alive"]
+        stream.connection.close()
+        while "cefito_sessions_expired_total 2.0" not in text(port, "/metrics"):
+            assert time.monotonic() < until
         _, state = sent(port, "POST", "/v1/sessions", {})
         stream = Stream(port, state["id"])
         assert stream.event()[0] == "0"
