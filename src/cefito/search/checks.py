@@ -67,7 +67,9 @@ def demand_plans(
     beyond = (rows < (-1 if shorter else 0)) | (rows >= actions)
     demand_none(beyond.any(axis=1), "ids that are no actions")
     resumed = (ended[:, :-1] & ~ended[:, 1:]).any(axis=1)
-    demand_none(ended[:, 0] | resumed, "a plan without an action, or with one after its end")
+    demand_none(
+        np.asarray(ended[:, 0] | resumed), "a plan without an action, or with one after its end"
+    )
     scores, energies, chances, ids = map(joined, ("scores", "energies", "probabilities", "tasks"))
     assert scores is not None
     assert energies is not None
