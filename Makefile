@@ -5,6 +5,7 @@
 # make test-ray     also install Ray (250 MB), and run the tests that need it
 # make check        format, lint, types, import order, measures of the source
 # make docs         build the site of the documentation into dist/docs
+# make lock         list what is installed here with hashes, in dist/requirements.txt
 # make clean        remove .venv, caches and build products
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: quickstart test test-portable test-nightly test-ray check docs clean
+.PHONY: quickstart test test-portable test-nightly test-ray check docs lock clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -57,6 +58,18 @@ check: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-test
 	$(BIN)/python -m sphinx -q -W --keep-going docs dist/docs
 	@echo "dist/docs/index.html"
+
+# Hashes cannot stand in constraints.txt: pip then asks for one of every requirement, which an editable
+# install has not, and of torch the builds differ. So a machine lists its own, for others of its kind:
+# pip install --require-hashes --no-deps -r dist/requirements.txt && pip install --no-deps .
+lock: $(VENV)/.installed
+	@mkdir -p dist
+	$(PIP) --dry-run --ignore-installed --report dist/report.json '.[serve]' hatchling
+	$(BIN)/python -c 'import json; line = ("{metadata[name]}=={metadata[version]}" \
+	  " --hash=sha256:{download_info[archive_info][hashes][sha256]}"); \
+	  print(*[line.format(**one) for one in json.load(open("dist/report.json"))["install"] \
+	  if "archive_info" in one["download_info"]], sep="\n")' > dist/requirements.txt
+	@echo "dist/requirements.txt"
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

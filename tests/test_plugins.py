@@ -1,6 +1,9 @@
+# ruff: noqa: ARG002, ARG005
 """Entries of other packages: found, imported late, and left out where they cannot be used."""
 
 import sys
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,11 +11,12 @@ import torch
 
 from cefito.encoders.frames import Sampling
 from cefito.encoders.video import ENCODERS, Pictures, open_encoder
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError
 from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads
 from cefito.plugins import Registry
-from cefito.search.base import MemorySettings
+from cefito.search.base import MemorySettings, Search
 from cefito.search.beam import BeamSearch
+from cefito.search.problem import Plans, Problem, SearchCost
 from cefito.search.settings import SEARCHES, SearchConfig, make_search, search_settings
 from cefito.settings import Settings
 
@@ -75,6 +79,9 @@ def test_entries_of_packages_are_imported_late(install):
         ("bad:TWO", "import nothing_of_this_name", "ModuleNotFoundError: No module named"),
         ("bad:TWO", "raise SystemError('of\\nits own')", "SystemError: of its own"),
         ("bad:TWO", "", "AttributeError: "),
+        ("bad:TWO", "import sys; sys.exit()", "SystemExit: "),
+        ("bad:TWO", "import pytest; pytest.skip('x', allow_module_level=True)", "Skipped: "),
+        ("bad two", "TWO = 2", "AttributeError: "),
         ("bad:TWO", "TWO = 'two'", "it is not a number"),
     ],
 )
@@ -145,6 +152,64 @@ def test_a_metric_of_a_package(install, monkeypatch):
     assert sums.percents()["last_step"] == 50
 
 
+BAD_METRICS = {
+    "raises": "1 / 0",
+    "exits": "sys.exit()",
+    "NaN": "(float('nan'), 1)",
+    "text": "'50 %'",
+    "one number": "50.0",
+    "two shapes": "(np.zeros(2), 1.0)",
+    "a negative divisor": "(1, -1)",
+    "positions under a head": "(np.ones(2), np.ones(2))",
+    "changes the plans": "scored.plans.fill(0)",
+}
+
+
+@pytest.mark.parametrize("body", BAD_METRICS.values(), ids=BAD_METRICS)
+def test_a_metric_that_fails_is_left_out_with_its_package(install, monkeypatch, caplog, body):
+    code = (
+        "import sys\nimport numpy as np\nfrom cefito.evaluation.metrics import Metric\n"
+        f"BAD = Metric(lambda scored: {body}, 'bad', 'bad')\n"
+    )
+    install("judge", {"bad": "judge:BAD"}, code, group=METRICS.group)
+    again(METRICS, monkeypatch)
+    sums = MetricSums()
+    with caplog.at_level("WARNING"):
+        for _ in range(2):
+            sums.add([np.array([[0, 1]])], np.array([[0, 1]]))
+    assert sums.percents()["success_rate"] == sums.percents()["mean_iou"] == 100
+    assert "bad" not in sums.percents()
+    assert "bad" not in metric_heads()
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith("the metric 'bad' of the package judge 0.1 failed (")
+    assert line.endswith(") and is left out; update or uninstall it.")
+
+
+def test_plans_of_a_search_of_a_package_are_checked(install, monkeypatch):
+    code = "from test_plugins import ODD_PLANS as ODD\n"
+    install("finder", {"odd": "finder:ODD"}, code, group=SEARCHES.group)
+    again(SEARCHES, monkeypatch)
+    search = make_search(search_settings(SearchConfig(), method="odd"))
+    assert isinstance(search, OddPlans)
+    rows = np.zeros((2, 3), dtype=np.float32)
+    ask = partial(search.search, SimpleNamespace(horizon=1), top_k=3)
+    assert len(ask([Problem(*rows, actions=(0, 2))])[0]) == 2
+    for actions, fault in (((0, 1), "ids that are no actions"), ((0, 3), "that are not allowed")):
+        with pytest.raises(RunError, match=rf"'odd' of the package finder .* {fault}"):
+            ask([Problem(*rows, actions=actions)])
+
+
+class OddPlans(Search):
+    def cost_bound(self, field, size, top_k):
+        return SearchCost(0, 0)
+
+    def search(self, field, problems, top_k, watch=None):
+        return [Plans(np.array([[0], [2]]), np.ones(2), np.ones(2), SearchCost(0, 0), True)]
+
+
+ODD_PLANS = type(SEARCHES["beam"])(OddPlans)
+
+
 def test_encoders_of_a_package(install, monkeypatch):
     points = {"grey": "sight:open_grey", "brightness": "sight:open_brightness"}
     code = "from test_plugins import open_grey, open_brightness\n"
@@ -157,6 +222,9 @@ def test_encoders_of_a_package(install, monkeypatch):
     brightness = open_encoder("brightness", device="cpu")
     assert isinstance(brightness, Pictures)
     np.testing.assert_allclose(brightness.encode(clips), grey.encode(clips), rtol=1e-5)
+    monkeypatch.setattr(Grey, "encode", lambda self, clips: np.full((len(clips), 1), np.nan))
+    with pytest.raises(RunError, match=r"'grey' of the package sight .* gave NaN or infinity"):
+        open_encoder("grey", frames=1).encode(clips)
     with pytest.raises(ConfigError, match="layer: the encoder grey has no such setting"):
         open_encoder("grey", layer="last")
 

@@ -8,6 +8,8 @@ import json
 import logging
 import os
 import time
+import urllib.error
+import urllib.request
 
 import anyio
 import pytest
@@ -159,6 +161,17 @@ def test_a_body_that_is_too_large(serving):
         response = small.post("/v1/plan", content=content, headers=JSON)
         assert response.status_code == 413
         assert response.json()["limit"] == 1048
+
+
+@pytest.mark.parametrize("path", ["/v1/plan", "/v1/plan/upload", "/mcp", "/nothing", "/v1/model"])
+def test_a_client_that_sends_before_it_reads_sees_the_answer(address, path):
+    """5 MiB to each: urllib would find a connection that is reset instead."""
+    request = urllib.request.Request(f"{address}{path}", b" " * (5 << 20), JSON)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=30)
+    with caught.value as answer:
+        assert json.load(answer)["status"] == answer.status in (404, 405, 413, 422)
+        assert path != "/v1/plan" or answer.status == 413
 
 
 def exchange(app, messages=()):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
+import resource
+import shutil
+import sys
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cefito.data import open_dataset
 from cefito.inference.session import Session
+from cefito.planners.methods import load_config
+from cefito.runs.train import train_run
+from tiny_runs import TINY_LENGTHS
 
 TOKEN = "0123456789abcdef-token"
 LONG = 20  # seconds that nothing here should take
@@ -380,6 +389,11 @@ class Stream:
         return True
 
 
+def text(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as response:
+        return response.read().decode()
+
+
 def test_states_are_streamed(port):
     _, state = sent(port, "POST", "/v1/sessions", {})
     path = f"/v1/sessions/{state['id']}"
@@ -427,17 +441,56 @@ def test_streams_make_room(port):
         stream.connection.close()
 
 
-def test_streams_end_with_the_service_and_with_their_session(place, run_of_lengths, listening):
-    limits = LIMITS | {"session_seconds": 0.5}
+def test_a_stream_keeps_its_session_and_ends_with_the_service(place, run_of_lengths, listening):
+    limits = LIMITS | {"session_seconds": 0.3}
     with listening(place.settings(runs=(run_of_lengths.folder,), limits=limits)) as address:
         port = int(address.rpartition(":")[2])
         _, state = sent(port, "POST", "/v1/sessions", {})
-        stream = Stream(port, state["id"])
+        stream, idle = Stream(port, state["id"]), sent(port, "POST", "/v1/sessions", {})[1]
         assert stream.event()[0] == "0"
-        _, name, data = stream.event()
-        assert (name, "expired" in data["detail"]) == ("end", True)
-        assert stream.ends()
+        until = time.monotonic() + LONG
+        while sent(port, "GET", f"/v1/sessions/{idle['id']}")[0] == 200:  # which uses it
+            assert time.monotonic() < until
+            used = time.monotonic()
+            while time.monotonic() < used + 2 * limits["session_seconds"]:
+                assert stream.block() == [": alive"]
+        stream.connection.close()
+        while "cefito_sessions_expired_total 2.0" not in text(port, "/metrics"):
+            assert time.monotonic() < until
         _, state = sent(port, "POST", "/v1/sessions", {})
         stream = Stream(port, state["id"])
         assert stream.event()[0] == "0"
     assert stream.ends()
+
+
+def _mebibytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_is_flat_over_20000_events_at_780_actions(world, reseal, serving, tmp_path):
+    """Twenty times four sessions of 250 events; the first rounds warm caches up."""
+    shutil.copytree(world.folder, tmp_path / "wide")
+    taxonomy = json.loads((tmp_path / "wide" / "taxonomy.json").read_text())
+    known = len(taxonomy["actions"])
+    for action in range(known, 780):
+        taxonomy["actions"].append({"id": action, "name": f"step {action}"})
+        taxonomy["tasks"][action % len(taxonomy["tasks"])]["actions"].append(action)
+    (tmp_path / "wide" / "taxonomy.json").write_text(json.dumps(taxonomy))
+    reseal(tmp_path / "wide")
+    config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
+    dataset = open_dataset(tmp_path / "wide")
+    train_run(dataset, tmp_path / "run", config=config, horizon=4, shortest=1, seed=0)
+    client = serving(runs=(tmp_path / "run",))
+    used = []
+    for _ in range(20):
+        states = [begin(client) for _ in range(4)]
+        for number in range(250):
+            for state in states:
+                tell(client, state, done=number % known)
+        used.append(_mebibytes())
+        for state in states:
+            end(client, state)
+    assert max(used[10:]) - max(used[2:10]) < 20

@@ -40,6 +40,7 @@ __all__ = [
     "ending_signals",
     "explain",
     "log_warnings",
+    "lose_stdout",
     "one_line",
     "open_streams",
     "passing_progress",
@@ -172,12 +173,12 @@ def open_streams() -> None:
         with suppress(AttributeError, OSError, ValueError):  # not every replacement can do this
             stream.reconfigure(errors=_HANDLER)  # type: ignore[union-attr]
     if not isinstance(sys.stdout, _Stream):
-        sys.stdout = cast("TextIO", _Stream(sys.stdout, _lose_stdout))
+        sys.stdout = cast("TextIO", _Stream(sys.stdout, lose_stdout))
     if not isinstance(sys.stderr, _Stream):
         sys.stderr = cast("TextIO", _Stream(sys.stderr, lambda problem: None))  # noqa: ARG005
 
 
-def _lose_stdout(problem: OSError) -> None:
+def lose_stdout(problem: OSError) -> None:
     """Raise an error of stdout with its name, and discard further output."""
     with suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)
@@ -283,7 +284,7 @@ def print_bytes(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except OSError as problem:
-        _lose_stdout(problem)
+        lose_stdout(problem)
 
 
 def table(

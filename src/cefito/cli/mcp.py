@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
-from cefito.cli.console import log_warnings
+from cefito.cli.console import log_warnings, lose_stdout
 from cefito.cli.options import SeveralPaths
 
-__all__ = ["mcp"]
+__all__ = ["mcp", "run_until_ended"]
 
 
 def mcp(
@@ -31,8 +33,6 @@ def mcp(
     from cefito.serve.process import check_extra
 
     check_extra(mcp=True)
-    import anyio
-
     from cefito.serve.mcp import ToolServer
     from cefito.serve.service import open_service
     from cefito.serve.settings import ServiceSettings
@@ -41,4 +41,24 @@ def mcp(
     given = {"runs": (run, *more), "datasets": dataset, "device": device}
     with log_warnings():
         settings = validated(ServiceSettings, given, place="cefito mcp")
-        anyio.run(ToolServer(open_service(settings)).run_stdio)
+        run_until_ended(ToolServer(open_service(settings)).run_stdio)
+
+
+def run_until_ended(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Serve stdin and stdout; a lost stdout ends it as any command."""
+    import anyio
+
+    from cefito.serve.stdio import ended_by_signals
+
+    try:
+        with ended_by_signals():
+            anyio.run(work)
+    except BaseExceptionGroup as group:
+        lost, rest = group.split(OSError)
+        if lost is None or rest is not None:
+            raise
+        problem: BaseException = lost
+        while isinstance(problem, BaseExceptionGroup):
+            problem = problem.exceptions[0]
+        assert isinstance(problem, OSError)
+        lose_stdout(problem)

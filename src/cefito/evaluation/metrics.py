@@ -259,6 +259,24 @@ def _positions(scored: ScoredPlans) -> Part:
     return right.astype(np.float64), count.astype(np.float64)
 
 
+def _checked(part: Part, metric: Metric) -> Part:
+    """Check a sum and its divisor (ValueError)."""
+    total, count = (np.asarray(one, dtype=np.float64) for one in part)
+    whole = np.isfinite(total).all() and np.isfinite(count).all() and (count >= 0).all()
+    if not whole or total.shape != count.shape or total.ndim > (not metric.head):
+        expected = "finite numbers" if metric.head else "finite numbers, or arrays [L] of them"
+        raise ValueError(f"expected a sum and a divisor, {expected}, not {part!r}")
+    return (total, count) if total.ndim else (float(total), float(count))
+
+
+def _fault(name: str, entry: Any) -> str:  # noqa: ARG001
+    """Return what is wrong with a metric of another package."""
+    if not isinstance(entry, Metric) or not callable(entry.total):
+        return "its entry point is not a Metric of a function"
+    words = isinstance(entry.head, str) and isinstance(entry.meaning, str)
+    return "" if words else "its head or meaning is no text"
+
+
 METRICS: Registry[Metric] = Registry(
     "cefito.metrics",
     "metric",
@@ -283,7 +301,7 @@ METRICS: Registry[Metric] = Registry(
         "task_accuracy": Metric(_tasks, "task", "the plan is for the annotated task", brief=True),
         "position_accuracy": Metric(_positions),
     },
-    lambda _, entry: "" if isinstance(entry, Metric) else "its entry point is not a Metric",
+    _fault,
 )
 """All metrics by name, in the order of tables."""
 
@@ -350,10 +368,13 @@ class MetricSums:
             positions=positions,
         )
         self.without_plan += int((~scored.planned).sum())
-        for name, metric in METRICS.items():
-            part = metric.total(scored)
-            if part is not None:
-                total, count = part
+        for array in (scored.plans, scored.actual):  # a metric of a package shall not change them
+            array.flags.writeable = False
+        for name, metric in list(METRICS.items()):
+            with METRICS.trying(name):
+                if (part := metric.total(scored)) is None:
+                    continue
+                total, count = _checked(part, metric)
                 self.sums[name] = self.sums.get(name, 0.0) + total
                 self.counts[name] = self.counts.get(name, 0.0) + count
 
@@ -361,7 +382,8 @@ class MetricSums:
         """Every metric in per cent; a list for metrics of each position that some window has."""
         return {
             metric_name(name, self.top_k): _percents(total, self.counts[name])
-            for name, total in self.sums.items()
+            for name in METRICS
+            if (total := self.sums.get(name)) is not None and np.any(self.counts[name])
         }
 
 

@@ -11,6 +11,7 @@ import pickle
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
@@ -26,8 +27,15 @@ THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Environment variables for the number of threads of libraries."""
 
 
-def work(connection: Connection[Any, Any], threads: int) -> None:
-    """Run jobs until there are no more; the pipe gives the pickled function, then arguments."""
+def work(
+    connection: Connection[Any, Any],
+    threads: int,
+    outcome: Callable[[CalledFunction, bytes], bytes] | None = None,
+) -> None:
+    """Run jobs until there are no more; the pipe gives the pickled function, then arguments.
+
+    `outcome` calls the function with an argument and returns what is sent, by default pickled.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -37,7 +45,7 @@ def work(connection: Connection[Any, Any], threads: int) -> None:
         connection.send_bytes(_READY)
         function = CalledFunction(connection.recv_bytes(), threads)
         while True:
-            connection.send_bytes(pickled_outcome(function, connection.recv_bytes()))
+            connection.send_bytes((outcome or pickled_outcome)(function, connection.recv_bytes()))
     except (EOFError, OSError):  # the parent closed the pipe
         return
 

@@ -24,7 +24,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Planner
-from cefito.plugins import Registry
+from cefito.planners.foreign import PLANNER_CHECKS, class_fault
+from cefito.plugins import Registry, checked_class
 from cefito.runtime import Precision
 from cefito.search.settings import search_settings
 from cefito.settings import (
@@ -169,11 +170,15 @@ class _PlannerClass:
     def __get__(self, method: Method | None, kind: type[Method]) -> type[Planner]:
         if method is None:
             raise AttributeError("planner")  # it has no default
-        found: type[Planner] | str = vars(method)["planner"]
-        if isinstance(found, str):
-            found = EntryPoint("planner", found, "").load()
-            vars(method)["planner"] = found
-        return cast("type[Planner]", found)
+        known = vars(method)
+        if "class" not in known:
+            found = known["planner"]
+            if isinstance(found, str):
+                found = EntryPoint("planner", found, "").load()
+            if not class_fault(found):
+                found = checked_class(found, PLANNER_CHECKS, lambda: METHODS.said(method.name))
+            known["class"] = found
+        return cast("type[Planner]", known["class"])
 
     def __set__(self, method: Method, given: type[Planner] | str) -> None:
         vars(method)["planner"] = given
@@ -197,8 +202,11 @@ class Method:
 
 def _fault(name: str, entry: Any) -> str:
     """Return what is wrong with a method of another package."""
-    right = isinstance(entry, Method) and entry.name == name
-    return "" if right else f"its entry point is not a Method of the name '{name}'"
+    if not (isinstance(entry, Method) and entry.name == name):
+        return f"its entry point is not a Method of the name '{name}'"
+    if not (isinstance(entry.settings, type) and issubclass(entry.settings, Settings)):
+        return "its settings are not a class of Settings"
+    return class_fault(entry.planner)
 
 
 METHODS: Registry[Method] = Registry(

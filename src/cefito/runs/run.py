@@ -27,6 +27,7 @@ from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
 from cefito.markup import Folded, card
 from cefito.planners.base import Planner
+from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, find_method, method_settings
 from cefito.runs.bundle import unpacked
 from cefito.runs.folder import (
@@ -254,7 +255,9 @@ def open_run(
         raise RunError(
             f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
         ) from problem
-    run = Run(folder=folder, planner=planner, info=info, taxonomy=_taxonomy(folder))
+    taxonomy = _taxonomy(folder)
+    planner = with_taxonomy(planner, taxonomy)
+    run = Run(folder=folder, planner=planner, info=info, taxonomy=taxonomy)
     tasks, actions = planner.vocabulary
     for field, file, said, found in (
         ("horizon", RUN_FILE, run.horizon, planner.horizon),

@@ -20,6 +20,7 @@ from cefito.data.windows import (
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
+from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.finetuning import Start
@@ -145,7 +146,7 @@ def train_run(
             raise
         run = Run(
             folder=folder,
-            planner=fitted.planner,
+            planner=with_taxonomy(fitted.planner, train.taxonomy),
             info=_finished(info, fitted, train, val),
             taxonomy=train.taxonomy,
         )

@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -229,10 +230,30 @@ class _Exchange:
                 headers.setdefault(name, value)
             if self.scope["path"].startswith("/v1/"):
                 headers.setdefault("cache-control", "no-store")
-            if self.has_body and not self.complete:  # the rest of it is not read
+            if self.has_body and not self.complete:  # the rest of it is thrown away
                 headers["connection"] = "close"
         self.sent += len(message.get("body", b""))
-        await self.inner_send(message)
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if last and self.has_body and not self.complete:
+            # The answer goes out before its end is said, which closes the connection: a client
+            # that sends before it reads would otherwise find it reset.
+            await self.inner_send({**message, "more_body": True})
+            try:
+                await self._throw_away()
+            finally:
+                await self.inner_send({"type": "http.response.body"})
+        else:
+            await self.inner_send(message)
+
+    async def _throw_away(self) -> None:
+        """Read the rest of the body, within its time, and keep nothing."""
+        left = self.began + self.middleware.settings.limits.receive_seconds - time.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, left)):
+                while not self.complete:
+                    message = await self.inner_receive()
+                    self.received += len(message.get("body", b""))
+                    self.complete = not message.get("more_body", False)
 
     async def refuse(self, problem: ProblemError) -> None:
         """Answer with a problem unless an answer has begun."""

@@ -56,6 +56,7 @@ class LiveSession:
     number: int = 0  # of events, undo included
     states: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_KEPT))
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # a new one after each change
+    streams: int = 0  # that are open; a session with one is in use
     timer: asyncio.TimerHandle | None = None
     ended: str = ""  # the reason, once it has
 
@@ -157,19 +158,24 @@ class Sessions:
         """
         present = live.states[-1][0]
         last = present - 1 if last is None or last > present else last
-        while True:
-            changed = live.changed
-            for number, state in [one for one in live.states if one[0] > last]:
-                yield f"id: {number}\nevent: state\ndata: {state}\n\n"
-                last = number
-            if live.ended:
-                yield f"event: end\ndata: {json.dumps({'detail': live.ended})}\n\n"
-                return
-            try:
-                async with asyncio.timeout(self._limits.heartbeat_seconds):
-                    await changed.wait()
-            except TimeoutError:
-                yield ": alive\n\n"
+        live.streams += 1
+        try:
+            while True:
+                changed = live.changed
+                for number, state in [one for one in live.states if one[0] > last]:
+                    yield f"id: {number}\nevent: state\ndata: {state}\n\n"
+                    last = number
+                if live.ended:
+                    yield f"event: end\ndata: {json.dumps({'detail': live.ended})}\n\n"
+                    return
+                try:
+                    async with asyncio.timeout(self._limits.heartbeat_seconds):
+                        await changed.wait()
+                except TimeoutError:
+                    yield ": alive\n\n"
+        finally:
+            live.streams -= 1
+            live.used = _now()
 
     async def _call(
         self, request: Request, live: LiveSession, work: Callable[[], SessionAnswer]
@@ -250,6 +256,8 @@ class Sessions:
 
     def _watch(self, live: LiveSession) -> None:
         """End a session once it is idle."""
+        if live.streams:
+            live.used = _now()
         left = live.used + self._limits.session_seconds - _now()
         if left > 0:
             live.timer = asyncio.get_running_loop().call_later(left, self._watch, live)

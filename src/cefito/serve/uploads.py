@@ -1,12 +1,13 @@
 """Uploaded pictures and videos, encoded in a process of their own, as decoders may crash or hang.
 
-Only formats known by their first bytes are decoded; none of them can refer to other files.
+Only formats known by their first bytes are decoded; none of them can refer to other files. What the
+process answers is read as JSON, so that one that was taken over cannot go further.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
-import pickle
 import re
 import shutil
 import sys
@@ -21,9 +22,11 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cefito.errors import CefitoError, DataError, explained, is_out_of_memory
-from cefito.executors.base import Done
-from cefito.executors.worker import work
+from cefito.executors.base import attempt
+from cefito.executors.worker import CalledFunction, work
 from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
@@ -33,6 +36,7 @@ from cefito.serve.session_schemas import GoalForm, SceneForm
 __all__ = ["Decoder", "EncodingProcess", "Upload", "kept"]
 
 _START_SECONDS = 180.0  # for a process to load torch and the encoder
+_ANSWER = 1 << 24  # most bytes that the process answers with
 _HEAD = 16  # bytes that tell formats apart
 _PICTURE = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|RIFF.{4}WEBP", re.DOTALL)
 _VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|free|skip)|\x1aE\xdf\xa3|RIFF.{4}AVI", re.DOTALL)
@@ -195,7 +199,8 @@ class EncodingProcess:
         self._end()
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=work, args=(theirs, self._threads), daemon=True)
+        given = (theirs, self._threads, _outcome)
+        self._process = context.Process(target=work, args=given, daemon=True)
         self._process.start()
         theirs.close()
         try:
@@ -212,13 +217,18 @@ class EncodingProcess:
         """The process's value for an argument; the process ends if it gives none in time."""
         try:
             connection.send_bytes(ForkingPickler.dumps(argument))
-            outcome = pickle.loads(_received(connection, seconds))
-        except (EOFError, OSError):
+            outcome = json.loads(_received(connection, seconds))
+            if "error" in outcome:
+                detail = f"{outcome['error']}\n{outcome['traceback']}"
+                raise RuntimeError(f"encoding an upload: {detail}")
+            value = outcome["value"]
+            if not isinstance(value, dict):
+                return value
+            rows = {name: np.array(row, np.float32) for name, row in value.items()}
+            return Queries.partial(size=max(map(len, rows.values())), **rows)
+        except (EOFError, OSError, LookupError, TypeError, ValueError) as problem:
             self._end()
-            raise
-        if isinstance(outcome, Done):
-            return outcome.value
-        raise RuntimeError(f"encoding an upload: {outcome.error}\n{outcome.traceback}")
+            raise problem if isinstance(problem, OSError) else EOFError from problem
 
     def _end(self) -> None:
         if self._connection is not None:
@@ -229,10 +239,20 @@ class EncodingProcess:
         self._connection = self._process = None
 
 
+def _outcome(function: CalledFunction, argument: bytes) -> bytes:
+    """Call a function in the process; the outcome in JSON, of observations those that are known."""
+
+    def plain(value: Any) -> Any:
+        known = zip(("initial", "goal"), value.known[0], strict=True)
+        return {name: getattr(value, name)[0].tolist() for name, there in known if there}
+
+    return json.dumps(vars(attempt(function, argument)), default=plain).encode()
+
+
 def _received(connection: Connection[Any, Any], seconds: float) -> bytes:
     if not connection.poll(seconds):
         raise TimeoutError
-    return connection.recv_bytes()
+    return connection.recv_bytes(_ANSWER)
 
 
 @contextmanager
