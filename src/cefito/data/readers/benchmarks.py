@@ -90,7 +90,7 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
         if vocabulary is not None:
             windows, note = of_vocabulary(windows, vocabulary)
             notes += [note] * bool(note)
-        if others := [path.name for path, content in files if not is_windows(content)]:
+        if others := [path.name for path, value in files if value != [] and not is_windows(value)]:
             notes.append(f"Not read, since of no known form: {', '.join(others)}.")
         source = read_windows(windows, dataset=benchmark, taxonomy=vocabulary)
         return replace(source, notes=(*source.notes, *notes))

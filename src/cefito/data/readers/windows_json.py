@@ -48,7 +48,7 @@ class _Window:
     steps: tuple[Step, ...]
     actions: tuple[str, ...]  # names of the steps; empty if unknown
     video_steps: int  # in the whole video; the window's own if unknown
-    predicted: int | None  # the task that a classifier of others predicted
+    predicted: int  # the task that a classifier of others predicted; −1 if unknown
 
 
 _Windows = dict[tuple[int, Path], list[_Window]]
@@ -109,11 +109,11 @@ def read_windows(
         _video(video, split_of[video][0], members, taxonomy) for video, members in windows.items()
     ]
     held = {(split_of[video][0], key) for video, members in windows.items() for key in members}
-    for video in videos:
+    for one in videos:
         for split, (length, path) in held:
-            wanted = split == video.split and len(video.steps) >= length
-            if wanted and (length, path) not in windows[video.video_id]:
-                problem = f"windows of video '{video.video_id}' are missing"
+            wanted = split == one.split and len(one.steps) >= length
+            if wanted and (length, path) not in windows[one.video_id]:
+                problem = f"windows of video '{one.video_id}' are missing"
                 raise DataError(f"{path}: {problem}. {_ONE_PROTOCOL}")
     if lengths := sorted({length for video in videos for length in video.predicted}):
         notes.append(
@@ -212,9 +212,9 @@ def _video(video: str, split: str, members: _Windows, taxonomy: Taxonomy) -> Vid
         if fault:
             raise DataError(f"{place}: {fault}. {_ONE_PROTOCOL}")
         tasks = {window.steps: window.predicted for window in windows}
-        if set(tasks.values()) == {None}:
+        if set(tasks.values()) == {-1}:
             continue
-        row = tuple(-1 if tasks[run] is None else tasks[run] for run in runs)
+        row = tuple(tasks[run] for run in runs)
         differ = any(window.predicted != tasks[window.steps] for window in windows)
         if differ or predicted.setdefault(length, row) != row or max(row) >= len(taxonomy.tasks):
             problem = f"'event_class_top1' of video '{video}' is not one known task a window"
@@ -258,7 +258,7 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
             steps=steps,
             actions=actions,
             video_steps=length,
-            predicted=None if predicted is None else _id(predicted),
+            predicted=-1 if predicted is None else _id(predicted),
         )
 
 

@@ -284,7 +284,7 @@ def _heads(path: Path, config: Mapping[str, Any], sizes: Mapping[str, int]) -> i
     known = {*expected, "model.num_heads"}
     if others := [name for name in config if name.startswith("model.") and name not in known]:
         logger.warning("%s: its config has %s, which is not looked at", path, _few(others))
-    return heads
+    return int(heads)
 
 
 def _departures(field: EnergyField) -> list[str]:
