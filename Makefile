@@ -14,7 +14,8 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, which most of those installed never are; the
 # compiled ones are kept, for tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+# the variable holds for the build backend as well
+PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
 .PHONY: quickstart test test-portable test-nightly test-ray check docs lock clean
