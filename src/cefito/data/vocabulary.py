@@ -60,8 +60,7 @@ def find_action(
 ) -> int:
     """Find the id of one action by its id, or by its name among the actions of a task, if given."""
     found = find_actions(taxonomy, given, task=task, setting=setting)
-    named = isinstance(given, str) and not _WHOLE.fullmatch(given.strip())
-    if task is not None and named and not set(found) & set(taxonomy.tasks[task].actions):
+    if task is not None and not set(found) & set(taxonomy.tasks[task].actions):
         owners = dict.fromkeys(name for action in found for name in _owners(taxonomy, action))
         problem = f"action {given!r} is not one of the task '{taxonomy.tasks[task].name}' but of"
         known = _list(map(repr, owners)) or "none"

@@ -226,7 +226,7 @@ class AnyLengthPlanner(MembersPlanner):
             except ConfigError as refusal:  # no sequence of the length satisfies the constraints
                 refusals.append(refusal)
         if not found:
-            raise refusals[0]
+            raise refusals[-1]  # of the longest plans, of which most is possible
         of_lengths, shares = (part.double().cpu().numpy() for part in (log_lengths, of_tasks))
         return [
             self._merged(
