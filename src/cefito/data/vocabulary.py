@@ -28,6 +28,7 @@ __all__ = [
     "extended_taxonomy",
     "find_action",
     "find_actions",
+    "find_done",
     "find_task",
     "in_words",
     "match_vocabulary",
@@ -60,7 +61,8 @@ def find_action(
 ) -> int:
     """Find the id of one action by its id, or by its name among the actions of a task, if given."""
     found = find_actions(taxonomy, given, task=task, setting=setting)
-    if task is not None and not set(found) & set(taxonomy.tasks[task].actions):
+    named = isinstance(given, str) and not _WHOLE.fullmatch(given.strip())
+    if task is not None and named and not set(found) & set(taxonomy.tasks[task].actions):
         owners = dict.fromkeys(name for action in found for name in _owners(taxonomy, action))
         problem = f"action {given!r} is not one of the task '{taxonomy.tasks[task].name}' but of"
         known = _list(map(repr, owners)) or "none"
@@ -75,6 +77,12 @@ def find_action(
         problem = f"{given!r} is the name of several actions: {entries}. Give the {wanted}."
         raise ConfigError(problem, setting=setting)
     return found[0]
+
+
+def find_done(taxonomy: Taxonomy, given: int | str, *, task: int | None = None) -> int:
+    """Find the id of a step that was done: an action of the task if it has one, else of any task."""
+    found = find_actions(taxonomy, given, task=task, setting="done")
+    return found[0] if len(found) == 1 else find_action(taxonomy, given, task=task, setting="done")
 
 
 def find_actions(

@@ -154,19 +154,21 @@ class Run:
         Raises:
             RunError: It has none, or those of other weights.
         """
-        if self.coverage is None:
+        table, path = self.coverage, self.folder / COVERAGE_FILE
+        if table is None and path.exists():  # calibrated since it was opened
+            table = CoverageTable.read(path)
+        if table is None:
             raise RunError(
                 f"{self.folder}: has no calibrated sets of plans. Make them with cefito calibrate "
                 f"{self.folder}.",
                 setting="coverage",
             )
-        if self.coverage.weights != weights_digest(self.files):
+        if table.weights != weights_digest(self.files):
             raise RunError(
-                f"{self.folder / COVERAGE_FILE}: was made for other weights than the run has. "
-                f"{CoverageTable.remedy}",
+                f"{path}: was made for other weights than the run has. {CoverageTable.remedy}",
                 setting="coverage",
             )
-        return self.coverage
+        return table
 
     @property
     def settings(self) -> Settings:

@@ -31,6 +31,7 @@ from cefito.training.trainer import TrainingContext
 __all__ = ["AnyLengthPlanner", "Ranking"]
 
 Ranking = Literal["probability", "length", "edit"]
+_ROUNDING = 1e-5  # of a sum of probabilities
 _COMPARED = 64  # plans of each length that are weighed against each other under constraints
 
 
@@ -270,7 +271,16 @@ class AnyLengthPlanner(MembersPlanner):
             energies=scores[best],
             scores=criterion[best],
             evaluated=SearchCost(token_forwards=2, leaves=0),
-            exact=all(plans.exact for plans in parts),
+            exact=all(plans.exact for plans in parts)
+            and (
+                self.ranking != "edit"
+                or self._is_least(
+                    criterion,
+                    best,
+                    mass=np.exp(-scores[order[:_COMPARED]]).sum(),
+                    complete=all(len(plans) < max(top_k, _COMPARED) for plans in parts),
+                )
+            ),
             tasks=tasks[best],
             searched=parts[0].searched,
             probabilities=probabilities[best],
@@ -278,6 +288,20 @@ class AnyLengthPlanner(MembersPlanner):
             searched_mass=None if constrained else 1.0,
             length_probabilities=dict(zip(self.lengths, np.exp(log_lengths).tolist(), strict=True)),
         )
+
+    def _is_least(
+        self,
+        distances: NDArray[np.float64],  # expected ones of all plans that were listed
+        best: NDArray[np.int64],  # places of the answer among them
+        *,
+        mass: float,  # probability of the plans that these are expected over
+        complete: bool,  # whether all sequences are listed
+    ) -> bool:
+        """Return whether no other plan has less distance, wherever the rest of the mass lies."""
+        rest = max(0.0, 1 - mass - _ROUNDING) / mass
+        # one that is not listed differs from all that are, by 1 / longest at least
+        others = [*np.delete(distances, best), *([] if complete else [1 / self.horizon])]
+        return bool(distances[best].max() + rest <= min(others, default=np.inf))
 
     def _criterion(
         self,
