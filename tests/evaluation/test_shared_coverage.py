@@ -61,5 +61,5 @@ def test_coverage_of_exported_runs(tmp_path):
         shared = open_run(tmp_path / "calibrated.zip")
         for level in (0.8, 0.9):
             found, count, videos = covered(shared, windows, level)
-            print(f"asked for {level:.0%}: {found:.1f} % of {count} windows of {videos} videos")
+            print(f"asked for {level:.0%}: {found:.1f} % of {count} windows of {videos} videos")  # noqa: T201
             assert 100 * level - 2 <= found <= 100 * level + 2

@@ -115,7 +115,7 @@ def attacked(two, query, folder, rounds):
         done.set()
         for worker in workers:
             worker.join()
-    print(dict(counts))
+    print(dict(counts))  # noqa: T201
     return counts
 
 

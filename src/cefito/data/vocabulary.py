@@ -80,7 +80,7 @@ def find_action(
 
 
 def find_done(taxonomy: Taxonomy, given: int | str, *, task: int | None = None) -> int:
-    """Find the id of a step that was done: an action of the task if it has one, else of any task."""
+    """Find the id of a step that was done: an action of the task, if it has one, or of any."""
     found = find_actions(taxonomy, given, task=task, setting="done")
     return found[0] if len(found) == 1 else find_action(taxonomy, given, task=task, setting="done")
 

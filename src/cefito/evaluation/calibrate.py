@@ -86,11 +86,7 @@ def calibrate_run(
             "sets. Calibrate by cross-validation, with 10 folds, or on another data set.",
             setting="folds",
         )
-    if run.cached:
-        raise RunError(
-            f"{run.folder}: is the copy of a shared run, which stays as it is. Make a run folder "
-            "of that by cefito pull, and calibrate the folder."
-        )
+    run.check_own()
     with locked(run.folder / _FOLDER, "a calibration"):
         scores = (
             _fold_scores(run, data, folds, device, progress)

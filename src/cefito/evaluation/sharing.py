@@ -255,6 +255,7 @@ def _shared(run: Run, license_name: str) -> Iterator[Path]:
     )
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_run(replace(run, folder=folder, info=info, videos=run.videos and run.videos.shared()))
+        videos = run.videos and run.videos.shared()
+        write_run(replace(run, folder=folder, info=info, videos=videos, cached=False))
         write_text(folder / CARD, card)
         yield folder

@@ -148,6 +148,14 @@ class Run:
             return None
         return bool(self.videos.learned(video_ids(dataset, videos)).any())
 
+    def check_own(self) -> None:
+        """Refuse a run whose folder is a copy in a cache, before anything is written there."""
+        if self.cached:
+            raise RunError(
+                f"{self.folder}: is the copy of a shared run, which stays as it is. Make a run "
+                "folder of that by cefito pull first."
+            )
+
     def calibrated(self) -> CoverageTable:
         """Return the thresholds of its sets.
 
@@ -230,6 +238,7 @@ class Run:
 
 def write_run(run: Run) -> Run:
     """Write all files of a run into its folder, which exists, and their manifest."""
+    run.check_own()
     with recorded(run.folder):
         if run.videos is not None:
             run.videos.write(run.folder)

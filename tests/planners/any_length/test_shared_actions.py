@@ -129,7 +129,7 @@ def satisfies(sequence, constraints):
 
 
 def criteria(ranking, every, lengths):
-    """What plans are ranked by, of all allowed sequences: in every sense that a ranking may have."""
+    """What plans are ranked by, of all allowed sequences, in every sense that it may have."""
     names, values = list(every), np.array(list(every.values()))
     with np.errstate(divide="ignore"):
         energies = -np.log(values)
@@ -207,7 +207,7 @@ def attacked(fitted, questions, seed):
     counts, generator = Counter(), np.random.default_rng(seed)
     for _ in range(questions):
         attack(fitted, generator, counts)
-    print(dict(counts))
+    print(dict(counts))  # noqa: T201
     return {name: count for name, count in counts.items() if " that " in name or "wrong" in name}
 
 
