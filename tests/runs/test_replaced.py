@@ -110,7 +110,7 @@ def attacked(two, query, folder, rounds):
             if number % 10 == 9:  # time to open a whole one
                 before = counts["opened"]
                 while counts["opened"] < before + 2 and any(one.is_alive() for one in workers):
-                    pass
+                    done.wait(0.001)
     finally:
         done.set()
         for worker in workers:

@@ -298,7 +298,7 @@ class AnyLengthPlanner(MembersPlanner):
         complete: bool,  # whether all sequences are listed
     ) -> bool:
         """Return whether no other plan has less distance, wherever the rest of the mass lies."""
-        rest = max(0.0, 1 - mass - _ROUNDING) / mass
+        rest = max(0.0, 1 - mass - _ROUNDING) / max(mass, _ROUNDING)
         # one that is not listed differs from all that are, by 1 / longest at least
         others = [*np.delete(distances, best), *([] if complete else [1 / self.horizon])]
         return bool(distances[best].max() + rest <= min(others, default=np.inf))
@@ -324,7 +324,7 @@ class AnyLengthPlanner(MembersPlanner):
         plans = [row[:size].tolist() for row, size in zip(actions, sizes, strict=True)]
         others = [plans[place] for place in likely]
         distances = cdist(plans, others, scorer=Levenshtein.normalized_distance, dtype=np.float64)
-        weights = np.exp(-energies[likely])
+        weights = np.exp(energies[likely[0]] - energies[likely])
         # Σ_b p(b) d(a, b) / Σ_b p(b)
         return np.asarray(distances @ weights / weights.sum())
 
