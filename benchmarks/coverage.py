@@ -31,7 +31,7 @@ from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.inference.sets import LARGEST_SET, first_steps, set_places
 from cefito.planners.base import Queries
-from cefito.runs.coverage import Condition, read_coverage
+from cefito.runs.coverage import Condition
 from cefito.runs.run import Run, open_run
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     run, data = open_run(given.run), open_dataset(given.data)
-    table = read_coverage(run.folder)
+    table = run.calibrated()
 
     def cut(split: str) -> Windows:
         return cut_windows(data, horizon=run.horizon, shortest=run.shortest, split=split)

@@ -19,14 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import (
-    ALIGNMENT,
-    aligned,
-    check_binary,
-    check_regular,
-    load_npy,
-    load_npz,
-)
+from cefito.arrays import aligned, check_binary, check_regular, load_npy, load_npz
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
 from cefito.locks import made_folders, temporary_beside
 from cefito.settings import Record, read_record
@@ -317,10 +310,8 @@ def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) 
 
 
 def _aligned(tensor: Any) -> Any:
-    """A tensor of a file, aligned: PyTorch's own allocations are."""
-    if isinstance(tensor, np.ndarray):
-        return aligned(tensor)
-    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+    """A copy of a tensor of a file, which would else be the file itself, mapped; aligned."""
+    return aligned(tensor) if isinstance(tensor, np.ndarray) else tensor.clone()
 
 
 def sha256(path: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
-from cefito.runs.coverage import read_coverage
+from cefito.runs.run import open_run
 
 VIDEO = "world-0036"  # the first test video
 
@@ -21,7 +21,7 @@ def test_calibrate(call, refused, run_of_lengths, calibrated, tmp_path):
     code, out, err = call("calibrate", folder, "--folds", 0)
     assert (code, out) == (0, "")
     assert "calibrated on 12 videos (validation videos), for a coverage of at most 0.923" in err
-    assert read_coverage(folder) == read_coverage(calibrated.folder)
+    assert open_run(folder).coverage == calibrated.calibrated()
     assert call("check", folder)[0] == 0
 
 

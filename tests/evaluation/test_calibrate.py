@@ -13,12 +13,10 @@ from cefito.errors import ConfigError, RunError
 from cefito.evaluation.calibrate import calibrate_run
 from cefito.evaluation.conformal import WindowScores, conditions, quantiles, sampled, windows_for
 from cefito.evaluation.sharing import export_run
-from cefito.files import write_json
 from cefito.inference.answer import answer
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
-from cefito.runs.coverage import COVERAGE_FILE, LEVELS, Condition, read_coverage
-from cefito.runs.folder import recorded
+from cefito.runs.coverage import COVERAGE_FILE, LEVELS, Condition
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from tiny_runs import stopping_after
@@ -31,7 +29,7 @@ def run(run_of_lengths, tmp_path):
 
 
 def test_thresholds_are_quantiles_of_validation_windows(calibrated, world):
-    table = read_coverage(calibrated.folder)
+    table = calibrated.calibrated()
     assert (table.folds, table.steps, table.fingerprint) == (0, "1-4", world.fingerprint)
     assert [one.condition for one in table.thresholds] == conditions(calibrated.planner)
     windows = cut_windows(world, horizon=4, shortest=1, split="val")
@@ -82,7 +80,7 @@ def test_folds_score_videos_that_they_were_not_trained_on(run, world, tmp_path, 
     table = calibrate_run(run, folds=2)
     assert table.folds == 2
     assert table.thresholds[0].videos == 24  # the training videos
-    assert read_coverage(run.folder) == table
+    assert open_run(run.folder).coverage == table
     assert not (run.folder / "coverage").exists()
     assert COVERAGE_FILE in (run.folder / "manifest.json").read_text()
     with pytest.raises(KeyboardInterrupt):
@@ -93,17 +91,16 @@ def test_folds_score_videos_that_they_were_not_trained_on(run, world, tmp_path, 
     assert calibrate_run(stopped, folds=2) == calibrate_run(stopped, folds=2) == table
 
 
-def test_sets_of_another_planner_are_refused(calibrated, tmp_path):
-    folder = shutil.copytree(calibrated.folder, tmp_path / "run")
-    with recorded(folder):
-        write_json(folder / "taxonomy.json", {})
-    with pytest.raises(RunError, match="other weights"):
-        read_coverage(folder)
+def test_sets_of_another_planner_are_refused(calibrated):
+    other = replace(calibrated, files={**calibrated.files, "any-length.safetensors": "0"})
+    for run in (other, replace(other, coverage=None)):  # the latter reads the file anew
+        with pytest.raises(RunError, match="other weights"):
+            run.calibrated()
 
 
 def test_an_exported_run_is_calibrated(calibrated, tmp_path):
     export_run(calibrated.folder, tmp_path / "run.zip")
-    assert read_coverage(open_run(tmp_path / "run.zip").folder) == read_coverage(calibrated.folder)
+    assert open_run(tmp_path / "run.zip").calibrated() == calibrated.calibrated()
 
 
 def test_what_cannot_be_calibrated(run, world, tmp_path):

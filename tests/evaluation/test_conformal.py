@@ -7,7 +7,7 @@ import pytest
 from crepes import ConformalRegressor
 
 from cefito.data import cut_windows
-from cefito.evaluation.conformal import quantiles, sampled
+from cefito.evaluation.conformal import WindowScores, quantiles, sampled
 
 
 def test_single_windows_are_split_conformal_prediction():
@@ -19,6 +19,22 @@ def test_single_windows_are_split_conformal_prediction():
             place = int(np.ceil((count + 1) * level - 1e-9))
             expected = np.sort(scores)[place - 1] if place <= count else np.inf
             assert quantiles(scores, np.arange(count), [level])[0] == expected
+
+
+@pytest.mark.parametrize("empty", [0, 1, 2])
+def test_folds_without_windows_of_a_condition(empty):
+    """Such a fold has no sums over plans, and adds nothing to those of others."""
+    parts = [
+        WindowScores(videos=np.arange(2), plans=np.ones(2), next_step=np.full(2, n), next_two=None)
+        for n in (1.0, 2.0)
+    ]
+    none = WindowScores(
+        videos=np.zeros(0, np.int64), plans=np.zeros(0), next_step=None, next_two=None
+    )
+    parts.insert(empty, none)
+    joined = WindowScores.concatenate(parts)
+    assert joined.next_step.tolist() == [1, 1, 2, 2]
+    assert (len(joined.videos), len(joined.plans), joined.next_two) == (4, 4, None)
 
 
 def test_quantiles_are_p_values_turned_around():

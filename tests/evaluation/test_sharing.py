@@ -12,13 +12,15 @@ import pytest
 from cefito.cli import main
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
+from cefito.evaluation.calibrate import calibrate_run
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_run, kept_scores, model_card, pull_run, push_run
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs import bundle
+from cefito.runs.folder import TrainedVideos
 from cefito.runs.hub import PublishedRun, catalogue
-from cefito.runs.run import open_run
+from cefito.runs.run import open_run, write_run
 from cefito.runs.train import train_run
 
 from .hub import serving
@@ -72,7 +74,8 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
     file = tmp_path / "run.zip"
     export_run(run.folder, file, license_name="CC-BY-4.0")
     files = contents(file)
-    names = "README.md classifier.safetensors frequent.json manifest.json run.json taxonomy.json"
+    names = "README.md classifier.safetensors frequent.json manifest.json run.json taxonomy.json "
+    names += "videos.json"
     assert sorted(files) == names.split()
     assert str(world.folder).encode() not in b"".join(files.values())
     opened = open_run(file)
@@ -84,6 +87,57 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
     assert open_run(str(file)).folder == opened.folder  # unpacked once
     (opened.folder / "taxonomy.json").write_text("{}")
     assert plans(open_run(file), world) == plans(run, world)  # and again where it was changed
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [("all", "was trained on"), ("train", ""), (None, "does not say whether it was trained on")],
+)
+def test_what_a_shared_run_was_trained_on_stays_known(run, world, tmp_path, caplog, seen, said):
+    ids = [video.video_id for video in world.videos if seen == "all" or video.split == "train"]
+    videos = None if seen is None else TrainedVideos(train=tuple(ids), val=())
+    (tmp_path / "run").mkdir()
+    write_run(dataclasses.replace(run, folder=tmp_path / "run", videos=videos))
+    export_run(tmp_path / "run", tmp_path / "run.zip")
+    export_run(tmp_path / "run.zip", tmp_path / "again.zip")
+    pulled = pull_run(tmp_path / "again.zip", tmp_path / "pulled")
+    assert pulled.folder == tmp_path / "pulled"
+    assert callable(pulled.plan)
+    content = b"".join(contents(tmp_path / "again.zip").values())
+    assert not any(name.encode() in content for name in ids)
+    for place in ("run", "run.zip", "again.zip", "pulled"):
+        opened = open_run(tmp_path / place)
+        refusal = said or ("cefito pull" if place.endswith(".zip") else "")
+        if refusal:
+            with pytest.raises(RunError, match=refusal):
+                calibrate_run(opened, folds=0, dataset=world.folder)
+        else:
+            assert calibrate_run(opened, folds=0, dataset=world.folder).folds == 0
+        caplog.clear()
+        _, path = evaluate_run(opened, split="val", dataset=world.folder, sample=3)
+        assert (path is None) == place.endswith(".zip")
+        assert ("too good" in caplog.text) == bool(said)
+
+
+def test_scores_that_cannot_be_kept_are_shown(run, tmp_path, capsys):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    (folder / "evaluation-test.json").unlink()
+    (folder / "evaluation-test.json").mkdir()
+    assert main(["evaluate", str(folder), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["metrics"]
+    assert "the scores are not kept: " in printed.err
+
+
+def test_commands_about_settings_and_names_take_an_archive(run, tmp_path, capsys):
+    export_run(run.folder, tmp_path / "run.zip")
+    for place in (run.folder, tmp_path / "run.zip"):
+        assert main(["config", "diff", str(place), str(tmp_path / "run.zip")]) == 0
+        assert main(["data", "list", str(place), "tasks"]) == 0
+    tables = capsys.readouterr().out
+    assert tables.count(run.taxonomy.tasks[0].name) == 2
+    assert main(["data", "list", str(tmp_path / "run.zip"), "videos"]) == 2
+    assert "its data set is not at hand" in capsys.readouterr().err
 
 
 def test_equal_runs_are_equal_bytes(run, tmp_path):
@@ -251,6 +305,7 @@ def test_a_run_goes_onto_a_hub_and_comes_back(run, world, hub, tmp_path, capsys)
     files["taxonomy.json"] += b" "  # changed on the hub
     with pytest.raises(RunError, match=r"taxonomy\.json: has changed since the run was written"):
         pull_run("hub:me/frequent", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
 
 
 def test_a_published_run_is_fetched_by_its_name(run, world, hub, tmp_path, capsys, monkeypatch):

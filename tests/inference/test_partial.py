@@ -128,6 +128,15 @@ def test_refused_steps_done(run_of_lengths, single):
     query = Queries.partial(size=run_of_lengths.planner.observation_dim, initial=np.zeros(8))
     with pytest.raises(ConfigError, match="unknown action 'fly'") as caught:
         answer(run_of_lengths, query, done=["fly"])
+    first, other = run_of_lengths.taxonomy.tasks[:2]
+    (foreign, *_) = sorted({*other.actions} - {*first.actions})
+    by_id, by_name = (
+        answer(run_of_lengths, query, task=first.id, done=[done])
+        for done in (foreign, run_of_lengths.taxonomy.names([foreign])[0])
+    )
+    assert by_id == by_name
+    assert by_id.known.done == [foreign]
+    assert f"was done but is not among the steps of '{first.name}'" in by_id.warnings[0]
     assert caught.value.setting == "done"
     with pytest.raises(DataError, match=r"'done', row 0 .* the run knows the actions 0 to"):
         answer(run_of_lengths, query.with_done([10_000]))

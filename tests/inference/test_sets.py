@@ -12,7 +12,7 @@ from cefito.inference.answer import answer
 from cefito.inference.planning_run import PlanningRun
 from cefito.inference.sets import LARGEST_SET
 from cefito.planners.base import Queries
-from cefito.runs.coverage import LEVELS, Condition, read_coverage
+from cefito.runs.coverage import LEVELS, Condition
 from cefito.search.constraints import Constraints
 
 
@@ -49,7 +49,7 @@ def test_sets_hold_the_truth_iff_its_score_is_below_the_threshold(
     queries = Queries.from_windows(
         part, goal=condition.goal, done=condition.done, oracle_task=condition.task
     )
-    table = read_coverage(calibrated.folder)
+    table = calibrated.calibrated()
     thresholds, place = table.of(condition, level, folder=calibrated.folder)
     for row in range(len(part)):
         found = answer(run, queries.subset([row]), coverage=level, top_k=2)
@@ -92,7 +92,7 @@ def test_sets_grow_with_the_coverage(calibrated, windows):
 
 
 def test_a_level_between_two_has_the_threshold_of_the_upper_one(calibrated):
-    table = read_coverage(calibrated.folder)
+    table = calibrated.calibrated()
     for level, place in ((0.5, 0), (0.501, 1), (0.9, 40), (0.905, 41)):
         assert table.of(Condition(steps=1), level, folder=calibrated.folder)[1] == place
     assert LEVELS[40] == 0.9

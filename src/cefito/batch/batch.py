@@ -31,7 +31,7 @@ from cefito.locks import locked
 from cefito.planners.checks import check_min_probability, check_queries, check_task_given
 from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
-from cefito.runs.folder import MANIFEST, read_manifest
+from cefito.runs.folder import MANIFEST
 from cefito.runs.run import Run
 from cefito.settings import flattened
 
@@ -207,9 +207,11 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
 
 def _run_identity(run: Run) -> dict[str, Any]:
     """Return all of a run that decides its plans."""
+    if not run.files:
+        raise RunError(f"{run.folder}: has no {MANIFEST}. Copy the run again, or train it again.")
     search = run.planner.describe().search
     return {
-        "files": value_digest(read_manifest(run.folder / MANIFEST).files),
+        "files": value_digest(dict(run.files)),
         "method": run.method,
         "steps": run.steps,
         "search": None if search is None else search.model_dump(mode="json"),

@@ -158,7 +158,8 @@ class ShardPlanner:
         planner = self.run.planner
         search = planner.describe().search if planner.abilities.search else None
         rest = (self.device, self.folder, self.settings, self.shards, self.threads)
-        return _reopened, (str(self.run.folder), search, self.run.chosen_steps, *rest)
+        run = (str(self.run.folder), dict(self.run.files))
+        return _reopened, (*run, search, self.run.chosen_steps, *rest)
 
     def __call__(self, shard: tuple[int, list[Row]]) -> None:
         """Plan a shard, given as its number and its rows, and write it."""
@@ -197,6 +198,7 @@ class ShardPlanner:
 
 def _reopened(
     folder: str,
+    files: dict[str, str],
     search: SearchConfig | None,
     steps: tuple[int, int] | None,
     device: str,
@@ -205,5 +207,7 @@ def _reopened(
     import torch
 
     run = open_run(folder, device=torch.device(device))
+    if run.files != files:
+        raise RunError(f"{folder}: was replaced while it plans a batch. Repeat the command.")
     run = run if steps is None else run.with_steps(*steps)
     return ShardPlanner(run if search is None else run.with_search(search), device, *rest)

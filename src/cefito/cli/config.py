@@ -62,8 +62,8 @@ def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) 
     method are compared.
 
     Args:
-        run: Run folder.
-        preset: paper, released, small, quickstart, the path of a .toml file, or another run folder.
+        run: Run folder, or a zip file of one.
+        preset: paper, released, small, quickstart, the path of a .toml file, or another run.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         json: Print JSON instead of a table.

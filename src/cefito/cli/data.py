@@ -81,7 +81,7 @@ def list_(
     """List the tasks, actions or videos of a data set, or of a run and the data set it is of.
 
     Args:
-        path: Folder of a data set, prepared or with taxonomy.json and videos.jsonl, or of a run.
+        path: Folder of a data set, prepared or with taxonomy.json and videos.jsonl, or a run.
         what: tasks, actions or videos.
         task: Name or id of a task; only this task, its actions, or its videos are listed.
         json: Print JSON instead of a table.
@@ -89,12 +89,13 @@ def list_(
     from cefito.data import info
     from cefito.data.vocabulary import find_task
     from cefito.runs.folder import RUN_FILE, RunInfo, horizons_in
-    from cefito.runs.run import taxonomy_of_run
+    from cefito.runs.run import local_folder, taxonomy_of_run
 
+    path = local_folder(path)
     of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
     if what == "videos" and (path / RUN_FILE).exists():
         trained_on = RunInfo.read(path).dataset.path
-        if trained_on is not None and Path(trained_on).is_dir():
+        if trained_on and Path(trained_on).is_dir():
             path, of_run = Path(trained_on), False
     annotations = None if of_run else info.annotations_of(path)
     taxonomy = taxonomy_of_run(path) if annotations is None else annotations.taxonomy

@@ -259,7 +259,8 @@ def _show(
         videos = sum(len(fold.videos) for fold in scores.folds)
         shown = ", ".join(f"{rate:.2f}" for rate in rates)
         talk(f"{counted(videos, 'video')}, each held out once; SR of the folds: {shown}")
-    kept = "nothing was kept (--out keeps the runs)" if path is None else f"kept in {path}"
+    unkept = "nothing was kept" + " (--out keeps the runs)" * (scores.folds is not None)
+    kept = unkept if path is None else f"kept in {path}"
     talk(
         f"{scores.seconds_per_query:.3f} s and {scores.token_forwards_per_query:,.0f} token "
         f"forwards a query, {learned:,} parameters; {exact}; {kept}"

@@ -156,7 +156,7 @@ class PlanOptions:
     def settings(self, run: Run, **more: Any) -> QuerySettings:
         """Return the settings of all queries; refuse tasks and actions that the run lacks."""
         from cefito.batch.query_rows import QuerySettings
-        from cefito.data.vocabulary import find_action, find_task
+        from cefito.data.vocabulary import find_done, find_task
         from cefito.inference.constraints import parse_constraints
         from cefito.planners.checks import check_partial
         from cefito.settings import validated
@@ -164,7 +164,7 @@ class PlanOptions:
         task = None if self.task is None else find_task(run.taxonomy, self.task)
         constraints = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
         constraints.resolved(run.taxonomy, task=task)
-        done = [find_action(run.taxonomy, name, task=task, setting="done") for name in self.done]
+        done = [find_done(run.taxonomy, name, task=task) for name in self.done]
         if done:
             check_partial(run.planner, "done")
         values = {

@@ -53,10 +53,11 @@ def push(run: Path, place: str, /, *, license_name: Licence = "", private: Flag 
 
 
 def pull(place: str | None = None, folder: Path | None = None, /) -> None:
-    """Fetch a run from a model hub into a folder; without arguments, list the published runs.
+    """Make a run folder of a shared run; without arguments, list the published runs.
 
     Args:
-        place: Name of a published run, hub:USER/NAME or hub:USER/NAME@REVISION.
+        place: Name of a published run, hub:USER/NAME, hub:USER/NAME@REVISION, or a zip file of
+            cefito export.
         folder: Run folder to make; by default the name.
     """
     from cefito.evaluation.sharing import pull_run
@@ -66,9 +67,11 @@ def pull(place: str | None = None, folder: Path | None = None, /) -> None:
         rows = [(run.name, run.line, run.licence) for run in catalogue().values()]
         table("published runs", ("name", "run", "licence"), rows)
         return
-    place = place if place.startswith(HUB) else HUB + place
+    if not (place.startswith(HUB) or Path(place).is_file()):
+        place = HUB + place
     if folder is None:
-        folder = Path(place.removeprefix(HUB).partition("@")[0].rpartition("/")[2])
+        name = place.removeprefix(HUB).partition("@")[0].rpartition("/")[2]
+        folder = Path(name.removesuffix(".zip"))
     with log_warnings():
         run = pull_run(place, folder)
     talk(f"wrote {folder}: {run.planner.name}, T = {run.steps}, of {run.info.dataset.name}")

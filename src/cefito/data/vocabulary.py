@@ -28,6 +28,7 @@ __all__ = [
     "extended_taxonomy",
     "find_action",
     "find_actions",
+    "find_done",
     "find_task",
     "in_words",
     "match_vocabulary",
@@ -76,6 +77,12 @@ def find_action(
         problem = f"{given!r} is the name of several actions: {entries}. Give the {wanted}."
         raise ConfigError(problem, setting=setting)
     return found[0]
+
+
+def find_done(taxonomy: Taxonomy, given: int | str, *, task: int | None = None) -> int:
+    """Find the id of a step that was done: an action of the task, if it has one, or of any."""
+    found = find_actions(taxonomy, given, task=task, setting="done")
+    return found[0] if len(found) == 1 else find_action(taxonomy, given, task=task, setting="done")
 
 
 def find_actions(

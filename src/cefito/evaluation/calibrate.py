@@ -29,7 +29,7 @@ from cefito.planners.checks import check_probabilities
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, silent
 from cefito.runs.coverage import COVERAGE_FILE, LEVELS, CoverageTable, Thresholds, weights_digest
-from cefito.runs.folder import MANIFEST, recorded, trained_on
+from cefito.runs.folder import MANIFEST, recorded
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -75,10 +75,18 @@ def calibrate_run(
     """
     check_probabilities(run.planner, "coverage")
     data = run.dataset(dataset)
+    val = split_videos(data.videos)["val"]
+    known = run.trained_on(data, val)
     if folds is None:
-        val = split_videos(data.videos)["val"]
-        few = len(val) < FEW_VIDEOS or trained_on(run.folder, data, val)
-        folds = FOLDS if few else 0
+        folds = FOLDS if len(val) < FEW_VIDEOS or known is not False else 0
+    if not folds and known is not False:
+        found = "was" if known else "does not say whether it was"
+        raise RunError(
+            f"{run.folder}: {found} trained on validation videos, so these cannot calibrate its "
+            "sets. Calibrate by cross-validation, with 10 folds, or on another data set.",
+            setting="folds",
+        )
+    run.check_own()
     with locked(run.folder / _FOLDER, "a calibration"):
         scores = (
             _fold_scores(run, data, folds, device, progress)
@@ -86,7 +94,7 @@ def calibrate_run(
             else _validation_scores(run, data, progress)
         )
         table = CoverageTable(
-            weights=weights_digest(run.folder),
+            weights=weights_digest(run.files),
             fingerprint=data.fingerprint,
             steps=run.steps,
             folds=folds,
@@ -112,12 +120,6 @@ def calibrate_run(
 def _validation_scores(run: Run, data: PreparedDataset, progress: Progress) -> list[WindowScores]:
     """Return the scores of validation windows for each condition."""
     windows, _ = match_dataset(run, data).windows("val")
-    if trained_on(run.folder, data, windows.video):
-        raise RunError(
-            f"{run.folder}: was trained on validation videos, so these cannot calibrate its sets. "
-            "Calibrate by cross-validation, with 10 folds, or on another data set.",
-            setting="folds",
-        )
     return _scores(run.planner, windows, "scores", progress)
 
 

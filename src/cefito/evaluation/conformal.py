@@ -82,9 +82,10 @@ class WindowScores:
 
     @classmethod
     def concatenate(cls, several: Sequence[WindowScores]) -> WindowScores:
-        """Return the scores of windows of several folds."""
+        """Return the scores of windows of several folds; None in one of them means no windows."""
         columns: Any = zip(*(vars(one).values() for one in several), strict=True)
-        joined: Any = (None if part[0] is None else np.concatenate(part) for part in columns)
+        known = ([part for part in column if part is not None] for column in columns)
+        joined: Any = (np.concatenate(parts) if parts else None for parts in known)
         return cls(*joined)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError
 from cefito.evaluation.calibration import answered, best_probabilities
 from cefito.evaluation.orders import training_orders
 from cefito.evaluation.plan_files import save_plans, window_plans
@@ -34,6 +35,8 @@ from cefito.search.settings import changed_settings
 
 __all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run", "scores_name"]
 
+logger = logging.getLogger(__name__)
+
 SAMPLE_SEED = 0
 """Seed of samples of windows, so that samples of one size are the same everywhere."""
 _SHORT = {"method": "search", "budget_gflop": "budget"}  # names of settings in file names
@@ -54,7 +57,7 @@ def evaluate_run(
     dataset: Path | str | None = None,
     plans_file: Path | str | None = None,
     progress: Progress = silent,
-) -> tuple[RunEvaluation, Path]:
+) -> tuple[RunEvaluation, Path | None]:
     """Score a run on a split of its data set or of another, with its planner's search.
 
     Args:
@@ -76,7 +79,8 @@ def evaluate_run(
         progress: Shows progress.
 
     Returns:
-        The scores, and the file in the run folder that keeps them.
+        The scores, and the file in the run folder that keeps them; None for a shared run, and if it
+        cannot be written.
 
     Raises:
         ConfigError: An invalid argument, or one that the planner makes no use of.
@@ -161,7 +165,13 @@ def evaluate_run(
         other=None if other is None else data.fingerprint,
         min_probability=min_probability,
     )
-    scores.write(path)
+    if run.cached:
+        return scores, None
+    try:
+        scores.write(path)
+    except RunError as problem:
+        logger.warning("the scores are not kept: %s", problem)
+        return scores, None
     return scores, path
 
 

@@ -15,13 +15,13 @@ from cefito.encoders.images import PLACES
 from cefito.errors import RunError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoIntervals
-from cefito.files import new_folder, write_text
+from cefito.files import check_new, new_folder, write_text
+from cefito.inference.planning_run import PlanningRun, open_run
 from cefito.markup import counted, in_markdown
 from cefito.runs.bundle import pack
-from cefito.runs.coverage import COVERAGE_FILE
-from cefito.runs.folder import MANIFEST, read_manifest, recorded
-from cefito.runs.hub import CARD, Pushed, fetched, push_folder, repository
-from cefito.runs.run import Run, open_run, write_run
+from cefito.runs.folder import MANIFEST, check_manifest
+from cefito.runs.hub import CARD, Pushed, push_folder, repository
+from cefito.runs.run import Run, write_run
 from cefito.training.result import TrainingResult
 
 __all__ = ["export_run", "kept_scores", "model_card", "pull_run", "push_run"]
@@ -198,7 +198,7 @@ def _limits(run: Run) -> str:
     return "\n".join(f"- {limit}" for limit in limits)
 
 
-def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -> Run:
+def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -> PlanningRun:
     """Write the files that planning needs into a new zip archive, with a model card.
 
     Checkpoints, metrics and the place of the data set on this machine stay out. Equal runs give
@@ -224,14 +224,22 @@ def push_run(
         return push_folder(folder, place, private=private)
 
 
-def pull_run(place: str, target: Path | str) -> Run:
-    """Fetch a run from `hub:USER/NAME` (or `@REVISION` of it), or `hub:NAME` of the catalogue."""
-    source = fetched(place)
-    with new_folder(Path(target)) as temporary:
-        for name in [*read_manifest(source / MANIFEST).files, MANIFEST, CARD]:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, temporary / name)
-    return open_run(target)
+def pull_run(place: Path | str, target: Path | str) -> PlanningRun:
+    """Make a run folder of a shared run; a run that is refused leaves nothing.
+
+    Args:
+        place: `hub:USER/NAME` (or `@REVISION` of it), `hub:NAME` of the catalogue, or a zip file.
+        target: The new folder.
+    """
+    target = Path(target)
+    check_new(target)
+    run = open_run(place)
+    with new_folder(target) as temporary:
+        check_manifest(run.folder, (), temporary)
+        for name in (MANIFEST, CARD):
+            if (run.folder / name).is_file():
+                shutil.copyfile(run.folder / name, temporary / name)
+    return replace(run, folder=target, cached=False)
 
 
 @contextmanager
@@ -247,9 +255,7 @@ def _shared(run: Run, license_name: str) -> Iterator[Path]:
     )
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_run(replace(run, folder=folder, info=info))
-        if (run.folder / COVERAGE_FILE).exists():
-            with recorded(folder):
-                shutil.copyfile(run.folder / COVERAGE_FILE, folder / COVERAGE_FILE)
+        videos = run.videos and run.videos.shared()
+        write_run(replace(run, folder=folder, info=info, videos=videos, cached=False))
         write_text(folder / CARD, card)
         yield folder

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
-from cefito.data.vocabulary import find_action, find_task, in_words
+from cefito.data.vocabulary import find_done, find_task, in_words
 from cefito.errors import ConfigError
 from cefito.inference.constraints import Name, NamedConstraints
 from cefito.inference.contradictions import contradictions
@@ -287,9 +287,7 @@ def prepare_query(
         query = query.with_task(given)
     if done is not None:
         check_partial(run.planner, "done")
-        query = query.with_done(
-            [find_action(taxonomy, action, task=given, setting="done") for action in done]
-        )
+        query = query.with_done([find_done(taxonomy, action, task=given) for action in done])
     if query.empty.any():
         raise ConfigError(
             "nothing is known of the query. Give an observation, the task, or steps done before."

@@ -45,10 +45,17 @@ def contradictions(
     """
     if not constraints and query.tasks is None:
         return []
-    if replace(query, tasks=None).empty.any():  # nothing that could contradict
-        return []
-    tasks, steps = planner.marginals(query)
     found: list[str] = []
+    if query.tasks is not None and query.done is not None:
+        given = taxonomy.tasks[query.tasks[0]]
+        foreign = sorted(set(query.done[0].tolist()) - {-1, *given.actions})
+        names = taxonomy.names(foreign)
+        found += [
+            f"'{name}' was done but is not among the steps of '{given.name}'" for name in names
+        ]
+    if replace(query, tasks=None).empty.any():  # nothing that could contradict
+        return found
+    tasks, steps = planner.marginals(query)
     if tasks is not None and task is not None and _is_unlikely(tasks[0], task):
         likely, other = (
             f"'{taxonomy.tasks[one].name}' ({_percent(tasks[0, one])})"

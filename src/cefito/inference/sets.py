@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Taxonomy
 from cefito.errors import ConfigError
 from cefito.planners.base import Planner, Queries
-from cefito.runs.coverage import Condition, CoverageTable, read_coverage
+from cefito.runs.coverage import Condition, CoverageTable
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
@@ -84,7 +84,7 @@ def check_coverage(run: Run, query: Queries, coverage: float, constraints: Const
         ConfigError: A level or a query that the run was not calibrated for, or constraints.
         RunError: The run was not calibrated.
     """
-    table = read_coverage(run.folder)
+    table = run.calibrated()
     if constraints:
         raise ConfigError(
             "the guarantee is for sets of all plans, without constraints. Leave out the "
@@ -110,7 +110,7 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
         plans: Its best plans, more than `LARGEST_SET` of them if there are so many.
         coverage: Probability with which the sets hold the annotated plan, such as 0.9.
     """
-    table = read_coverage(run.folder)
+    table = run.calibrated()
     found, level = table.of(_condition(run, query, table), coverage, folder=run.folder)
     assert plans.probabilities is not None
     threshold = found.plans[level]

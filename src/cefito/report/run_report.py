@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cefito.data.windows import Windows, fitting_windows, steps_text
 from cefito.errors import CefitoError, ConfigError, RunError
@@ -196,18 +197,20 @@ def _scored(
         scores, found = RunEvaluation.read(run.folder / name), read_plans(plans)
         if (scores.fingerprint, scores.plans_sha256) == (opened.fingerprint, file_digest(plans)):
             return scores, found
-    scores, _ = evaluate_run(
-        run,
-        split=split,
-        goal=goal,
-        done=done,
-        elapsed=elapsed,
-        sample=sample,
-        dataset=dataset,
-        plans_file=plans,
-        progress=progress,
-    )
-    return scores, read_plans(plans)
+    with TemporaryDirectory() as temporary:
+        plans = Path(temporary) / plans.name if run.cached else plans
+        scores, _ = evaluate_run(
+            run,
+            split=split,
+            goal=goal,
+            done=done,
+            elapsed=elapsed,
+            sample=sample,
+            dataset=dataset,
+            plans_file=plans,
+            progress=progress,
+        )
+        return scores, read_plans(plans)
 
 
 def _training(run: Run) -> Windows | None:

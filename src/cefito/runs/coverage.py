@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError
 from cefito.files import FileRecord, value_digest
-from cefito.runs.folder import MANIFEST, RUN_FILE, VIDEOS_FILE, read_manifest
+from cefito.runs.folder import RUN_FILE, VIDEOS_FILE
 from cefito.settings import Record
 
 __all__ = [
@@ -16,7 +17,6 @@ __all__ = [
     "Condition",
     "CoverageTable",
     "Thresholds",
-    "read_coverage",
     "weights_digest",
 ]
 
@@ -101,32 +101,12 @@ class CoverageTable(FileRecord):
         return found, place
 
 
-def read_coverage(folder: Path) -> CoverageTable:
-    """Read the thresholds of a run (RunError if it has none, or those of other weights)."""
-    path = folder / COVERAGE_FILE
-    if not path.exists():
-        raise RunError(
-            f"{folder}: has no calibrated sets of plans. Make them with cefito calibrate {folder}.",
-            setting="coverage",
-        )
-    table = CoverageTable.read(path)
-    if table.weights != weights_digest(folder):
-        raise RunError(
-            f"{path}: was made for other weights than the run has. {CoverageTable.remedy}",
-            setting="coverage",
-        )
-    return table
-
-
-def weights_digest(folder: Path) -> str:
-    """Return a digest of the files of a run's planner; empty without a manifest."""
-    if not (folder / MANIFEST).exists():
-        return ""
-    files = read_manifest(folder / MANIFEST).files
+def weights_digest(files: Mapping[str, str]) -> str:
+    """Return a digest of the files of a run's planner, given all by name; empty without any."""
     others = (RUN_FILE, VIDEOS_FILE, COVERAGE_FILE)
     kept = {
         name: digest
         for name, digest in files.items()
         if name not in others and not name.startswith("evaluation-")
     }
-    return value_digest(kept)
+    return value_digest(kept) if files else ""

@@ -21,7 +21,7 @@ from cefito.data.windows import (
 )
 from cefito.errors import DataError
 from cefito.files import sha256
-from cefito.runs.folder import DatasetReference, StartReference, TrainedVideos, trained_videos
+from cefito.runs.folder import DatasetReference, StartReference, TrainedVideos
 from cefito.runs.matching import check_observed
 from cefito.runs.run import Run
 
@@ -47,7 +47,7 @@ class Start:
             if given is not None:
                 check_observed(run, given)
                 taxonomy = extended_taxonomy(taxonomy, given.taxonomy)
-        return cls(run=run, taxonomy=taxonomy, replay=replay, seen=trained_videos(run.folder))
+        return cls(run=run, taxonomy=taxonomy, replay=replay, seen=run.videos)
 
     def reference(self) -> StartReference:
         """Return the entry in the record of the new run."""
@@ -81,8 +81,8 @@ class Start:
         parts = []
         more, choice = fitting_windows(self.replay, horizon=horizon, selection=selection)
         if self.seen is not None:  # nothing is chosen on videos that the run was trained on
-            names = [video.video_id in self.seen.train for video in self.replay.videos]
-            learned = np.array(names)[choice.video]
+            names = self.seen.learned(video.video_id for video in self.replay.videos)
+            learned = names[choice.video]
             more, choice = joined_windows(more, _of(choice, learned)), _of(choice, ~learned)
         for own, part in ((train, more), (val, choice)):
             kept = part.subset(np.flatnonzero(np.array(fresh)[part.video]))
@@ -91,8 +91,12 @@ class Start:
             parts.append(joined_windows(own, further))
         return parts[0], parts[1]
 
-    def videos(self, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
-        """Return all videos that the new run has seen, also before the finetuning."""
+    def videos(
+        self, dataset: PreparedDataset, train: Windows, val: Windows
+    ) -> TrainedVideos | None:
+        """Return all videos that the new run has seen, also before; None if those are unknown."""
+        if self.seen is None:
+            return None
         count = len(dataset.videos)
         found = TrainedVideos.of(
             dataset, _of(train, train.video < count), _of(val, val.video < count)
@@ -103,7 +107,7 @@ class Start:
                 for part in (_of(train, train.video >= count), _of(val, val.video >= count))
             ]
             found = found.with_more(TrainedVideos.of(self.replay, *parts))
-        return found if self.seen is None else found.with_more(self.seen)
+        return found.with_more(self.seen)
 
     def _translated(self, dataset: PreparedDataset, windows: Windows) -> Windows:
         match = match_vocabulary(self.taxonomy, dataset.taxonomy)
@@ -127,8 +131,8 @@ class Start:
         """
         if self.seen is None or val.split != "val":
             return train, val
-        known = {*self.seen.train, *self.seen.val}
-        learned = np.array([video.video_id in self.seen.train for video in dataset.videos])
+        ids = [video.video_id for video in dataset.videos]
+        learned, known = self.seen.learned(ids), self.seen.known(ids)
         if not learned[val.video].any():
             return train, val
         annotated = any(video.split == "val" and video.in_protocol for video in dataset.videos)
@@ -136,15 +140,9 @@ class Start:
             chosen = ~learned[val.video]
             parts = train, _of(val, chosen)
         else:
-            new = [
-                number for number, video in enumerate(dataset.videos) if video.video_id not in known
-            ]
+            new = np.flatnonzero(~known).tolist()
             held = {new[place] for place in split_videos([dataset.videos[n] for n in new])["val"]}
-            held |= {
-                number
-                for number, video in enumerate(dataset.videos)
-                if video.video_id in self.seen.val
-            }
+            held |= set(np.flatnonzero(known & ~learned).tolist())
             both = joined_windows(train, val)
             chosen = np.isin(both.video, sorted(held))
             parts = _of(both, ~chosen), replace(_of(both, chosen), split="val")

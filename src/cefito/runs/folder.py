@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field
 
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection, Windows
-from cefito.errors import RunError
-from cefito.files import file_digest, read_json, write_json
+from cefito.errors import CefitoError, RunError, explained
+from cefito.files import file_digest, read_json, value_digest, write_json
 from cefito.settings import Record, read_record
 from cefito.training.result import TrainingResult
 
@@ -37,15 +39,16 @@ __all__ = [
     "StartReference",
     "TrainedVideos",
     "check_manifest",
+    "checked_copy",
     "chosen_run",
     "folders_for",
     "horizons_in",
     "observed_as",
     "read_manifest",
     "recorded",
-    "trained_on",
     "trained_videos",
     "versions",
+    "video_ids",
 ]
 
 RUN_FILE = "run.json"
@@ -214,8 +217,13 @@ def read_manifest(path: Path) -> Manifest:
     return read_record(Manifest, value, f"{path}: not a manifest of this version", _INTACT)
 
 
-def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
-    """Check that a run's files are as they were written; return its manifest, None if none."""
+def check_manifest(
+    folder: Path, needed: tuple[str, ...], copies: Path | None = None
+) -> Manifest | None:
+    """Check that a run's files are as they were written; return its manifest, None if none.
+
+    With a folder for `copies`, each file is read once, into it, and its copy is checked.
+    """
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -229,20 +237,43 @@ def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
             raise RunError(f"{part}: no such file, but {path} lists it. {_INTACT}")
         size = part.stat().st_size
         resized = size != manifest.sizes.get(name, size)
+        if copies is not None and not resized:
+            part = Path(shutil.copyfile(part, copies / name))
         if resized or file_digest(part) != digest:
             what = "size" if resized else "SHA-256"
             raise RunError(
-                f"{part}: has changed since the run was written (its {what} differs from "
+                f"{folder / name}: has changed since the run was written (its {what} differs from "
                 f"{MANIFEST}). {_INTACT}"
             )
     return manifest
+
+
+@contextmanager
+def checked_copy(folder: Path, needed: tuple[str, ...]) -> Iterator[tuple[Path, Manifest | None]]:
+    """Copy the files of a run into a temporary folder, so that what is read is what was checked.
+
+    A run that is replaced meanwhile, or later, changes nothing. Errors name the run's own files.
+    """
+    with ExitStack() as stack:
+        with explained(folder, "cannot be copied", "", error=RunError, writes=True):
+            copies = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cefito-run-")))
+            manifest = check_manifest(folder, needed, copies)
+            if manifest is None and (folder / RUN_FILE).is_file():
+                for path in folder.iterdir():
+                    if path.is_file():
+                        shutil.copyfile(path, copies / path.name)
+        try:
+            yield copies, manifest
+        except CefitoError as problem:
+            text = str(problem).replace(str(copies), str(folder))
+            raise type(problem)(text, setting=problem.setting) from problem
 
 
 VIDEOS_FILE = "videos.json"
 
 
 class TrainedVideos(Record):
-    """Ids of the videos that a run has seen."""
+    """Ids of the videos that a run has seen, or their digests in a run that was shared."""
 
     train: tuple[str, ...]  # videos that it was trained on
     val: tuple[str, ...]  # videos on whose windows epochs and weights were chosen
@@ -250,8 +281,8 @@ class TrainedVideos(Record):
     @classmethod
     def of(cls, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
         """Collect the videos of windows of a data set."""
-        learned = _ids(dataset, train.video)
-        chosen = (name for name in _ids(dataset, val.video) if name not in set(learned))
+        learned = video_ids(dataset, train.video)
+        chosen = (name for name in video_ids(dataset, val.video) if name not in set(learned))
         return cls(train=learned, val=tuple(chosen))
 
     def with_more(self, other: TrainedVideos) -> TrainedVideos:
@@ -261,15 +292,36 @@ class TrainedVideos(Record):
             train=tuple(sorted(train)), val=tuple(sorted({*self.val, *other.val} - train))
         )
 
+    def learned(self, ids: Iterable[str]) -> NDArray[np.bool_]:
+        """Return which of these ids [n] are of videos that it was trained on."""
+        return _among(self.train, ids)
+
+    def known(self, ids: Iterable[str]) -> NDArray[np.bool_]:
+        """Return which of these ids [n] are of videos that it has seen in any way."""
+        return _among((*self.train, *self.val), ids)
+
+    def shared(self) -> TrainedVideos:
+        """Return the digests of the ids, since an id may name a person or a place."""
+        return TrainedVideos(
+            train=tuple(sorted(map(_digested, self.train))),
+            val=tuple(sorted(map(_digested, self.val))),
+        )
+
     def write(self, folder: Path) -> None:
         """Write them into a run folder."""
         write_json(folder / VIDEOS_FILE, self.model_dump(mode="json"))
 
 
-def trained_on(folder: Path, dataset: PreparedDataset, videos: ArrayLike) -> bool:
-    """Return whether the run in a folder was trained on any of these videos of a data set, [n]."""
-    seen = trained_videos(folder)
-    return seen is not None and not set(seen.train).isdisjoint(_ids(dataset, videos))
+_DIGEST = "sha256:"
+
+
+def _digested(video: str) -> str:
+    return video if video.startswith(_DIGEST) else _DIGEST + value_digest(video)
+
+
+def _among(seen: Collection[str], ids: Iterable[str]) -> NDArray[np.bool_]:
+    digests = set(map(_digested, seen))
+    return np.array([_digested(video) in digests for video in ids], dtype=np.bool_)
 
 
 def trained_videos(folder: Path) -> TrainedVideos | None:
@@ -282,7 +334,8 @@ def trained_videos(folder: Path) -> TrainedVideos | None:
     return read_record(TrainedVideos, value, f"{path}: not the videos of a run", remedy)
 
 
-def _ids(dataset: PreparedDataset, videos: ArrayLike) -> tuple[str, ...]:
+def video_ids(dataset: PreparedDataset, videos: ArrayLike) -> tuple[str, ...]:
+    """Return the ids of videos [n] of a data set, each once."""
     return tuple(dataset.videos[video].video_id for video in np.unique(videos))
 
 

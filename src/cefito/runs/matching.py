@@ -19,7 +19,7 @@ from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.markup import counted
-from cefito.runs.folder import DatasetReference, observed_as, trained_on, trained_videos
+from cefito.runs.folder import DatasetReference, observed_as
 from cefito.runs.run import Run
 from cefito.settings import Record
 
@@ -35,6 +35,10 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _NAMED = 3
+_KNOWN = "%s was trained on its validation videos, too; scores on them are too good"
+_UNKNOWN = (
+    "%s does not say which videos it was trained on; if these are among them, scores are too good"
+)
 # Entries of an encoder's record that determine the features; its name may be a folder.
 _DECIDING = ("weights", "layer", "frames", "rate", "size", "resize", "crop", "resampling")
 
@@ -96,11 +100,9 @@ class DatasetMatch:
                 "this one by cefito finetune."
             )
         if self.own:
-            if split == "val" and trained_on(self.run.folder, self.dataset, windows.video):
-                logger.warning(
-                    "%s was trained on its validation videos, too; scores on them are too good",
-                    self.run.folder,
-                )
+            known = run.trained_on(self.dataset, windows.video) if split == "val" else False
+            if known is not False:
+                logger.warning(_KNOWN if known else _UNKNOWN, run.folder)
             return windows, None
         other = self._other(windows, left_out or LeftOut())
         self._warn(other, len(windows), split)
@@ -108,12 +110,10 @@ class DatasetMatch:
 
     def _other(self, windows: Windows, left_out: LeftOut) -> OtherDataset:
         run = self.run
-        trained, seen = run.info.dataset, trained_videos(run.folder)
+        trained, known = run.info.dataset, None
         videos, counts = np.unique(windows.video, return_counts=True)
-        known = None
-        if seen is not None:
-            names = {*seen.train, *seen.val}
-            known = np.array([self.dataset.videos[video].video_id in names for video in videos])
+        if run.videos is not None:
+            known = run.videos.known(self.dataset.videos[video].video_id for video in videos)
         return OtherDataset(
             dataset=DatasetName.of(self.dataset),
             trained_on=DatasetName.of(trained) if trained.fingerprint else None,
@@ -154,7 +154,9 @@ class DatasetMatch:
                 other.new_action,
                 _unknown(self.vocabulary),
             )
-        if other.known_videos:
+        if other.known_videos is None:
+            logger.warning(_UNKNOWN, self.run.folder)
+        elif other.known_videos:
             logger.warning(
                 "%s: the run has seen %d of the videos scored in its training (%d of %d windows), "
                 "so that scores are too good",

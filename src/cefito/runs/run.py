@@ -14,11 +14,13 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from numpy.typing import ArrayLike
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset
@@ -30,15 +32,19 @@ from cefito.planners.base import Planner
 from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, find_method, method_settings
 from cefito.runs.bundle import unpacked
+from cefito.runs.coverage import COVERAGE_FILE, CoverageTable, weights_digest
 from cefito.runs.folder import (
     MANIFEST,
     RUN_FILE,
     RunInfo,
     TrainedVideos,
-    check_manifest,
+    checked_copy,
     chosen_run,
     horizons_in,
+    read_manifest,
     recorded,
+    trained_videos,
+    video_ids,
 )
 from cefito.runs.hub import HUB, fetched
 from cefito.runtime import pick_device
@@ -46,7 +52,7 @@ from cefito.search.settings import SearchConfig, search_settings
 from cefito.settings import Settings, flattened
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["Run", "open_run", "taxonomy_of_run", "write_run"]
+__all__ = ["Run", "local_folder", "open_run", "taxonomy_of_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
 _REMEDY = "Train it again."
@@ -59,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run."""
+    """A finished run: all its files as they were on opening, whatever becomes of its folder."""
 
     folder: Path
     planner: Planner
@@ -67,6 +73,10 @@ class Run:
     taxonomy: Taxonomy  # tasks and actions that it knows
     # shortest and longest plan, if they are fewer than it was trained for; see `with_steps`
     chosen_steps: tuple[int, int] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
+    videos: TrainedVideos | None = None  # that it has seen; None if unknown
+    coverage: CoverageTable | None = None  # thresholds of its sets; None if it is not calibrated
+    cached: bool = False  # whether the folder is a copy of an archive or of a run on a hub
 
     def __repr__(self) -> str:
         return (
@@ -133,6 +143,42 @@ class Run:
         planner = planner.with_lengths(shortest, longest)
         return replace(self, planner=planner, info=info, chosen_steps=(shortest, longest))
 
+    def trained_on(self, dataset: PreparedDataset, videos: ArrayLike) -> bool | None:
+        """Return whether it was trained on any of these videos [n]; None if that is unknown."""
+        if self.videos is None:
+            return None
+        return bool(self.videos.learned(video_ids(dataset, videos)).any())
+
+    def check_own(self) -> None:
+        """Refuse a run whose folder is a copy in a cache, before anything is written there."""
+        if self.cached:
+            raise RunError(
+                f"{self.folder}: is the copy of a shared run, which stays as it is. Make a run "
+                "folder of that by cefito pull first."
+            )
+
+    def calibrated(self) -> CoverageTable:
+        """Return the thresholds of its sets.
+
+        Raises:
+            RunError: It has none, or those of other weights.
+        """
+        table, path = self.coverage, self.folder / COVERAGE_FILE
+        if table is None and path.exists():  # calibrated since it was opened
+            table = CoverageTable.read(path)
+        if table is None:
+            raise RunError(
+                f"{self.folder}: has no calibrated sets of plans. Make them with cefito calibrate "
+                f"{self.folder}.",
+                setting="coverage",
+            )
+        if table.weights != weights_digest(self.files):
+            raise RunError(
+                f"{path}: was made for other weights than the run has. {CoverageTable.remedy}",
+                setting="coverage",
+            )
+        return table
+
     @property
     def settings(self) -> Settings:
         """All settings of its method, of the method's own class of settings."""
@@ -191,14 +237,18 @@ class Run:
         raise RunError(f"{self.folder}: {problem}.", setting="dataset")
 
 
-def write_run(run: Run, videos: TrainedVideos | None = None) -> None:
+def write_run(run: Run) -> Run:
     """Write all files of a run into its folder, which exists, and their manifest."""
+    run.check_own()
     with recorded(run.folder):
-        if videos is not None:
-            videos.write(run.folder)
+        if run.videos is not None:
+            run.videos.write(run.folder)
+        if run.coverage is not None:
+            run.coverage.write(run.folder / COVERAGE_FILE)
         run.planner.save(run.folder)
         write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
         run.info.write(run.folder)
+    return replace(run, files=read_manifest(run.folder / MANIFEST).files)
 
 
 @torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator
@@ -218,8 +268,17 @@ def open_run(
             files, files that have changed since they were written or do not fit each other, or an
             unknown device.
     """
-    folder = chosen_run(_local_folder(folder), horizon)
-    manifest = check_manifest(folder, (RUN_FILE, _TAXONOMY))
+    found = chosen_run(local_folder(folder), horizon)
+    with checked_copy(found, (RUN_FILE, _TAXONOMY)) as (copies, manifest):
+        run = _read(copies, horizon, device)
+    if manifest is None:
+        logger.warning("%s: has no %s, so that its files are not verified", found, MANIFEST)
+    files = {} if manifest is None else manifest.files
+    return replace(run, folder=found, files=files, cached=not Path(folder).is_dir())
+
+
+def _read(folder: Path, horizon: int | None, device: torch.device | str | None) -> Run:
+    """Read a run from a folder that nobody else changes; arguments as of `open_run`."""
     info = RunInfo.read(folder)
     several = info.shortest is not None and horizon is not None
     if horizon not in (None, info.horizon) and not several:
@@ -244,35 +303,40 @@ def open_run(
     except ConfigError as problem:
         reason = str(problem).rstrip(".")
         raise RunError(f"{place}: not a run of this version ({reason}). {_REMEDY}") from problem
-    if manifest is None:
-        logger.warning("%s: has no %s, so that its files are not verified", folder, MANIFEST)
     context = TrainingContext(device=pick_device(str(device or "cpu")))
     try:
         planner = method.planner.load(folder, settings=settings, context=context)
     except (ConfigError, DataError, *_MALFORMED) as problem:
         if is_out_of_memory(problem):
-            raise MemoryError(f"{folder}: its planner does not fit: {problem}") from problem
+            raise MemoryError(f"the run's planner does not fit: {problem}") from problem
         raise RunError(
             f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
         ) from problem
-    taxonomy = _taxonomy(folder)
+    taxonomy, coverage = _taxonomy(folder), folder / COVERAGE_FILE
     planner = with_taxonomy(planner, taxonomy)
-    run = Run(folder=folder, planner=planner, info=info, taxonomy=taxonomy)
+    run = Run(
+        folder=folder,
+        planner=planner,
+        info=info,
+        taxonomy=taxonomy,
+        videos=trained_videos(folder),
+        coverage=CoverageTable.read(coverage) if coverage.exists() else None,
+    )
     tasks, actions = planner.vocabulary
-    for field, file, said, found in (
+    for name, file, said, found in (
         ("horizon", RUN_FILE, run.horizon, planner.horizon),
         ("tasks", _TAXONOMY, len(run.taxonomy.tasks), tasks),
         ("actions", _TAXONOMY, len(run.taxonomy.actions), actions),
     ):
         if found not in (None, said):
             raise RunError(
-                f"{folder / file}: {field}: {said}, but the planner's files are for {found}. The "
+                f"{folder / file}: {name}: {said}, but the planner's files are for {found}. The "
                 "files are of different runs. Copy the run again, or train it again."
             )
     return run if horizon is None or not several else run.with_steps(horizon, horizon)
 
 
-def _local_folder(place: Path | str) -> Path:
+def local_folder(place: Path | str) -> Path:
     """Return the local folder of a run named by a folder, a zip archive or `hub:USER/NAME`.
 
     Archives are unpacked into the cache, once; runs on a hub are fetched into the cache of
@@ -293,7 +357,7 @@ def _taxonomy(folder: Path) -> Taxonomy:
 
 def taxonomy_of_run(folder: Path | str) -> Taxonomy:
     """Return tasks and actions of a run, or of runs of several horizons, but load no weights."""
-    folder = Path(folder)
+    folder = local_folder(folder)
     folder = next(iter(horizons_in(folder).values()), folder)
     RunInfo.read(folder)
     return _taxonomy(folder)

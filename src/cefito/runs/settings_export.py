@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from cefito.planners.methods import (
     preset_files,
 )
 from cefito.runs.folder import RUN_FILE, RunInfo
+from cefito.runs.hub import HUB
+from cefito.runs.run import local_folder
 from cefito.settings import flattened, variant_applies
 
 __all__ = ["SettingDifference", "compare_settings", "settings_text", "settings_values"]
@@ -89,11 +92,13 @@ def compare_settings(
     run: Path, other: str, *, overrides: Mapping[str, Any] | None = None
 ) -> list[SettingDifference]:
     """Compare the settings of a run with another run, or with a preset for its data set."""
+    run = local_folder(run)
     info = RunInfo.read(run)
     check_sections(overrides or {}, [info.method])
     ours = _run_values(run, info)
-    if (Path(other) / RUN_FILE).exists():
-        theirs = _run_values(Path(other), RunInfo.read(Path(other)))
+    if zipfile.is_zipfile(other) or other.startswith(HUB) or (Path(other) / RUN_FILE).exists():
+        folder = local_folder(other)
+        theirs = _run_values(folder, RunInfo.read(folder))
     else:
         taxonomy = run / "taxonomy.json"
         theirs = load_config(

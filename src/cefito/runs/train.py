@@ -144,16 +144,17 @@ def train_run(
             if fresh:
                 _withdraw(folder)
             raise
+        seen = TrainedVideos.of if start is None else start.videos
+        learned = joined_windows(train, val) if fitted.all_videos else train
         run = Run(
             folder=folder,
             planner=with_taxonomy(fitted.planner, train.taxonomy),
             info=_finished(info, fitted, train, val),
             taxonomy=train.taxonomy,
+            videos=seen(dataset, learned, val),
         )
         if group.first:
-            seen = TrainedVideos.of if start is None else start.videos
-            learned = joined_windows(train, val) if fitted.all_videos else train
-            write_run(run, seen(dataset, learned, val))
+            run = write_run(run)
         group.wait()
         return run
 

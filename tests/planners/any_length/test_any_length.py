@@ -152,6 +152,12 @@ def test_constraints_leave_lengths_out(planner, windows):
     assert whole.probabilities.sum() == pytest.approx(1)
 
 
+def test_refusals_are_of_the_longest_plans(planner, windows):
+    queries = Queries.from_windows(windows[1].subset([0]))
+    with pytest.raises(ConfigError, match=r"pinned to step 4, which does not exist.* 1 to 3"):
+        planner.plan(queries, 1, constraints=Constraints(pinned=((4, 0),)))
+
+
 def test_hidden_observations_do_not_count(planner, windows):
     """Rows of unknown observations change nothing; known ones and steps done before do."""
     _, val = windows

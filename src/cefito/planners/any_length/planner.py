@@ -31,6 +31,7 @@ from cefito.training.trainer import TrainingContext
 __all__ = ["AnyLengthPlanner", "Ranking"]
 
 Ranking = Literal["probability", "length", "edit"]
+_ROUNDING = 1e-5  # of a sum of probabilities
 _COMPARED = 64  # plans of each length that are weighed against each other under constraints
 
 
@@ -226,7 +227,7 @@ class AnyLengthPlanner(MembersPlanner):
             except ConfigError as refusal:  # no sequence of the length satisfies the constraints
                 refusals.append(refusal)
         if not found:
-            raise refusals[0]
+            raise refusals[-1]  # of the longest plans, of which most is possible
         of_lengths, shares = (part.double().cpu().numpy() for part in (log_lengths, of_tasks))
         return [
             self._merged(
@@ -270,7 +271,16 @@ class AnyLengthPlanner(MembersPlanner):
             energies=scores[best],
             scores=criterion[best],
             evaluated=SearchCost(token_forwards=2, leaves=0),
-            exact=all(plans.exact for plans in parts),
+            exact=all(plans.exact for plans in parts)
+            and (
+                self.ranking != "edit"
+                or self._is_least(
+                    criterion,
+                    best,
+                    mass=np.exp(-scores[order[:_COMPARED]]).sum(),
+                    complete=all(len(plans) < max(top_k, _COMPARED) for plans in parts),
+                )
+            ),
             tasks=tasks[best],
             searched=parts[0].searched,
             probabilities=probabilities[best],
@@ -278,6 +288,20 @@ class AnyLengthPlanner(MembersPlanner):
             searched_mass=None if constrained else 1.0,
             length_probabilities=dict(zip(self.lengths, np.exp(log_lengths).tolist(), strict=True)),
         )
+
+    def _is_least(
+        self,
+        distances: NDArray[np.float64],  # expected ones of all plans that were listed
+        best: NDArray[np.int64],  # places of the answer among them
+        *,
+        mass: float,  # probability of the plans that these are expected over
+        complete: bool,  # whether all sequences are listed
+    ) -> bool:
+        """Return whether no other plan has less distance, wherever the rest of the mass lies."""
+        rest = max(0.0, 1 - mass - _ROUNDING) / max(mass, _ROUNDING)
+        # one that is not listed differs from all that are, by 1 / longest at least
+        others = [*np.delete(distances, best), *([] if complete else [1 / self.horizon])]
+        return bool(distances[best].max() + rest <= min(others, default=np.inf))
 
     def _criterion(
         self,
@@ -300,7 +324,7 @@ class AnyLengthPlanner(MembersPlanner):
         plans = [row[:size].tolist() for row, size in zip(actions, sizes, strict=True)]
         others = [plans[place] for place in likely]
         distances = cdist(plans, others, scorer=Levenshtein.normalized_distance, dtype=np.float64)
-        weights = np.exp(-energies[likely])
+        weights = np.exp(energies[likely[0]] - energies[likely])
         # Σ_b p(b) d(a, b) / Σ_b p(b)
         return np.asarray(distances @ weights / weights.sum())
 

@@ -156,7 +156,7 @@ class MembersPlanner(BasePlanner):
     def log_probabilities(
         self, queries: Queries, sequences: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return log p(task, sequence) of sequences [N, T], with the likeliest task."""
+        """Return log p(sequence) of sequences [N, T], summed over tasks, as `plan` lists it."""
         rows = np.split(sequences, range(self.together, len(queries), self.together))
         blocks = queries.blocks(self.together) or [queries]
         return np.concatenate(

@@ -268,7 +268,7 @@ def _constrained(
     states, refusals = scores.states, []
     ranked = sums.argsort(descending=True, stable=True).tolist()
     tasks = ranked if queries.tasks is None else [int(queries.tasks[row])]
-    parts, exact = [], True
+    parts, exact, bounds = [], True, []  # log p of pairs that are not listed, at most
     for task in tasks:
         members = states.grid[task][states.grid[task] < len(states)]
         actions = tuple(states.actions[members].tolist())
@@ -288,6 +288,7 @@ def _constrained(
             refusals.append(refusal)
             continue
         exact &= cheapest.complete
+        bounds.append(-cheapest.bound - total)
         sequences = np.asarray(actions)[cheapest.sequences]
         parts.append((sequences, -cheapest.costs - total, np.full(len(sequences), task)))
     if not parts:
@@ -305,6 +306,10 @@ def _constrained(
         of_tasks = np.ones_like(of_tasks)
     first = np.sort(np.unique(sequences[order], axis=0, return_index=True)[1])[:top_k]
     order = order[first]
+    # log p of a sequence that is not listed ≤ log Σ over as many tasks as one action has
+    owners = 1 if queries.tasks is not None else states.owners.shape[1]
+    bound = np.logaddexp.reduce(np.sort(bounds)[-owners:])
+    exact &= bool(summed[order].min() >= bound - _ROUNDING)
     plans = _plans(sequences[order], summed[order], found[order], len(tasks), of_tasks, exact=exact)
     # the pairs that were listed have the mass of all allowed ones, nearly
     shares = np.exp(-plans.scores - np.logaddexp.reduce(logs)).clip(max=1)

@@ -28,19 +28,16 @@ def log_sequences(
     parts: Sequence[WeightedScores],  # of all lengths
     sequences: NDArray[np.int64],  # actions of one sequence of each query [B, T], −1 after the last
 ) -> NDArray[np.float64]:
-    """Return log p(T) + max over tasks of log p(task, sequence | T) [B]; −∞ if it is impossible."""
+    """Return log p(T) + log Σ_c p(c, sequence | T) [B]; −∞ for impossible sequences."""
     given = torch.from_numpy(sequences).to(parts[0].log_weight.device)
     lengths = (given >= 0).sum(dim=1)
     found = given.new_full((len(given),), -torch.inf, dtype=torch.float64)
     for part in parts:
         rows = (lengths == part.scores.horizon).nonzero()[:, 0]
-        if not len(rows):
-            continue
-        states = part.scores.states
-        tasks = torch.arange(states.task_count, device=given.device)
-        own = given[rows, None, : part.scores.horizon].expand(-1, len(tasks), -1)
-        logs = part.scores.rows(rows).log_probabilities(states.find(tasks[None], own))  # [b, C]
-        found[rows] = (part.log_weight[rows] + logs.amax(dim=1)).double()
+        if len(rows):
+            own = given[rows, : part.scores.horizon]
+            logs = part.scores.rows(rows).log_sequence_probabilities(own)
+            found[rows] = (part.log_weight[rows] + logs).double()
     return np.asarray(found.cpu().numpy())
 
 

@@ -1,0 +1,238 @@
+"""Tasks that share actions, by brute force: one probability for one plan, and `exact` is true."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import cdist
+
+from cefito.data.readers.custom import prepare_custom
+from cefito.data.windows import cut_windows, fitting_windows
+from cefito.errors import ConfigError
+from cefito.evaluation.conformal import WindowScores, windows_for
+from cefito.planners.any_length.planner import AnyLengthPlanner
+from cefito.planners.methods import load_config
+from cefito.planners.queries import Queries
+from cefito.runs.coverage import Condition
+from cefito.search.constraints import UNCONSTRAINED, Constraints
+from tiny_runs import TINY_LENGTHS
+
+TASKS = ((0, 1, 2, 3, 4), (2, 3, 4, 5, 6), (0, 1, 2, 4, 6))
+ACTIONS = 7
+WIDTH = 4
+LEAST = 1e-9  # probabilities below are not compared
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Three tasks of five actions each, of which every one but one is of several."""
+    generator, folder = np.random.default_rng(0), tmp_path_factory.mktemp("shared") / "source"
+    folder.mkdir()
+    tasks = [{"id": n, "name": f"t{n}", "actions": list(own)} for n, own in enumerate(TASKS)]
+    actions = [{"id": number, "name": f"a{number}"} for number in range(ACTIONS)]
+    text = json.dumps({"dataset": "shared", "tasks": tasks, "actions": actions})
+    (folder / "taxonomy.json").write_text(text)
+    count, lines = 0, []
+    for video in range(36):
+        own = generator.choice(TASKS[video % 3], size=generator.integers(3, 7)).tolist()
+        steps = [[2.0 * place, 2.0 * place + 1, action] for place, action in enumerate(own)]
+        split = ("train", "train", "val")[video // 3 % 3]
+        facts = {"video_id": f"v{video}", "split": split, "task_id": video % 3, "steps": steps}
+        lines.append(json.dumps(facts))
+        count += len(steps)
+    (folder / "videos.jsonl").write_text("\n".join(lines))
+    rows = generator.standard_normal((2, count, WIDTH)).astype(np.float32)
+    np.savez(folder / "features.npz", start=rows[0], end=rows[1])
+    return prepare_custom(folder, folder.parent / "data")
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    settings = load_config("small", method="any-length", overrides=TINY_LENGTHS).settings
+    train, val = fitting_windows(data, horizon=3, shortest=1)
+    return AnyLengthPlanner.fit(train, val, settings=settings, seed=0).planner
+
+
+def varied(planner, generator):
+    """The planner with other weights, from nearly uniform to nearly certain ones."""
+    networks, scale = copy.deepcopy(planner.model.networks), 10 ** generator.uniform(-1, 0.7)
+    for network in networks:
+        for weights in network.parameters():
+            noise = torch.from_numpy(generator.standard_normal(tuple(weights.shape)))
+            width = weights.shape[-1] if weights.ndim else 1
+            weights.data = weights.data + scale * noise.to(weights.dtype) / width
+    model = copy.copy(planner.model)
+    object.__setattr__(model, "networks", networks)
+    return replace(planner, model=model)
+
+
+@torch.inference_mode()
+def enumerated(planner, query):
+    """Probability of every sequence of every length, and the log-probability of each length."""
+    sums, parts = defaultdict(float), planner.weighted_scores(query)
+    for part in parts:
+        scores = part.scores
+        for task, own in enumerate(TASKS):
+            if query.tasks is not None and task != query.tasks[0]:
+                continue
+            every = torch.tensor(list(product(own, repeat=scores.horizon)))
+            states = scores.states.find(torch.full((len(every),), task), every)
+            logs = scores.scores(states[None]).double()[0] - scores.log_partition().double()
+            for sequence, log in zip(every.tolist(), logs.tolist(), strict=True):
+                sums[tuple(sequence)] += np.exp(log + float(part.log_weight))
+    return dict(sums), {part.scores.horizon: float(part.log_weight) for part in parts}
+
+
+def asked(generator):
+    start, goal = generator.standard_normal((2, WIDTH)).astype(np.float32)
+    query = Queries.partial(
+        size=WIDTH,
+        initial=start,
+        goal=goal if generator.random() < 0.6 else None,
+        done=generator.integers(0, ACTIONS, 2).tolist() if generator.random() < 0.3 else None,
+    )
+    return query.with_task(int(generator.integers(3))) if generator.random() < 0.25 else query
+
+
+def constrained(generator):
+    if generator.random() < 0.5:
+        return UNCONSTRAINED
+    one, two, three = generator.integers(0, ACTIONS, 3).tolist()
+    return [
+        Constraints(forbidden=(one,)),
+        Constraints(required=(one,)),
+        Constraints(pinned=((int(generator.integers(1, 4)), one),)),
+        Constraints(no_repeats=True, before=((one, two),) if one != two else ()),
+        Constraints(forbidden=(one,), required=(three,) if three != one else ()),
+    ][generator.integers(5)]
+
+
+def satisfies(sequence, constraints):
+    places = {action: place for place, action in enumerate(sequence)}
+    return (
+        not {*sequence} & {*constraints.forbidden}
+        and {*constraints.required} <= {*sequence}
+        and all(len(sequence) >= n and sequence[n - 1] == a for n, a in constraints.pinned)
+        and (len(places) == len(sequence) or not constraints.no_repeats)
+        and not any(
+            second in sequence[: places.get(first, 0)] for first, second in constraints.before
+        )
+    )
+
+
+def criteria(ranking, every, lengths):
+    """What plans are ranked by, of all allowed sequences, in every sense that it may have."""
+    names, values = list(every), np.array(list(every.values()))
+    with np.errstate(divide="ignore"):
+        energies = -np.log(values)
+    if ranking == "probability":
+        return [dict(zip(names, energies, strict=True))]
+    if ranking == "length":
+        ranked = sorted(lengths, key=lambda length: -lengths[length])
+        ranks = np.array([ranked.index(len(name)) for name in names])
+        return [dict(zip(names, 1e6 * ranks + energies, strict=True))]
+    distances = cdist(names, names, scorer=Levenshtein.normalized_distance, dtype=np.float64)
+    found = []
+    for likeliest in (len(names), 64):  # over all, or the likeliest that the planner compares
+        chosen = np.argsort(energies, kind="stable")[:likeliest]
+        risk = distances[:, chosen] @ values[chosen] / values[chosen].sum()
+        found.append(dict(zip(names, risk, strict=True)))
+    return found
+
+
+def attack(fitted, generator, counts):
+    """One question, compared with the list of all sequences."""
+    planner, query = varied(fitted, generator), asked(generator)
+    every, lengths = enumerated(planner, query)
+    total = sum(every.values())
+    counts["questions"] += 1
+    counts["sums that are not 1"] += abs(total - 1) > 1e-4
+
+    # log_probabilities and lists agree, and are those of the enumeration
+    names = list(every)
+    chosen = [names[place] for place in generator.integers(0, len(names), 8)]
+    chosen += [tuple(generator.integers(0, ACTIONS, 3).tolist()) for _ in range(4)]
+    rows = np.array([[*name, -1, -1][:3] for name in chosen])
+    many = query.subset([0] * len(rows))
+    found = np.exp(planner.log_probabilities(many, rows))
+    expected = np.array([every.get(name, 0) for name in chosen])
+    wrong = ~np.isclose(found, expected, rtol=1e-3, atol=LEAST)
+    counts["probabilities"] += len(rows)
+    counts["wrong probabilities"] += int(wrong.sum())
+    pairs = planner.first_pairs(query)[0]
+    sums = np.zeros_like(pairs)
+    for name, value in every.items():
+        sums[name[0], name[1] if len(name) > 1 else ACTIONS] += value
+    counts["wrong first pairs"] += not np.allclose(pairs, sums, atol=1e-5)
+
+    constraints, top_k = constrained(generator), int(generator.choice([1, 3, 20, 64, 101]))
+    allowed = {name: value for name, value in every.items() if satisfies(name, constraints)}
+    for ranking in ("probability", "length", "edit"):
+        try:
+            (plans,) = planner.with_ranking(ranking).plan(query, top_k, constraints=constraints)
+        except ConfigError:
+            counts["wrong refusals"] += bool(allowed)
+            continue
+        listed = [tuple(plan.tolist()) for plan in plans.sequences]
+        counts["plans that are not allowed"] += not {*listed} <= {*allowed}
+        if not constraints:
+            own = np.array([every[name] for name in listed])
+            near = np.isclose(plans.probabilities, own, rtol=1e-3, atol=LEAST)
+            counts["wrong probabilities"] += int((~near).sum())
+            again = planner.log_probabilities(
+                query.subset([0] * len(listed)), np.array([[*name, -1, -1][:3] for name in listed])
+            )
+            near = np.isclose(np.exp(again), plans.probabilities, rtol=1e-4, atol=LEAST)
+            counts["lists that differ from log_probabilities"] += not near.all()
+        counts[f"exact by {ranking}"] += plans.exact
+        if plans.exact:
+            for values in criteria(ranking, allowed, lengths):
+                outside = [value for name, value in values.items() if name not in {*listed}]
+                likely = [values[name] for name in listed if every[name] > LEAST]
+                better = likely and outside and min(outside) < max(likely) - 1e-4
+                counts[f"wrong exact by {ranking}"] += bool(better)
+                missing = len(listed) < min(top_k, len(values))
+                counts[f"wrong exact by {ranking}"] += missing
+
+
+def attacked(fitted, questions, seed):
+    counts, generator = Counter(), np.random.default_rng(seed)
+    for _ in range(questions):
+        attack(fitted, generator, counts)
+    print(dict(counts))  # noqa: T201
+    return {name: count for name, count in counts.items() if " that " in name or "wrong" in name}
+
+
+def test_a_sample_of_questions(fitted):
+    wrong = attacked(fitted, 6, seed=0)
+    assert not any(wrong.values()), wrong
+
+
+@pytest.mark.nightly
+def test_many_questions(fitted):
+    wrong = attacked(fitted, 1000, seed=1)
+    assert not any(wrong.values()), wrong
+
+
+def test_scores_of_sets_are_of_the_summed_probability(fitted, data):
+    """So that sets are the smallest: with one task's share alone, thresholds were too high."""
+    windows = cut_windows(data, horizon=3, shortest=1, split="val")
+    for condition in (Condition(steps=2), Condition(steps=None), Condition(steps=2, task=True)):
+        part = windows_for(windows, condition).subset(range(8))
+        planner = fitted if condition.steps is None else fitted.with_lengths(2, 2)
+        scores = WindowScores.of(fitted, part, condition).plans
+        queries = Queries.from_windows(part, oracle_task=condition.task)
+        for row, score in enumerate(scores):
+            every, _ = enumerated(planner, queries.subset([row]))
+            truth = tuple(action for action in part.actions[row].tolist() if action >= 0)
+            best = max(every, key=every.__getitem__)
+            expected = 0 if truth == best else -np.log(every[truth])
+            assert score == pytest.approx(expected, abs=1e-4)

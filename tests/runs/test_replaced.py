@@ -1,0 +1,130 @@
+"""An opened run stays what it was, whatever becomes of its folder; no answer is of two runs."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import Counter
+
+import pytest
+
+from cefito.data import cut_windows
+from cefito.errors import RunError
+from cefito.evaluation.calibrate import calibrate_run
+from cefito.files import sha256
+from cefito.inference.answer import answer
+from cefito.planners.methods import load_config
+from cefito.planners.queries import Queries
+from cefito.runs.coverage import COVERAGE_FILE
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+
+TINY = {
+    "chain.hidden": 8,
+    "chain.width": 8,
+    "chain.emission": 8,
+    "chain.members": 1,
+    "chain_training.optimiser.epochs": 1,
+    "chain_training.all_videos": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def two(world, tmp_path_factory):
+    """Two calibrated runs of one data set and method with other weights."""
+    place = tmp_path_factory.mktemp("two")
+    config = load_config("small", method="chain", overrides=TINY)
+    found = []
+    for seed in (0, 1):
+        folder = place / str(seed)
+        run = train_run(world, folder, config=config, horizon=3, seed=seed, tracker="none")
+        calibrate_run(run, folds=0)
+        found.append(open_run(folder))
+    return found
+
+
+@pytest.fixture(scope="module")
+def query(world):
+    windows = cut_windows(world, horizon=3, split="test")
+    return Queries.from_windows(windows.subset([0]))
+
+
+def said(run, query):
+    found = answer(run, query, coverage=0.8)
+    return found.plans[0].score, found.sets.plans.size
+
+
+def replaced(folder, other):
+    """Put the files of another run in the place of a run's, each written over the old one."""
+    for path in sorted(other.iterdir()):
+        if path.is_file():
+            (folder / path.name).write_bytes(path.read_bytes())
+
+
+def test_an_opened_run_is_not_its_files(two, query, tmp_path):
+    folder = shutil.copytree(two[0].folder, tmp_path / "run")
+    run, expected = open_run(folder), [said(one, query) for one in two]
+    assert expected[0] != expected[1]
+    replaced(folder, two[1].folder)
+    assert (said(run, query), said(open_run(folder), query)) == (expected[0], expected[1])
+    for path in folder.glob("*.*"):
+        path.write_bytes(b"")  # a mapped file would end this process
+    assert said(run, query) == expected[0]
+    with pytest.raises(RunError):
+        open_run(folder)
+
+
+@pytest.mark.parametrize("name", ["chain.safetensors", COVERAGE_FILE, "videos.json", "run.json"])
+def test_files_of_two_runs_are_refused(two, tmp_path, name):
+    folder = shutil.copytree(two[0].folder, tmp_path / "run")
+    shutil.copy(two[1].folder / name, folder / name)
+    same = sha256(folder / name) == sha256(two[0].folder / name)
+    if not same:
+        with pytest.raises(RunError, match=f"{name}: has changed since the run was written"):
+            open_run(folder)
+
+
+def attacked(two, query, folder, rounds):
+    """Replace a run again and again while others open it and answer; return what happened."""
+    shutil.copytree(two[0].folder, folder)
+    expected, counts, done = [said(one, query) for one in two], Counter(), threading.Event()
+
+    def serve():
+        kept = [open_run(two[0].folder)]
+        while not done.is_set():
+            try:
+                kept = [*kept[-3:], open_run(folder)]
+                counts["opened"] += 1
+            except RunError:
+                counts["refused"] += 1
+            for run in kept:
+                counts["answers"] += 1
+                counts["mixtures"] += said(run, query) not in expected
+
+    workers = [threading.Thread(target=serve) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    try:
+        for number in range(rounds):
+            replaced(folder, two[(number + 1) % 2].folder)
+            if number % 10 == 9:  # time to open a whole one
+                before = counts["opened"]
+                while counts["opened"] < before + 2 and any(one.is_alive() for one in workers):
+                    done.wait(0.001)
+    finally:
+        done.set()
+        for worker in workers:
+            worker.join()
+    print(dict(counts))  # noqa: T201
+    return counts
+
+
+def test_replaced_while_it_answers(two, query, tmp_path):
+    counts = attacked(two, query, tmp_path / "run", rounds=10)
+    assert counts["answers"] > 0 == counts["mixtures"]
+
+
+@pytest.mark.nightly
+def test_replaced_many_times_while_it_answers(two, query, tmp_path):
+    counts = attacked(two, query, tmp_path / "run", rounds=3000)
+    assert counts["answers"] > 100 > counts["mixtures"] == 0
