@@ -115,7 +115,7 @@ def test_an_annotation_of_a_target_storage(tmp_path):
 
 def test_the_frame_rate_of_a_task(tmp_path):
     value = region("timelinelabels", ranges=[{"start": 1, "end": 20}], timelinelabels=["boil"])
-    data = {"video": "v.mp4", "task": "tea", "fps": 10}
+    data = {"video": "v.mp4", "task": "tea", "frameRate": 10}
     path = export(tmp_path / "x.json", {"data": data, "annotations": [annotation(value)]})
     assert spans(read_steps(path)) == [("boil", 0.0, 2.0)]
     assert spans(read_steps(path, choices=Choices(frame_rate=5))) == [("boil", 0.0, 4.0)]

@@ -56,7 +56,7 @@ def spans(source, number=0):
         (BORIS, {}, "BORIS", "state event"),
         (BORIS.replace(",", "\t"), {}, "BORIS", "state event"),
         (ANVIL, {}, "ANVIL", "element of the track 'Cook.Step'"),
-        (CVAT, {"frame_rate": 4}, "CVAT", "run of tagged frames"),
+        (CVAT, {"frame_rate": 4}, "CVAT", "run of frames of the tier 'tags'"),
         (VTT, {}, "WebVTT", "cue"),
         (SRT, {}, "SRT", "cue"),
     ],
@@ -99,7 +99,7 @@ def test_attributes_of_a_track_of_anvil(read):
     text = ANVIL.replace('<attribute name="action">pour</attribute>', hand)
     found = read(text, tier="Cook.Step/action")
     assert spans(found) == SPANS
-    assert "1 elements of tracks that refer to other tracks" in found.notes[1]
+    assert "1 elements that refer to other tracks" in found.notes[1]
     with pytest.raises(
         DataError, match=r"has 2 tracks: 'Cook.Step/action' \(2\), 'Cook.Step/hand'"
     ):
@@ -109,7 +109,7 @@ def test_attributes_of_a_track_of_anvil(read):
 def test_frames_of_cvat(read):
     text = cvat((0, "a"), (1, "a"), (3, "a"), (1, "b"), shift=100, every=5)
     assert spans(read(text, frame_rate=10)) == [("a", 10, 11), ("b", 10.5, 11), ("a", 11.5, 12)]
-    match = r"only 1 tracks of objects, which have no intervals of steps\. Annotate steps"
+    match = r"only 1 tracks of objects\. Export tags as CVAT for images 1\.1, or choose the tier"
     with pytest.raises(DataError, match=match):
         read(CVAT_TRACKS, frame_rate=10)
 
