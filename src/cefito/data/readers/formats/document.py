@@ -21,7 +21,7 @@ from pydantic import ConfigDict, ValidationError
 
 from cefito.data.annotations import nfc
 from cefito.data.readers.csv_file import decoded
-from cefito.data.readers.formats.films import film_address
+from cefito.data.readers.formats.films import StepRow, film_address
 from cefito.errors import DataError, explained
 from cefito.files import NOT_JSON, read_bytes
 from cefito.settings import Record, first_error
@@ -35,21 +35,6 @@ MAX_RATE = 1000
 """Most frames per second."""
 _SHOWN = 5  # names in a message
 _CHUNK = 1 << 16  # bytes parsed at a time
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """One annotated step."""
-
-    video: str  # name of a table's, address of another film until all files are read
-    step: str  # name of the action; empty if the annotation has no label
-    start: float  # seconds
-    end: float | None  # seconds; None if it is the end of the video
-    place: str  # for messages
-    task: str = ""  # empty if the file holds none
-    split: str = ""
-    tier: str = ""  # name of the tier, track or attribute that holds it
-    coding: str = ""  # what annotates the whole film, if the file has several
 
 
 @dataclass(frozen=True)

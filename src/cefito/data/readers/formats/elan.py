@@ -97,12 +97,14 @@ def _times(document: Document, root: Element, tiers: dict[str, Element]) -> dict
             each.attrib["TIME_SLOT_REF1"]: each.attrib["TIME_SLOT_REF2"]
             for each in tier.iter("ALIGNABLE_ANNOTATION")
         }
-        for first in [slot for slot, after in following.items() if times[after] is None]:
-            chain = [first]
-            while chain[-1] in following and (len(chain) == 1 or times[chain[-1]] is None):
+        for first, after in list(following.items()):
+            start, chain = times[first], [first, after]
+            if start is None:
+                continue
+            while chain[-1] in following and times[chain[-1]] is None:
                 chain.append(following.pop(chain[-1]))
-            start, end = times[first], times[chain[-1]]
-            if start is None or end is None:
+            end = times[chain[-1]]
+            if end is None or len(chain) == 2:
                 continue
             for place, slot in enumerate(chain[1:-1], 1):
                 times[slot] = start + (end - start) * place / (len(chain) - 1)

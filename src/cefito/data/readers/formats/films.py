@@ -1,4 +1,4 @@
-"""Films of annotations: the addresses that tell them apart, and the shortest names for them."""
+"""Steps and their films: the addresses that tell films apart, and the shortest names for them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from cefito.data.annotations import nfc
 from cefito.errors import DataError
 from cefito.markup import counted
 
-if TYPE_CHECKING:
-    from cefito.data.readers.formats.document import StepRow
-
-__all__ = ["film_address", "named_films"]
+__all__ = ["StepRow", "film_address", "named_films"]
 
 _ENDING = re.compile(r"(?<=[^/])\.(?=\w*[A-Za-z])\w{2,5}$")
 _ROOTED = re.compile(r"[/\\]|[A-Za-z]:[/\\]|\w[\w+.-]*://")
 _UPLOADED = re.compile(r"((?:^|/)upload/(?:\d+/)?[0-9a-f]{8})-(?=[^/]+$)")  # by Label Studio
 _DEEPEST = 16  # folders in a name
 _SHOWN = 5  # films in a message
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One annotated step."""
+
+    video: str  # name of a table's, address of another film until all files are read
+    step: str  # name of the action; empty if the annotation has no label
+    start: float  # seconds
+    end: float | None  # seconds; None if it is the end of the video
+    place: str  # for messages
+    task: str = ""  # empty if the file holds none
+    split: str = ""
+    tier: str = ""  # name of the tier, track or attribute that holds it
+    coding: str = ""  # what annotates the whole film, if the file has several
 
 
 def film_address(location: str, folder: str = "") -> str:
