@@ -221,3 +221,23 @@ def test_completions_of_old_versions_and_repeated_keys(tmp_path):
     path.write_text(text)
     with pytest.raises(DataError, match="has several entries 'start'"):
         read_steps(path, choices=Choices(task="tea"))
+
+
+def test_what_a_server_leaves_null_and_long_cells(tmp_path):
+    boil = region("labels", start=1, end=2, labels=["boil"])
+    nulls = {"was_cancelled": None, "ground_truth": None, "updated_at": None}
+    task = {"id": 1, "data": {"video": "v.mp4"}, "predictions": [{"result": [boil]}]}
+    path = export(tmp_path / "x.json", task | {"annotations": [annotation(boil, **nulls)]})
+    assert spans(read_steps(path, choices=Choices(task="tea"))) == [("boil", 1.0, 2.0)]
+    later = annotation(updated_at="2027")  # empty
+    export(path, task | {"annotations": [annotation(boil), later]})
+    assert spans(read_steps(path, choices=Choices(task="tea"))) == [("boil", 1.0, 2.0)]
+    export(path, task | {"annotations": []})
+    with pytest.raises(DataError, match=r"only 1 tasks with predictions alone \(1\)"):
+        read_steps(path, choices=Choices(task="tea"))
+    ranges = [
+        {"ranges": [{"start": n, "end": n}], "timelinelabels": ["x" * 20]} for n in range(1, 2500)
+    ]
+    cell = json.dumps(ranges).replace('"', '""')
+    path.write_text(f'"annotation_id","annotator","s","video"\n1,1,"{cell}","v.mp4"\n')
+    assert len(spans(read_steps(path, choices=TEA))) == 2499

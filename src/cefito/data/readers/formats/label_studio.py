@@ -44,16 +44,17 @@ class _Result(LooseRecord):
 
 
 class _Annotation(LooseRecord):
-    result: tuple[_Result, ...] = ()
-    was_cancelled: bool = False
-    ground_truth: bool = False
-    updated_at: str = ""
+    result: tuple[_Result, ...] | None = ()
+    was_cancelled: bool | None = False
+    ground_truth: bool | None = False
+    updated_at: str | None = ""
 
 
 class _Task(LooseRecord):
     id: int | str = ""
     data: dict[str, Any]
     annotations: tuple[_Annotation, ...] = ()
+    predictions: tuple[Any, ...] | None = ()
 
 
 def _read(document: Document) -> Iterator[StepRow]:
@@ -61,11 +62,16 @@ def _read(document: Document) -> Iterator[StepRow]:
     unnamed: list[str] = []
     for task in _tasks(document):
         where = f"task {task.id}"
-        done = [each for each in task.annotations if not each.was_cancelled]
-        best = max(done, key=lambda each: (each.ground_truth, each.updated_at), default=None)
-        if best is None or not best.result:
-            document.without.setdefault("tasks without an annotation", []).append(f"{task.id}")
+        done = [each for each in task.annotations if each.result and not each.was_cancelled]
+        if not done:
+            what = (
+                "tasks with predictions alone"
+                if task.predictions
+                else "tasks without an annotation"
+            )
+            document.without.setdefault(what, []).append(f"{task.id}")
             continue
+        best = max(done, key=lambda each: (bool(each.ground_truth), each.updated_at or ""))
         if len(done) > 1:
             document.left_out["older annotations of a task"] += len(done) - 1
         location = _location(task.data)
@@ -77,7 +83,7 @@ def _read(document: Document) -> Iterator[StepRow]:
             text if isinstance(text := task.data.get(key), str) else "" for key in ("task", "split")
         )
         times = _times(document, video, task.data, best, where)
-        for count, result in enumerate(best.result, 1):
+        for count, result in enumerate(best.result or (), 1):
             labels = _labels(result)
             spans = times.get(count) or times.get(result.id, [])
             if not spans or labels is None:
@@ -106,6 +112,7 @@ def _tasks(document: Document) -> list[_Task]:
     """Tasks of any export, each with all its annotations; ids are those of one server."""
     if document.text.lstrip()[:1] not in ("[", "{"):
         first = document.text.partition("\n")[0]
+        csv.field_size_limit(max(csv.field_size_limit(), len(document.text)))  # cells hold JSON
         items: Any = [
             {
                 name: document.json(cell) if cell[:2] == "[{" else cell
@@ -157,7 +164,7 @@ def _times(
     """Starts and ends in seconds that results have, by their number, and by the region's id."""
     times: dict[str | int, list[tuple[float, float]]] = {}
     names: dict[str | int, list[tuple[float, float]]] = {}
-    for count, result in enumerate(annotation.result, 1):
+    for count, result in enumerate(annotation.result or (), 1):
         value, at = result.value, f"{where}, region {count}"
         if result.type in ("videorectangle", "paragraphlabels"):
             continue
@@ -175,10 +182,9 @@ def _times(
 
 def _is_time(value: dict[str, Any]) -> bool:
     """Whether a region has seconds, not dates, and lasts."""
-    dates = any(
-        isinstance(value[key], str) or abs(value[key]) > _LONGEST for key in ("start", "end")
-    )
-    return not dates and not value.get("instant")
+    both = value["start"], value["end"]
+    numbers = all(isinstance(each, int | float) and abs(each) <= _LONGEST for each in both)
+    return numbers and not value.get("instant")
 
 
 def _labels(result: _Result) -> list[str] | None:
