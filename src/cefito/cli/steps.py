@@ -29,6 +29,7 @@ class StepOptions:
         video_table: CSV with the column video and any of task, split, seconds (length of the
             video) and frame_rate, which the files do not hold.
         encoding: Encoding of text, such as cp1252; by default Unicode, or else Windows-1252.
+        by_file: Name each video by its file of annotations, not by the film that the file names.
         column: OURS=THEIRS, a table's name of a column, as in step=action; may be repeated.
     """
 
@@ -37,6 +38,7 @@ class StepOptions:
     frame_rate: float | None = None
     video_table: Path | None = None
     encoding: str | None = None
+    by_file: Flag = False
     column: Several = ()
 
     @property

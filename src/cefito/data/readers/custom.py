@@ -52,6 +52,7 @@ def prepare(
     frame_rate: float | None = None,
     video_table: Path | str | None = None,
     encoding: str | None = None,
+    by_file: bool = False,
     name: str | None = None,
     beyond: Beyond = "drop",
     seconds: int = 3,
@@ -76,6 +77,7 @@ def prepare(
         frame_rate: Frames per second, of files that count frames.
         video_table: CSV with the column video and any of task, split, seconds (length of the
             video) and frame_rate, which the files do not hold.
+        by_file: Name each video by its file of annotations, not by the film that the file names.
         encoding: Encoding of text; by default Unicode, or else Windows-1252.
         name: Name shown in tables; by default the one of the annotations.
         beyond: Policy for steps that end beyond the features: "drop", "rewrite" or "error".
@@ -107,6 +109,7 @@ def prepare(
         frame_rate=frame_rate,
         video_table=None if video_table is None else Path(video_table),
         encoding=encoding,
+        by_file=by_file,
     )
     folder = len(paths) == 1 and paths[0].is_dir()
     return prepare_source(

@@ -11,12 +11,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import eq, mul
 from pathlib import Path
 
 from cefito.data.annotations import SPLITS, nfc
 from cefito.data.readers.csv_file import encoding_note, read_csv
 from cefito.data.readers.formats import FORMATS, Choices, Document, Format, StepRow
-from cefito.data.readers.formats.document import MAX_RATE, video_name
+from cefito.data.readers.formats.document import MAX_RATE
+from cefito.data.readers.formats.films import film_address, named_films
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import write_text
 from cefito.markup import counted
@@ -66,31 +69,36 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
     rows: list[StepRow] = []
     formats: dict[Format, list[Document]] = defaultdict(list)
     tiers: dict[Format, set[str]] = defaultdict(set)
-    first: dict[str, Path] = {}
+    refused: list[DataError] = []
     for path in paths:
         document = Document(path, choices, table.rate)
-        used = next(each for each in FORMATS if each.recognises(document))
-        found = _read(document, used)
-        if used.step:
-            if choices.columns:
-                problem = "is no table, whose columns could have other names. Leave them out"
-                raise document.wrong(f"{problem}.", setting="column")
-            found = _one_tier(document, used, found)
-        for video in dict.fromkeys(row.video for row in found):
-            if first.setdefault(video, path) != path and used.step:
-                problem = f"annotates video '{video}', as {first[video]} does. Leave one out."
-                raise document.wrong(problem)
+        try:
+            used = next(each for each in FORMATS if each.recognises(document))
+            found = _one_tier(document, used, _read(document, used))
+        except DataError as problem:
+            refused.append(problem)
+            continue
         formats[used].append(document)
         tiers[used].update(row.tier for row in found)
         rows += table.completed(document, found)
-    _check_lacking([document for files in formats.values() for document in files], rows)
+    documents = [document for files in formats.values() for document in files]
+    empty = [document.empty for document in documents if document.empty is not None]
+    refused += [error for _, error in empty if len(empty) == len(documents)]
+    if len(refused) > 1:
+        others = [str(error).partition(": ")[0] for error in refused[1:]]
+        listed = f"{refused[0]} Refused as well: {_shown(others)}."
+        raise DataError(listed, setting=refused[0].setting) from refused[0]
+    if refused:
+        raise refused[0]
+    _check_lacking(documents, rows)
+    rows, apart = named_films(rows)
     notes = [note for used, files in formats.items() for note in _notes(used, files, tiers[used])]
     single = nfc(paths[0].stem)
     return StepRows(
         rows=tuple(rows),
         name=single if len(paths) == 1 else nfc(paths[0].resolve().parent.name) or single,
         form=", ".join(dict.fromkeys(used.name for used in formats)),
-        notes=(*notes, *table.notes(rows)),
+        notes=(*notes, *apart, *table.notes()),
     )
 
 
@@ -136,11 +144,17 @@ def _read(document: Document, used: Format) -> list[StepRow]:
             known = ", ".join(dict.fromkeys(each.name for each in FORMATS if each.step))
             problem = f"is {kind} of no known format ({known}). Give one of these, or a table"
             raise DataError(f"{document.path}: {problem} of steps.")
+        if document.choices.by_file:
+            problem = "is a table, which names its videos. Leave it out"
+            raise document.wrong(f"{problem}.", setting="by_file")
         return list(used.read(document))
     document.format = used.name
+    if document.choices.columns:
+        problem = "is no table, whose columns could have other names. Leave them out"
+        raise document.wrong(f"{problem}.", setting="column")
     complaint, remedy = "is damaged or not whole", "Export it again."
-    kinds = LookupError, ValueError, TypeError, AttributeError, RecursionError, csv.Error
-    with explained(document.place(), complaint, remedy, *kinds):
+    kinds = LookupError, ValueError, TypeError, AttributeError, ArithmeticError, csv.Error
+    with explained(document.place(), complaint, remedy, RecursionError, *kinds):
         found = list(used.read(document))
     rows = []
     for row in found:
@@ -150,11 +164,13 @@ def _read(document: Document, used: Format) -> list[StepRow]:
             continue
         start, end = round(row.start, _DIGITS), row.end
         end = None if end is None else round(end, _DIGITS)
-        rows.append(replace(row, step=label, start=start, end=end))
+        coding = document.place(row.coding)
+        rows.append(replace(row, step=label, start=start, end=end, coding=coding))
     if not rows:
-        only = ", ".join(f"{count} {what}" for what, count in document.left_out.items())
-        problem = f"holds no {used.step} with a label{only and f', only {only}'}"
-        raise document.wrong(f"{problem}. Annotate steps and export it again.")
+        only = ", ".join(_left_out([document]))
+        what = f"no {used.step} with a label"
+        error = document.wrong(f"holds {what}{only and f', only {only}'}. {document.remedy}")
+        document.empty = f"hold {what}", error
     return rows
 
 
@@ -169,18 +185,37 @@ def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[Ste
     """The rows of the chosen tier, or of the only one."""
     wanted, counts = document.choices.tier, Counter(row.tier for row in rows)
     if not used.tier:
-        if wanted is not None:
+        if wanted is not None and used.step:
             raise document.wrong("has no tiers to choose from. Leave it out.", setting="tier")
         return rows
-    shown = ", ".join(f"'{name}' ({count})" for name, count in counts.most_common(_SHOWN))
-    shown += f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
-    if wanted is not None and wanted not in counts:
-        raise document.wrong(f"has no {used.tier} '{wanted}', only {shown}.", setting="tier")
+    shown = _shown([f"'{name}' ({count})" for name, count in counts.most_common()])
+    if wanted is not None and rows and wanted not in counts:
+        what = f"no {used.tier} '{wanted}'"
+        error = document.wrong(f"has {what}, only {shown}.", setting="tier")
+        document.empty = f"have {what}", error
     if wanted is None and len(counts) > 1:
         problem = f"has {len(counts)} {used.tier}s: {shown}. Choose the one with the steps"
         what = f"the choice among {len(counts)} {used.tier}s ({shown})"
         document.lacks("tier", what, document.wrong(f"{problem}."))
     return [row for row in rows if wanted is None or row.tier == wanted]
+
+
+def _shown(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _left_out(files: Sequence[Document]) -> list[str]:
+    """What was left out, in words: counts, and names of whole items."""
+    counts = sum((document.left_out for document in files), Counter[str]())
+    without: dict[str, list[str]] = defaultdict(list)
+    for document in files:
+        for what, names in document.without.items():
+            without[what] += names
+    return [f"{count} {what}" for what, count in counts.items()] + [
+        f"{len(names)} {what} ({_shown(names)})" for what, names in without.items()
+    ]
 
 
 def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str]:
@@ -191,14 +226,22 @@ def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str
             yield f"{said} If letters are wrong, give its encoding."
     if not used.step:
         return
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    named = ", ".join(f"'{name}'" for name in sorted(tiers))
-    of = f" of the {used.tier} {named}" if used.tier else ""
-    yield f"{files[0].path.name}{more}: {used.name}; each {used.step}{of} is a step."
-    left_out = sum((document.left_out for document in files), Counter[str]())
-    if left_out:
-        listed = ", ".join(f"{count} {what}" for what, count in left_out.items())
-        yield f"{used.name}: left out {listed}."
+    read = [document for document in files if document.empty is None]
+    more = f" and {len(read) - 1} more" if len(read) > 1 else ""
+    named = ", ".join(f"'{name}'" for name in sorted(tiers) if name)
+    of = f" of the {used.tier} {named}" if named else ""
+    if read:
+        yield f"{read[0].path.name}{more}: {used.name}; each {used.step}{of} is a step."
+    for what, count in sum((document.notes for document in read), Counter[str]()).items():
+        yield f"{used.name}: {count} {what}."
+    if left_out := ", ".join(_left_out(files)):
+        yield f"{used.name}: left out {left_out}."
+    empty: dict[str, list[str]] = defaultdict(list)
+    for document in files:
+        if document.empty is not None:
+            empty[document.empty[0]].append(str(document.path))
+    for what, names in empty.items():
+        yield f"{used.name}: left out, since they {what}: {', '.join(names)}."
 
 
 @dataclass(frozen=True)
@@ -220,11 +263,16 @@ class _VideoTable:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._facts: dict[str, _Facts] = {}
+        self._named: dict[str, list[str]] = defaultdict(
+            list
+        )  # addresses in rows by their last part
+        self._row_of: dict[str, str] = {}  # of each film that was looked up, if there is one
+        self._film_of: dict[str, str] = {}
         self._dropped = 0
         rows, self._said = (iter(()), "") if path is None else read_csv(path, _TABLE)
         for place, row in rows:
             cells = {name: " ".join(nfc(cell or "").split()) for name, cell in row.items()}
-            video, split = video_name(cells.get("video", "")), cells.get("split", "").casefold()
+            video, split = film_address(cells.get("video", "")), cells.get("split", "").casefold()
             known = {"task", "split", "seconds", "frame_rate"} & cells.keys()
             if not video or not known or video in self._facts:
                 problem = "repeats a video" if video in self._facts else "names no video or no fact"
@@ -239,6 +287,7 @@ class _VideoTable:
                 )
             _check_rate(rate, place, "video_table")
             self._facts[video] = _Facts(cells.get("task", ""), split, seconds, rate)
+            self._named[video.rpartition("/")[2]].append(video)
 
     @staticmethod
     def _refused(place: object, problem: str) -> DataError:
@@ -246,14 +295,31 @@ class _VideoTable:
 
     def rate(self, video: str) -> float | None:
         """Frames per second of a video, if the table has them."""
-        return self._facts.get(video, _NOTHING).frame_rate
+        return self._find(video).frame_rate
+
+    def _find(self, video: str) -> _Facts:
+        """The row whose address ends most like a video's; it may be the row of one video only."""
+        if video not in self._row_of:
+            parts = film_address(video).split("/")
+            alike = {
+                row: sum(accumulate(map(eq, reversed(parts), reversed(row.split("/"))), mul))
+                for row in self._named.get(parts[-1], ())
+            }
+            best = [row for row, count in alike.items() if count == max(alike.values())]
+            others = [self._film_of.setdefault(row, video) for row in best[:1]]
+            if len(best) > 1 or others not in ([], [video]):
+                found = f"{_shown(best)} for {_shown(list(dict.fromkeys([*others, video])))}"
+                problem = f"cannot tell videos with the same file name apart, {found}"
+                raise self._refused(self._path, f"{problem}. Write them with their folders.")
+            self._row_of[video] = best[0] if best else ""
+        return self._facts.get(self._row_of[video], _NOTHING)
 
     def completed(self, document: Document, rows: list[StepRow]) -> list[StepRow]:
         """The rows with task, split and end; those whose end nobody knows are dropped."""
         choices = document.choices
         found = []
         for row in rows:
-            facts = self._facts.get(video_name(row.video), _NOTHING)
+            facts = self._find(row.video)
             task = " ".join(nfc(choices.task or "").split()) or facts.task
             if row.task and task and row.task != task:
                 setting = "task" if choices.task else "video_table"
@@ -271,18 +337,19 @@ class _VideoTable:
 
     def _no_task(self, document: Document, row: StepRow) -> DataError:
         if self._path is not None:
-            problem = f"names no task of video '{row.video}'. Add it, or one task for all"
+            video = row.video.rpartition("/")[2]
+            problem = f"names no task of video '{video}'. Add it, or one task for all"
             return DataError(f"{self._path}: {problem}.")
         problem = (
             "holds no task. Give one for all videos, or a table with the columns video and task"
         )
         return document.wrong(f"{problem}.")
 
-    def notes(self, rows: list[StepRow]) -> Iterable[str]:
+    def notes(self) -> Iterable[str]:
         """Rows of the table without steps, and steps without an end."""
         if self._said:
             yield self._said
-        unused = self._facts.keys() - {video_name(row.video) for row in rows}
+        unused = self._facts.keys() - set(self._row_of.values())
         if self._path is not None and unused:
             videos = counted(len(unused), "video")
             yield f"{self._path.name}: no steps in {videos}, such as '{min(unused)}'."

@@ -101,3 +101,137 @@ def test_all_that_is_missing_is_said_at_once(tmp_path):
         read_steps([EXPORT, film], choices=Choices(video_table=table))
     assert "a split" not in str(caught.value)  # the table has some
     assert caught.value.setting == "frame_rate, task, tier, video_table"
+
+
+def eaf(*tiers, slots, media='<MEDIA_DESCRIPTOR MEDIA_URL="file:///D:/tea.mp4"/>'):
+    """A document as ELAN writes it; tiers are (name, constraint, annotations)."""
+    named = "".join(
+        f'<TIME_SLOT TIME_SLOT_ID="{name}"' + (f' TIME_VALUE="{time}"' if time != "" else "") + "/>"
+        for name, time in slots.items()
+    )
+    types = "".join(
+        f'<LINGUISTIC_TYPE LINGUISTIC_TYPE_ID="{name}-lt" CONSTRAINTS="{constraint}"/>'
+        for name, constraint, _ in tiers
+    )
+    body = ""
+    for name, _, entries in tiers:
+        body += f'<TIER TIER_ID="{name}" LINGUISTIC_TYPE_REF="{name}-lt">'
+        for number, label, *where in entries:
+            if where[0] in slots:
+                begin, end = where
+                kind, at = "ALIGNABLE", f'TIME_SLOT_REF1="{begin}" TIME_SLOT_REF2="{end}"'
+            else:
+                kind, at = "REF", f'ANNOTATION_REF="{where[0]}"'
+                at += f' PREVIOUS_ANNOTATION="{where[1]}"' if where[1:] else ""
+            body += f'<ANNOTATION><{kind}_ANNOTATION ANNOTATION_ID="{number}" {at}>'
+            body += f"<ANNOTATION_VALUE>{label}</ANNOTATION_VALUE></{kind}_ANNOTATION></ANNOTATION>"
+        body += "</TIER>"
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?><ANNOTATION_DOCUMENT><HEADER>{media}</HEADER>'
+        f"<TIME_ORDER>{named}</TIME_ORDER>{body}{types}</ANNOTATION_DOCUMENT>"
+    )
+
+
+SLOTS = {"t1": 0, "t2": "", "t3": "", "t4": 6000, "t5": 9000}
+STEPS = ("Steps", "", [("a1", "boil", "t1", "t4"), ("a2", "pour", "t4", "t5")])
+PARTS = [("b1", "x", "t1", "t2"), ("b2", "y", "t2", "t3"), ("b3", "z", "t3", "t4")]
+HANDS = [("c2", "grasp", "a1", "c1"), ("c1", "reach", "a1"), ("c3", "reach", "a2")]
+NAMES = [("d1", "left", "c1"), ("d2", "right", "c2")]
+LEVELS = [("e1", "one", "c2"), ("e2", "two", "c2", "e1")]
+SOUND = '<MEDIA_DESCRIPTOR MEDIA_URL="file:///D:/mic.wav" MIME_TYPE="audio/x-wav"{}/>'
+FILM = '<MEDIA_DESCRIPTOR MEDIA_URL="file:///D:/{}.mp4" MIME_TYPE="video/mp4" TIME_ORIGIN="{}"/>'
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text, tier, name="any.eaf"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return read_steps(tmp_path / name, choices=Choices(task="tea", tier=tier))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("tier", "steps"),
+    [
+        ("Steps", [("boil", 0, 6), ("pour", 6, 9)]),
+        ("Parts", [("x", 0, 2), ("y", 2, 4), ("z", 4, 6)]),
+        ("Hands", [("reach", 0, 3), ("grasp", 3, 6), ("reach", 6, 9)]),
+        ("Names", [("left", 0, 3), ("right", 3, 6)]),
+        ("Levels", [("one", 3, 4.5), ("two", 4.5, 6)]),
+    ],
+)
+def test_tiers_of_every_stereotype(tier, steps, read):
+    tiers = (
+        ("Levels", "Symbolic_Subdivision", LEVELS),
+        ("Parts", "Time_Subdivision", PARTS),
+        STEPS,
+        ("Names", "Symbolic_Association", NAMES),
+        ("Hands", "Symbolic_Subdivision", HANDS),
+    )
+    found = read(eaf(*tiers, slots=SLOTS), tier)
+    assert spans(found) == steps
+    spaced = "ELAN: 2 borders without a time lie evenly between those around them, as in ELAN (tier"
+    assert found.notes[1].startswith(spaced) == (tier == "Parts")
+
+
+def test_annotations_without_times_are_counted(read):
+    loose = [*STEPS[2], ("a3", "rest", "t2", "t3")]
+    found = read(eaf(("Steps", "", loose), slots=SLOTS), "Steps")
+    assert spans(found) == [("boil", 0, 6), ("pour", 6, 9)]
+    assert found.notes[1] == "ELAN: left out 1 annotations between borders without times."
+
+
+@pytest.mark.parametrize(
+    ("media", "video", "start"),
+    [
+        (SOUND.format("") + FILM.format("tea", 1500), "tea", 1.5),
+        (FILM.format("tea", 0) + FILM.format("side", 700), "tea", 0),
+        (SOUND.format(' EXTRACTED_FROM="file:///D:/tea.mp4"'), "tea", 0),
+        (SOUND.format(' TIME_ORIGIN="250"'), "mic", 0.25),
+        ('<MEDIA_DESCRIPTOR MEDIA_URL="" RELATIVE_MEDIA_URL="./tea.MOV"/>', "tea", 0),
+        (
+            '<MEDIA_DESCRIPTOR MEDIA_URL="D:/a.wav"/><MEDIA_DESCRIPTOR MEDIA_URL="D:/b.avi"/>',
+            "b",
+            0,
+        ),
+        ("", "any", 0),
+    ],
+)
+def test_steps_are_of_the_first_video(media, video, start, read):
+    found = read(eaf(STEPS, slots=SLOTS, media=media), "Steps")
+    assert found.annotations.videos[0].video_id == video
+    assert spans(found)[0] == ("boil", start, start + 6)
+
+
+WHOLE = eaf(STEPS, ("Hands", "Symbolic_Subdivision", HANDS), slots=SLOTS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('SLOT_ID="t5"', 'SLOT_ID="t4"', r"has several time slots 't4'"),
+        ('TIER_ID="Hands"', 'TIER_ID="Steps"', "has several tiers 'Steps'"),
+        ('NOTATION_ID="a2"', 'NOTATION_ID="a1"', "has several annotations 'a1'"),
+        ('"6000"', f'"{"9" * 400}"', "is damaged or not whole"),
+        ('"6000"', '"6_000"', "is not a whole number"),
+        ('"6000"', '"६०००"', "is not a whole number"),
+    ],
+)
+def test_repeated_ids_and_odd_numbers(old, new, message, read):
+    assert old in WHOLE
+    with pytest.raises(DataError, match=message):
+        read(WHOLE.replace(old, new, 1), "Steps")
+
+
+def test_annotations_that_refer_in_a_circle_are_left_out(read):
+    circle = [("c1", "x", "c2", "c2"), ("c2", "y", "c1", "c1"), ("c3", "z", "a1", "c3")]
+    text = eaf(STEPS, ("Hands", "Symbolic_Subdivision", circle), slots=SLOTS)
+    assert spans(read(text, "Hands")) == [("z", 0, 6)]
+
+
+def test_an_entity_of_an_external_declaration_is_refused(read):
+    text = WHOLE.replace("<ANNOTATION_DOC", '<!DOCTYPE a SYSTEM "a.dtd"><ANNOTATION_DOC', 1)
+    assert spans(read(text, "Steps"))[0][0] == "boil"
+    with pytest.raises(DataError, match=r"has the XML entity 'ouml', which it does not declare"):
+        read(text.replace("boil", "k&ouml;cheln"), "Steps")

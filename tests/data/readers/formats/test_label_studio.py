@@ -115,7 +115,7 @@ def test_an_annotation_of_a_target_storage(tmp_path):
 
 def test_the_frame_rate_of_a_task(tmp_path):
     value = region("timelinelabels", ranges=[{"start": 1, "end": 20}], timelinelabels=["boil"])
-    data = {"video": "v.mp4", "task": "tea", "fps": 10}
+    data = {"video": "v.mp4", "task": "tea", "frameRate": 10}
     path = export(tmp_path / "x.json", {"data": data, "annotations": [annotation(value)]})
     assert spans(read_steps(path)) == [("boil", 0.0, 2.0)]
     assert spans(read_steps(path, choices=Choices(frame_rate=5))) == [("boil", 0.0, 4.0)]
@@ -127,3 +127,117 @@ def test_only_boxes(tmp_path):
     match = r"holds no region with a label, only 1 boxes of tracked objects, which have no steps\."
     with pytest.raises(DataError, match=match):
         read_steps(export(tmp_path / "x.json", task))
+
+
+@pytest.mark.parametrize(
+    ("results", "tier", "steps"),
+    [
+        (
+            [
+                region(
+                    "timeserieslabels", start=0, end=4.0, instant=False, timeserieslabels=["boil"]
+                )
+            ],
+            None,
+            [("boil", 0.0, 4.0)],
+        ),
+        (
+            [
+                {"id": "r1", **region("labels", start=1, end=2, labels=["action"])},
+                {
+                    "id": "r1",
+                    **region("choices", start=1, end=2, choices=["boil"]),
+                    "from_name": "s",
+                },
+                {"id": "r2", **region("labels", start=2, end=4, labels=["action"])},
+                {"id": "r2", **region("choices", choices=["pour", "stir"]), "from_name": "s"},
+            ],
+            "s",
+            [("boil", 1.0, 2.0), ("pour", 2.0, 4.0), ("stir", 2.0, 4.0)],
+        ),
+        (
+            [region("taxonomy", ranges=[{"start": 1, "end": 4}], taxonomy=[["tea", "boil"]])],
+            None,
+            [("tea/boil", 0.0, 1.0)],
+        ),
+    ],
+)
+def test_regions_of_other_tags(results, tier, steps, tmp_path):
+    task = {"data": {"video": "v.mp4"}, "annotations": [annotation(*results)]}
+    choices = Choices(task="tea", tier=tier, frame_rate=4)
+    assert spans(read_steps(export(tmp_path / "x.json", task), choices=choices)) == steps
+
+
+def test_results_without_times_are_counted(tmp_path):
+    results = [
+        region("labels", start=1, end=2, labels=["boil"]),
+        region("choices", choices=["good"]),
+        region("textarea", start=1, end=2, text=["slow"]),
+        region("timeserieslabels", start="2026-01-01", end="2026-01-02", timeserieslabels=["x"]),
+        region("timeserieslabels", start=1.7e9, end=1.8e9, timeserieslabels=["x"]),
+    ]
+    path = export(
+        tmp_path / "x.json", {"data": {"video": "v"}, "annotations": [annotation(*results)]}
+    )
+    assert read_steps(path, choices=Choices(task="tea")).notes[1] == (
+        "Label Studio: left out 1 results of the type 'choices', without seconds or frames, 1 "
+        "results of the type 'textarea', which are no labels, 2 results of the type "
+        "'timeserieslabels', without seconds or frames."
+    )
+
+
+def test_the_rate_of_the_film_is_not_the_one_of_the_timeline(tmp_path):
+    value = region("timelinelabels", ranges=[{"start": 1, "end": 20}], timelinelabels=["boil"])
+    data = {"video": "v.mp4", "task": "tea", "fps": 10}
+    path = export(tmp_path / "x.json", {"data": data, "annotations": [annotation(value)]})
+    with pytest.raises(DataError, match=r"the frameRate of the Video tag.* fps \(10\)") as caught:
+        read_steps(path)
+    assert caught.value.setting == "frame_rate"
+    export(path, {"data": data | {"frameRate": "25"}, "annotations": [annotation(value)]})
+    assert spans(read_steps(path)) == [("boil", 0.0, 0.8)]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
+def test_columns_in_any_order(delimiter, tmp_path):
+    head, *lines = (EXPORTED / "label_studio.csv").read_text().splitlines()
+    text = "\n".join([f'"actor",{head}', *(f'"P1",{line}' for line in lines)])
+    if delimiter != ",":
+        import csv
+
+        rows = csv.reader(text.splitlines())
+        with (tmp_path / "x.csv").open("w", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows(rows)
+    else:
+        (tmp_path / "x.csv").write_text(text)
+    found = read_steps(tmp_path / "x.csv", choices=TEA)
+    assert spans(found) == spans(read_steps(EXPORTED / "label_studio.json", choices=TEA))
+
+
+def test_completions_of_old_versions_and_repeated_keys(tmp_path):
+    one = annotation(region("labels", start=1, end=2, labels=["boil"]))
+    path = export(tmp_path / "x.json", {"id": 1, "data": {"video": "v.mp4"}, "completions": [one]})
+    assert spans(read_steps(path, choices=Choices(task="tea"))) == [("boil", 1.0, 2.0)]
+    text = path.read_text().replace('"start": 1', '"start": 0, "start": 1')
+    path.write_text(text)
+    with pytest.raises(DataError, match="has several entries 'start'"):
+        read_steps(path, choices=Choices(task="tea"))
+
+
+def test_what_a_server_leaves_null_and_long_cells(tmp_path):
+    boil = region("labels", start=1, end=2, labels=["boil"])
+    nulls = {"was_cancelled": None, "ground_truth": None, "updated_at": None}
+    task = {"id": 1, "data": {"video": "v.mp4"}, "predictions": [{"result": [boil]}]}
+    path = export(tmp_path / "x.json", task | {"annotations": [annotation(boil, **nulls)]})
+    assert spans(read_steps(path, choices=Choices(task="tea"))) == [("boil", 1.0, 2.0)]
+    later = annotation(updated_at="2027")  # empty
+    export(path, task | {"annotations": [annotation(boil), later]})
+    assert spans(read_steps(path, choices=Choices(task="tea"))) == [("boil", 1.0, 2.0)]
+    export(path, task | {"annotations": []})
+    with pytest.raises(DataError, match=r"only 1 tasks with predictions alone \(1\)"):
+        read_steps(path, choices=Choices(task="tea"))
+    ranges = [
+        {"ranges": [{"start": n, "end": n}], "timelinelabels": ["x" * 20]} for n in range(1, 2500)
+    ]
+    cell = json.dumps(ranges).replace('"', '""')
+    path.write_text(f'"annotation_id","annotator","s","video"\n1,1,"{cell}","v.mp4"\n')
+    assert len(spans(read_steps(path, choices=TEA))) == 2499

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def spans(source, number=0):
         (BORIS, {}, "BORIS", "state event"),
         (BORIS.replace(",", "\t"), {}, "BORIS", "state event"),
         (ANVIL, {}, "ANVIL", "element of the track 'Cook.Step'"),
-        (CVAT, {"frame_rate": 4}, "CVAT", "run of tagged frames"),
+        (CVAT, {"frame_rate": 4}, "CVAT", "run of frames of the tier 'tags'"),
         (VTT, {}, "WebVTT", "cue"),
         (SRT, {}, "SRT", "cue"),
     ],
@@ -99,7 +100,7 @@ def test_attributes_of_a_track_of_anvil(read):
     text = ANVIL.replace('<attribute name="action">pour</attribute>', hand)
     found = read(text, tier="Cook.Step/action")
     assert spans(found) == SPANS
-    assert "1 elements of tracks that refer to other tracks" in found.notes[1]
+    assert "1 elements that refer to other tracks" in found.notes[1]
     with pytest.raises(
         DataError, match=r"has 2 tracks: 'Cook.Step/action' \(2\), 'Cook.Step/hand'"
     ):
@@ -109,7 +110,7 @@ def test_attributes_of_a_track_of_anvil(read):
 def test_frames_of_cvat(read):
     text = cvat((0, "a"), (1, "a"), (3, "a"), (1, "b"), shift=100, every=5)
     assert spans(read(text, frame_rate=10)) == [("a", 10, 11), ("b", 10.5, 11), ("a", 11.5, 12)]
-    match = r"only 1 tracks of objects, which have no intervals of steps\. Annotate steps"
+    match = r"only 1 tracks of objects\. Export tags as CVAT for images 1\.1, or choose the tier"
     with pytest.raises(DataError, match=match):
         read(CVAT_TRACKS, frame_rate=10)
 
@@ -195,3 +196,164 @@ def test_long_lines_take_no_time(read):
         with pytest.raises(DataError):
             read(text)
     assert read("1\n0:00 --> 0:01\n" + "<" * 200_000).form == "SRT"
+
+
+def via(*segments, attribute, **more):
+    """A project of one film; segments are (start, end, values)."""
+    metadata = {
+        f"1_{number}": {"vid": "1", "z": list(times), "av": {"1": value}}
+        for number, (*times, value) in enumerate(segments)
+    }
+    project = {"project": {"vid_list": ["1"]}, "attribute": {"1": {"aname": "S", **attribute}}}
+    project |= {"file": {"1": {"fname": "one.mp4", "src": ""}}, "metadata": metadata}
+    return project | {"view": {"1": {"fid_list": ["1"]}}} | more
+
+
+OPTIONS = {"0": "boil", "1": "add, tea", "2": "pour"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "labels"),
+    [
+        (2, "1,2", ["add, tea", "pour"]),
+        (2, "0", ["boil"]),
+        (3, "2", ["pour"]),
+        (4, "1", ["add, tea"]),
+    ],
+)
+def test_attributes_with_options_in_via(kind, value, labels, read):
+    found = read(via((0, 4, value), attribute={"type": kind, "options": OPTIONS}))
+    assert [name for name, *_ in spans(found)] == labels
+
+
+def test_values_that_are_no_option_are_counted(read):
+    text = via((0, 4, "0"), (4, 5, "7"), (5, 6, "1,2"), attribute={"type": 4, "options": OPTIONS})
+    found = read(text)
+    assert spans(found) == [("boil", 0, 4)]
+    assert found.notes[1] == "VIA: left out 2 values of 'S' that are none of its options."
+    free = via((0, 4, "1,2"), attribute={"type": 1, "options": {}})
+    assert spans(read(free)) == [("1,2", 0, 4)]
+
+
+def test_two_views_of_one_film_in_via(read):
+    attribute = {"type": 4, "options": OPTIONS}
+    project = via(
+        (0, 4, "0"), attribute=attribute, view={"1": {"fid_list": ["1"]}, "2": {"fid_list": ["1"]}}
+    )
+    project["metadata"]["2_x"] = {"vid": "2", "z": [1, 2], "av": {"1": "2"}}
+    with pytest.raises(DataError, match=r"view 2: annotates video 'one', as .*view 1 does"):
+        read(project)
+    del project["metadata"]["2_x"]
+    assert "1 videos without a segment (one)" in read(project).notes[1]
+    text = VIA_SEGMENTS.replace("two.webm", "one.mp4")
+    with pytest.raises(DataError, match=r"view 2: annotates video 'one'"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"_via_settings": {}, "_via_img_metadata": {}}',
+        '{"a": {"filename": "x", "regions": [{"region_attributes": {}}], "file_attributes": {}}}',
+        "filename,file_size,file_attributes,region_shape_attributes\n",
+    ],
+)
+def test_via_2_has_no_segments(text, read):
+    with pytest.raises(DataError, match="VIA 2, which has no temporal segments"):
+        read(text)
+
+
+def tracks(*boxes, meta="", label="boil", more=""):
+    """A track with boxes (frame, outside, action)."""
+    drawn = "".join(
+        f'<box frame="{frame}" outside="{outside}" keyframe="1">'
+        + (f'<attribute name="action">{action}</attribute>' if action else "")
+        + "</box>"
+        for frame, outside, action in boxes
+    )
+    track = f'<track id="0" label="{label}">{drawn}</track>'
+    return cvat(more=track + more).replace("<size>", f"{meta}<size>")
+
+
+@pytest.mark.parametrize(
+    ("text", "tier", "steps"),
+    [
+        (tracks((0, 0, ""), (50, 1, "")), "tracks", [("boil", 0, 2)]),
+        (
+            tracks((0, 0, ""), (25, 1, ""), (50, 0, ""), (75, 1, "")),
+            "tracks",
+            [("boil", 0, 1), ("boil", 2, 3)],
+        ),
+        (tracks((0, 0, ""), (24, 0, "")), "tracks", [("boil", 0, 1)]),
+        (tracks((0, 0, ""), meta="<stop_frame>99</stop_frame>"), "tracks", [("boil", 0, 4)]),
+        (
+            tracks((0, 0, "a"), (25, 0, "b"), (50, 0, "b"), (75, 1, "b")),
+            "tracks/boil/action",
+            [("a", 0, 1), ("b", 1, 3)],
+        ),
+    ],
+)
+def test_tracks_of_cvat(text, tier, steps, read):
+    assert spans(read(text, frame_rate=25, tier=tier)) == steps
+
+
+def test_attributes_of_tags_in_cvat(read):
+    text = cvat(*((n, "step") for n in range(4)))
+    actions = iter(["boil", "boil", "pour", "pour"])
+    value = '"><attribute name="action">{}</attribute></tag>'
+    text = re.sub('" source="manual"></tag>', lambda _: value.format(next(actions)), text)
+    with pytest.raises(
+        DataError, match=r"has 2 tiers: 'tags' \(1\), 'step/action' \(2\)|'step/act"
+    ):
+        read(text, frame_rate=1)
+    assert spans(read(text, frame_rate=1, tier="step/action")) == [("boil", 0, 2), ("pour", 2, 4)]
+    assert spans(read(text, frame_rate=1, tier="tags")) == [("step", 0, 4)]
+
+
+def test_jobs_and_names_of_frames_in_cvat(read):
+    text = cvat((0, "a"), (1, "a"), every=5)
+    job = text.replace("<task>", "<job>").replace("</task>", "</job>")
+    for one in (
+        text,
+        job,
+        job.replace('5" width', '5.PNG" width').replace('0" width', '0.PNG" width'),
+    ):
+        assert spans(read(one, frame_rate=10)) == [("a", 0, 1)]
+    images = re.sub(r'name="frame_\d+"', 'name="img.jpg"', job)
+    assert spans(read(images, frame_rate=10)) == [("a", 0, 1)]
+    with pytest.raises(DataError, match="is damaged or not whole"):
+        read(text.replace("000005", "9" * 400), frame_rate=10)
+
+
+def test_two_tasks_of_one_film_in_cvat(read):
+    one = "<task><id>{0}</id><name>n{0}</name><source>one.mp4</source></task>"
+    meta = f"<project><tasks>{''.join(map(one.format, (5, 6, 7)))}</tasks></project>"
+    image = '<image task_id="{}" id="0" name="frame_000000"><tag label="a"></tag></image>'
+    images = "".join(map(image.format, (5, 6)))
+    text = f"<annotations><version>1.1</version><meta>{meta}</meta>{{}}</annotations>"
+    with pytest.raises(DataError, match=r"task 6: annotates video 'one', as .*task 5 does"):
+        read(text.format(images), frame_rate=1)
+    found = read(text.format(image.format(5)), frame_rate=1)
+    assert found.notes[1] == "CVAT: left out 2 tasks without a tagged frame (n6, n7)."
+
+
+def test_repeated_ids_and_drawings_of_vidat(read):
+    value = json.loads(json.dumps(VIDAT))
+    value["annotation"]["objectAnnotationListMap"] = {"0": [1], "50": [2]}
+    assert read(value).notes[1] == "Vidat: left out 2 frames with objects, regions or skeletons."
+    value["config"]["actionLabelData"][1]["id"] = 1
+    with pytest.raises(DataError, match="has several action labels with the id '1'"):
+        read(value)
+
+
+def test_anvil_is_recognised_by_its_elements(read):
+    comments = "<!--" + "-->x<!--" * 40
+    for text in (
+        f"<annotation{' ' * 99}>{comments}",
+        f"<annotation{' ' * 99}>" + "<!-- -->" * 4000 + "<x/></annotation>",
+    ):
+        with pytest.raises(DataError, match="is XML of no known format"):
+            read(text)
+    assert spans(read(ANVIL.replace("<head>", "<!-- a <b> -->" * 99 + "<head>"))) == SPANS
+    with pytest.raises(DataError, match=r"has several tracks 'Cook\.Step'"):
+        read(ANVIL.replace("Cook.Phase", "Cook.Step"))

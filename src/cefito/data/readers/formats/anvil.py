@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from cefito.data.readers.formats.document import Document, Format, StepRow, video_name
+from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.times import parse_seconds
 
 __all__ = ["FORMAT"]
-
-_ROOT = re.compile(r"<annotation(?:\s[^>]*)?>\s*(?:<!--.*?-->\s*)*<(?:head|body)\b", re.DOTALL)
 
 
 def _read(document: Document) -> Iterator[StepRow]:
@@ -20,17 +18,20 @@ def _read(document: Document) -> Iterator[StepRow]:
     root = document.xml()
     source = root.find("head/video")
     location = "" if source is None else source.get("src", "")
-    video = video_name(location) or document.video
-    for track in root.iter("track"):
-        name = track.attrib["name"]
+    video = document.film(location) or document.video
+    tracks = document.unique(((each.attrib["name"], each) for each in root.iter("track")), "tracks")
+    for name, track in tracks.items():
         elements = track.findall("el")
         attributes = {part.attrib["name"] for each in elements for part in each.iter("attribute")}
         for each in elements:
             where = f"element {each.get('index', '?')} of track '{name}'"
             if "start" not in each.attrib or "end" not in each.attrib:
-                document.left_out["elements of tracks that refer to other tracks"] += 1
+                refers = (
+                    "that refer to other tracks" if track.get("ref") else "without start and end"
+                )
+                document.left_out[f"elements {refers}"] += 1
                 continue
-            start, end = float(each.attrib["start"]), float(each.attrib["end"])
+            start, end = (parse_seconds(each.attrib[key]) for key in ("start", "end"))
             labels = {
                 part.attrib["name"]: part.text or part.get("value") or ""
                 for part in each.iter("attribute")
@@ -43,7 +44,7 @@ def _read(document: Document) -> Iterator[StepRow]:
 
 FORMAT = Format(
     name="ANVIL",
-    recognises=lambda document: bool(_ROOT.search(document.head[:4096])),
+    recognises=lambda document: document.tags in (("annotation", "head"), ("annotation", "body")),
     read=_read,
     step="element",
     tier="track",

@@ -1,52 +1,152 @@
-"""BORIS's aggregated events, CSV or TSV: one line an event; those with a duration are steps."""
+"""BORIS's events, CSV or TSV: aggregated, one line a step, or tabular, with its START and STOP."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cefito.data.readers.csv_file import csv_rows
-from cefito.data.readers.formats.document import Document, Format, StepRow, video_name
-from cefito.errors import explained
+from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.data.readers.formats.films import film_address
+from cefito.errors import DataError
 from cefito.times import parse_seconds
 
 __all__ = ["FORMAT"]
 
 _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS."
 _MEDIA = ("media file name", "media file path", "media file")
-_NEEDED = ("behavior", "start (s)", "stop (s)")
+_NOTHING = ("", "na", "none", "not found", "live", "live observation")
+_PLAYER = re.compile(r"player #?(\d+)\s*:", re.I)
+_TABLE = re.compile(r'^(?=.*[,;\t]"?Behavior"?[,;\t\r\n])"?Time"?[,;\t]', re.M)
+_HEAD = 1 << 16  # letters before the table of a tabular export up to version 7
+_SHOWN = 5  # observations or lines in a message
+
+
+@dataclass
+class _Observation:
+    """What the lines of an observation say of it as a whole."""
+
+    queue: list[str]  # films of the first player
+    offset: float  # seconds that are added to all times
+    media: dict[str, None] = field(default_factory=dict)  # films of events
+    subjects: set[str] = field(default_factory=set)
 
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the state events; times count from the start of the observation's only video."""
     if document.text.lstrip().startswith("{"):
         raise document.wrong(f"is a project, not an export. {_AGGREGATED}")
-    films: dict[str, str] = {}  # of observations
-    for place, row in csv_rows(document.text, document.place(), _AGGREGATED):
-        missing = [column for column in _NEEDED if column not in row]
-        if missing:
-            raise document.wrong(f"has no column '{missing[0]}'. {_AGGREGATED}")
-        if (row.get("behavior type") or "").strip().upper().startswith("POINT"):
+    observations: dict[str, _Observation] = {}
+    early: dict[str, None] = {}
+    found: list[tuple[_Observation, str, StepRow]] = []
+    for place, row, start, end in _events(document):
+        name, subject = _cell(row, "observation id"), _cell(row, "subject")
+        queue, offset = _films(_cell(row, "source")), _cell(row, "time offset (s)")
+        new = _Observation(queue, parse_seconds("0" if offset.casefold() in _NOTHING else offset))
+        about = observations.setdefault(name, new)
+        media = next((film for key in _MEDIA for film in _films(_cell(row, key))), None)
+        about.media |= {} if media is None else {media: None}
+        about.subjects.add(subject)
+        early |= {name: None} if start < about.offset != 0 else {}
+        start, end = start - about.offset, end - about.offset
+        task, split = _cell(row, "task"), _cell(row, "split")
+        label = row["behavior"] or ""
+        found.append((about, name, StepRow(name, label, start, end, place, task, split, subject)))
+    several = [
+        name
+        for name, about in observations.items()
+        if len({film_address(film) for film in about.media}) > 1
+        or (len(about.queue) > 1 and about.queue[0] not in about.media)
+    ]
+    for names, fault in (
+        (several, "several videos, whose times add up. Code one observation for each video"),
+        (list(early), "events before its time offset. Correct the offset in BORIS, export again"),
+    ):
+        if names:
+            listed = ", ".join(f"observation '{name}'" for name in names[:_SHOWN])
+            listed += f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
+            raise document.wrong(f"{listed} has {fault}.")
+    subjects = document.choices.tier is not None
+    subjects |= any(len(about.subjects) > 1 for about in observations.values())
+    for about, name, step in found:
+        film = next(iter((*about.media, *about.queue)), name)
+        coding = f"observation '{name}'" if name else ""
+        tier = step.tier if subjects else ""
+        video = document.film(film) or document.video
+        yield replace(step, video=video, coding=coding, tier=tier)
+
+
+def _events(document: Document) -> Iterator[tuple[str, dict[str, Any], float, float]]:
+    """Place, cells, start and end of each state event."""
+    opened: dict[tuple[str, ...], list[tuple[str, str]]] = defaultdict(list)
+    faults: list[str] = []
+    for place, row in _lines(document):
+        modifiers = [_cell(row, column) for column in row if column.startswith("modifier")]
+        kind = (_cell(row, "behavior type") or _cell(row, "status")).upper()
+        if kind.startswith("POINT"):
             document.left_out["point events, which have no duration"] += 1
             continue
-        if any((row.get(column) or "").strip() for column in row if column.startswith("modifier")):
+        if any(modifiers) and kind != "STOP":
             document.left_out["modifiers of behaviors"] += 1
-        observation = (row.get("observation id") or "").strip()
-        media = next((row[column] for column in _MEDIA if row.get(column)), "")
-        video = video_name(media) or observation or document.video
-        if observation and films.setdefault(observation, video) != video:
-            problem = f"observation '{observation}' has several videos, whose times add up"
-            raise document.wrong(f"{problem}. Code one observation for each video.")
-        with explained(place, "has no times", "Fix unpaired events in BORIS and export again."):
-            start, end = (parse_seconds(row[column] or "") for column in _NEEDED[1:])
-        yield StepRow(
-            video, row["behavior"] or "", start, end, place, _cell(row, "task"), _cell(row, "split")
-        )
+        if {"start (s)", "stop (s)"} <= row.keys():
+            times = [_cell(row, column) for column in ("start (s)", "stop (s)")]
+        elif "time" in row and kind in ("START", "STOP"):
+            names = (_cell(row, key) for key in ("observation id", "subject", "behavior"))
+            before = opened[(*names, *modifiers)]
+            if kind == "START":
+                before.append((place, _cell(row, "time")))
+                continue
+            times = [before.pop()[1] if before else "", _cell(row, "time")]
+        else:
+            raise document.wrong(f"has no column 'start (s)', nor START and STOP. {_AGGREGATED}")
+        try:
+            start, end = map(parse_seconds, times)
+        except ValueError:
+            faults.append(place)
+        else:
+            yield place, row, start, end
+    faults += [place for before in opened.values() for place, _ in before]
+    if faults:
+        others = [place.rpartition(", ")[2] for place in faults[1:]]
+        listed = f", nor has {', '.join(others[:_SHOWN])}" * bool(others)
+        listed += f" and {len(others) - _SHOWN} more" * (len(others) > _SHOWN)
+        problem = f"{faults[0]}: has no times of start and stop{listed}"
+        raise DataError(f"{problem}. Fix unpaired events in BORIS and export again.")
+
+
+def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place and cells of each line; up to version 7, what is said of all stands above the table."""
+    text, table = document.text, _TABLE.search(document.text[:_HEAD])
+    head = text[: table.start()] if table else ""
+    body = text[len(head) :]
+    said = {
+        cells[0].strip(' ":').casefold(): cells[1].strip(' "')
+        for line in head.split("\n")
+        if len(cells := re.split(r"[,;\t]", line)) > 1
+    }
+    said |= {"source": f"player #1:{said['player #1']}"} if "player #1" in said else {}
+    for place, row in csv_rows(body, document.place(), _AGGREGATED, above=head.count("\n")):
+        if "behavior" not in row:
+            raise document.wrong(f"has no column 'behavior'. {_AGGREGATED}")
+        yield place, {**said, **row}
+
+
+def _films(text: str) -> list[str]:
+    """The films of the first player in a list as "player #1:a.mp4;player #2:b.mp4"."""
+    _, *players = _PLAYER.split(text)
+    listed = [
+        films
+        for number, films in zip(players[::2], players[1::2], strict=True)
+        if number == players[0]
+    ]
+    films = (film.strip() for part in listed or [text] for film in part.split(";"))
+    return [film for film in films if film.casefold() not in _NOTHING]
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
-    """An independent variable of the observation, if there is one of that name."""
     return " ".join((row.get(column) or "").split())
 
 
@@ -56,7 +156,11 @@ def _recognises(document: Document) -> bool:
         return '"behaviors_conf"' in text
     columns = {cell.strip(' "').casefold() for cell in re.split(r"[,;\t]", text.partition("\n")[0])}
     columns = {cell.strip('\r "') for cell in columns}
-    return {"behavior", "observation id"} <= columns or {"behavior", "start (s)"} <= columns
+    if "behavior" in columns:
+        return bool(columns & {"observation id", "start (s)"})
+    return "observation id" in columns and _TABLE.search(text[:_HEAD]) is not None
 
 
-FORMAT = Format(name="BORIS", recognises=_recognises, read=_read, step="state event")
+FORMAT = Format(
+    name="BORIS", recognises=_recognises, read=_read, step="state event", tier="subject"
+)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 from xml.parsers import expat
 
@@ -21,31 +21,20 @@ from pydantic import ConfigDict, ValidationError
 
 from cefito.data.annotations import nfc
 from cefito.data.readers.csv_file import decoded
+from cefito.data.readers.formats.films import StepRow, film_address
 from cefito.errors import DataError, explained
 from cefito.files import NOT_JSON, read_bytes
 from cefito.settings import Record, first_error
 
-__all__ = ["MAX_RATE", "Choices", "Document", "Format", "LooseRecord", "StepRow", "video_name"]
+__all__ = ["MAX_RATE", "Choices", "Document", "Format", "LooseRecord", "StepRow", "whole_number"]
 
 _AGAIN = "Export it again."
+_NOT_XML = expat.ExpatError, ParseError, ValueError, LookupError, AssertionError
 _DECLARED = re.compile(rb"<\?xml[^>]{0,200}encoding")
 MAX_RATE = 1000
 """Most frames per second."""
-_ENDING = re.compile(r"\.(?=\w*[A-Za-z])\w{2,5}$")
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """One annotated step."""
-
-    video: str
-    step: str  # name of the action; empty if the annotation has no label
-    start: float  # seconds
-    end: float | None  # seconds; None if it is the end of the video
-    place: str  # for messages
-    task: str = ""  # empty if the file holds none
-    split: str = ""
-    tier: str = ""  # name of the tier, track or attribute that holds it
+_SHOWN = 5  # names in a message
+_CHUNK = 1 << 16  # bytes parsed at a time
 
 
 @dataclass(frozen=True)
@@ -58,6 +47,7 @@ class Choices:
     frame_rate: float | None = None
     video_table: Path | None = None
     encoding: str | None = None
+    by_file: bool = False
 
 
 class LooseRecord(Record):
@@ -66,6 +56,8 @@ class LooseRecord(Record):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 _AnyRecord = TypeVar("_AnyRecord", bound=LooseRecord)
 
 
@@ -79,6 +71,10 @@ class Document:
         rate_of: Frame rate of a video; None if it is not known.
         format: Name of its format, once it is recognised; empty for tables of steps.
         left_out: Number of annotations that are no steps, by kind.
+        without: Names of whole items without steps, by kind.
+        notes: What was read in a way that the user should know, in words, and how often.
+        remedy: Sentence for a file without steps.
+        empty: None, or what all of such a file lacks, in words, and the error.
         lacking: What it leaves open and nobody gave, in words, with the error, by setting.
     """
 
@@ -87,6 +83,10 @@ class Document:
     rate_of: Callable[[str], float | None]
     format: str = ""
     left_out: Counter[str] = field(default_factory=Counter)
+    without: dict[str, list[str]] = field(default_factory=dict)
+    notes: Counter[str] = field(default_factory=Counter)
+    remedy: str = "Annotate steps and export it again."
+    empty: tuple[str, DataError] | None = None
     lacking: dict[str, tuple[str, DataError]] = field(default_factory=dict)
     read_as: str = ""  # encoding of a text that is not Unicode, once the text was used
 
@@ -112,8 +112,13 @@ class Document:
 
     @property
     def video(self) -> str:
-        """Name of the video of a file that annotates one and does not name it."""
-        return nfc(self.path.stem)
+        """Address of the video of a file that annotates one and does not name it."""
+        return nfc("/".join(self.path.resolve().with_suffix("").parts[1:]))
+
+    def film(self, location: str) -> str:
+        """Return the address of a film by its path or address; empty if that names none."""
+        found = film_address(location, str(self.path.resolve().parent))
+        return self.video if found and self.choices.by_file else found
 
     def place(self, where: str = "") -> str:
         """Return file, format and place, which begin a message."""
@@ -142,10 +147,24 @@ class Document:
         error.setting = setting
         self.lacking.setdefault(setting, (what, error))
 
-    def json(self) -> Any:
-        """Parse JSON."""
+    def unique(self, pairs: Iterable[tuple[_Key, _Value]], what: str) -> dict[_Key, _Value]:
+        """Return a mapping; keys that have several values are refused."""
+        found: dict[_Key, _Value] = {}
+        repeated = [key for key, value in pairs if found.setdefault(key, value) != value]
+        if repeated:
+            shown = ", ".join(f"'{key}'" for key in list(dict.fromkeys(repeated))[:_SHOWN])
+            raise self.wrong(f"has several {what} {shown}. {_AGAIN}")
+        return found
+
+    def json(self, text: str | None = None) -> Any:
+        """Parse JSON, by default the whole file; objects with repeated keys are refused."""
+
+        def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            found = dict(pairs)
+            return found if len(found) == len(pairs) else self.unique(pairs, "entries")
+
         with explained(self.place(), "is damaged JSON", _AGAIN, *NOT_JSON):
-            return json.loads(self.text)
+            return json.loads(self.text if text is None else text, object_pairs_hook=unique)
 
     def record(self, kind: type[_AnyRecord], value: object, where: str = "") -> _AnyRecord:
         """Make a record of a part of JSON."""
@@ -155,27 +174,50 @@ class Document:
             found = f"is not as {self.format} writes it ({first_error(problem)}). {_AGAIN}"
             raise self.wrong(found, where) from problem
 
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """Names of the first two elements of XML, to recognise a format by."""
+        found: list[str] = []
+        data = self.data.lstrip()
+        if data[:1] != b"<" and data[:2] not in (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb"):
+            return ()
+        with suppress(*_NOT_XML, DataError):
+            parser = self._parser()
+            parser.EntityDeclHandler = parser.SkippedEntityHandler = None
+            parser.StartElementHandler = lambda name, _: found.append(name)
+            for begin in range(0, len(data), _CHUNK):
+                parser.Parse(data[begin : begin + _CHUNK])
+                if len(found) > 1:
+                    break
+        return tuple(found[:2])
+
     def xml(self) -> Element:
         """Parse XML; entities, with which small files become huge ones, are refused."""
-
-        def refuse(*_: object) -> None:
-            raise self.wrong(f"declares XML entities, which are not read. {_AGAIN}")
-
-        encoding = self.choices.encoding
-        if encoding is None and not _DECLARED.match(self.data):
-            encoding = self._decoded[1] or None
-            self.read_as = encoding or ""
         builder = TreeBuilder()
-        kinds = expat.ExpatError, ParseError, ValueError, LookupError, AssertionError
-        with explained(self.place(), "is damaged XML", _AGAIN, *kinds):
-            parser = expat.ParserCreate(encoding)
+        with explained(self.place(), "is damaged XML", _AGAIN, *_NOT_XML):
+            parser = self._parser()
             parser.buffer_text = True
-            parser.EntityDeclHandler = refuse
             parser.StartElementHandler = builder.start
             parser.EndElementHandler = builder.end
             parser.CharacterDataHandler = builder.data
-            parser.Parse(self.data, True)
+            parser.Parse(self.data.lstrip(), True)
             return builder.close()
+
+    def _parser(self) -> expat.XMLParserType:
+        def refuse(*_: object) -> None:
+            raise self.wrong(f"declares XML entities, which are not read. {_AGAIN}")
+
+        def skipped(name: str, _: object) -> None:
+            raise self.wrong(f"has the XML entity '{name}', which it does not declare. {_AGAIN}")
+
+        encoding = self.choices.encoding
+        if encoding is None and not _DECLARED.match(self.data.lstrip()):
+            encoding = self._decoded[1] or None
+            self.read_as = encoding or ""
+        parser = expat.ParserCreate(encoding)
+        parser.EntityDeclHandler = refuse
+        parser.SkippedEntityHandler = skipped
+        return parser
 
 
 @dataclass(frozen=True)
@@ -197,14 +239,12 @@ class Format:
     tier: str = ""
 
 
-def video_name(location: str) -> str:
-    """Return the name of a video, without folders and ending, of a path or address."""
-    text = location.strip()
-    if "://" in text or text.startswith("/data/"):  # an address, also one of Label Studio
-        try:
-            parts = urlsplit(text)
-        except ValueError:
-            return ""
-        text = unquote(parse_qs(parts.query).get("d", [parts.path])[0])
-    name = re.split(r"[/\\]", text.rstrip("/\\"))[-1]
-    return nfc(_ENDING.sub("", name))
+def whole_number(text: str) -> int:
+    """Return a whole number in plain digits.
+
+    Raises:
+        ValueError: The text is none.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+        raise ValueError(f"{text[:40]!r} is not a whole number")
+    return int(text)

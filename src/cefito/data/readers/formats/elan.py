@@ -3,61 +3,146 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from cefito.data.readers.formats.document import Document, Format, StepRow, video_name
+from cefito.data.readers.formats.document import Document, Format, StepRow, whole_number
 
 __all__ = ["FORMAT"]
 
-_ROOT = re.compile(r"<ANNOTATION_DOCUMENT\b")
+_VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|mts|m2ts|wmv|ogv)$", re.I)
+_Span = tuple[float, float]
 
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the annotations of all tiers; those that refer to others have the times of these."""
     root = document.xml()
     video, origin = _media(document, root)
-    slots = {slot.attrib["TIME_SLOT_ID"]: slot.get("TIME_VALUE") for slot in root.iter("TIME_SLOT")}
-    found = {
-        each.attrib["ANNOTATION_ID"]: each
-        for kind in ("ALIGNABLE_ANNOTATION", "REF_ANNOTATION")
-        for each in root.iter(kind)
-    }
-    for tier in root.iter("TIER"):
-        name = tier.attrib["TIER_ID"]
+    tiers = document.unique(((tier.attrib["TIER_ID"], tier) for tier in root.iter("TIER")), "tiers")
+    spans = _spans(document, root, tiers)
+    for name, tier in tiers.items():
         for each in tier.findall("ANNOTATION/*"):
-            place = f"annotation {each.attrib['ANNOTATION_ID']} of tier '{name}'"
-            aligned = each
-            for _ in range(len(found)):
-                if "ANNOTATION_REF" not in aligned.attrib:
-                    break
-                aligned = found[aligned.attrib["ANNOTATION_REF"]]
-            times = [slots[aligned.attrib[f"TIME_SLOT_REF{number}"]] for number in (1, 2)]
-            start, end = (None if time is None else (int(time) + origin) / 1000 for time in times)
-            if start is None or end is None:
-                raise document.wrong("has no times of its own. Set its borders in ELAN.", place)
+            number = each.attrib["ANNOTATION_ID"]
+            if number not in spans:
+                if document.choices.tier in (None, name):
+                    document.left_out["annotations between borders without times"] += 1
+                continue
+            start, end = ((time + origin) / 1000 for time in spans[number])
             label = each.findtext("ANNOTATION_VALUE") or ""
-            yield StepRow(video, label, start, end, document.place(place), tier=name)
+            place = document.place(f"annotation {number} of tier '{name}'")
+            yield StepRow(video, label, start, end, place, tier=name)
+
+
+def _spans(document: Document, root: Element, tiers: dict[str, Element]) -> dict[str, _Span]:
+    """Start and end in milliseconds of each annotation that has them, or that refers to one."""
+    times = _times(document, root, tiers)
+    spans: dict[str, _Span] = {}
+    for each in root.iter("ALIGNABLE_ANNOTATION"):
+        start, end = (times[each.attrib[f"TIME_SLOT_REF{number}"]] for number in (1, 2))
+        if start is not None and end is not None:
+            spans[each.attrib["ANNOTATION_ID"]] = start, end
+    kinds = {each.get("LINGUISTIC_TYPE_ID"): each for each in root.iter("LINGUISTIC_TYPE")}
+    waiting: dict[str, list[list[str]]] = defaultdict(list)  # parts, by the one that they refer to
+    for tier in tiers.values():
+        kind = kinds.get(tier.get("LINGUISTIC_TYPE_REF"))
+        whole = kind is not None and kind.get("CONSTRAINTS") == "Symbolic_Association"
+        parts: dict[str, dict[str | None, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for each in tier.iter("REF_ANNOTATION"):
+            before = None if whole else each.get("PREVIOUS_ANNOTATION")
+            parts[each.attrib["ANNOTATION_REF"]][before].append(each.attrib["ANNOTATION_ID"])
+        for parent, followers in parts.items():
+            listed = _in_order(followers)
+            waiting[parent] += [[part] for part in listed] if whole else [listed]
+    _check_repeated(document, root, waiting)
+    ready = [parent for parent in waiting if parent in spans]
+    for parent in ready:
+        start, end = spans[parent]
+        for listed in waiting[parent]:
+            step = (end - start) / len(listed)
+            for place, part in enumerate(listed):
+                spans[part] = start + place * step, start + (place + 1) * step
+                ready += [part] if part in waiting else []
+    return spans
+
+
+def _in_order(followers: dict[str | None, list[str]]) -> list[str]:
+    """Annotations one after another, by the one before each."""
+    listed = followers.pop(None, [])
+    for part in listed:
+        listed += followers.pop(part, [])
+    return listed + [part for parts in followers.values() for part in parts]
+
+
+def _check_repeated(
+    document: Document, root: Element, referred: dict[str, list[list[str]]]
+) -> None:
+    """Refuse ids of several annotations to which others refer."""
+    every = (each for kind in ("ALIGNABLE", "REF") for each in root.iter(f"{kind}_ANNOTATION"))
+    named = ((each.attrib["ANNOTATION_ID"], each) for each in every)
+    document.unique((pair for pair in named if pair[0] in referred), "annotations")
+
+
+def _times(document: Document, root: Element, tiers: dict[str, Element]) -> dict[str, float | None]:
+    """Milliseconds of each slot; borders without a time lie evenly between those around them."""
+    slots = (
+        (slot.attrib["TIME_SLOT_ID"], slot.get("TIME_VALUE")) for slot in root.iter("TIME_SLOT")
+    )
+    times: dict[str, float | None] = {
+        slot: None if value is None else float(whole_number(value))
+        for slot, value in document.unique(slots, "time slots").items()
+    }
+    for name, tier in [*tiers.items()] * 2:  # a tier may come before the one that it divides
+        following = {
+            each.attrib["TIME_SLOT_REF1"]: each.attrib["TIME_SLOT_REF2"]
+            for each in tier.iter("ALIGNABLE_ANNOTATION")
+        }
+        for first, after in list(following.items()):
+            start, chain = times[first], [first, after]
+            if start is None:
+                continue
+            while chain[-1] in following and times[chain[-1]] is None:
+                chain.append(following.pop(chain[-1]))
+            end = times[chain[-1]]
+            if end is None or len(chain) == 2:
+                continue
+            for place, slot in enumerate(chain[1:-1], 1):
+                times[slot] = start + (end - start) * place / (len(chain) - 1)
+            if document.choices.tier in (None, name):
+                between = "borders without a time lie evenly between those around them, as in ELAN"
+                document.notes[f"{between} (tier '{name}')"] += len(chain) - 2
+    return times
 
 
 def _media(document: Document, root: Element) -> tuple[str, int]:
-    """Name of the video, and the milliseconds of it at which annotations count from 0."""
+    """Address of the first video, and the milliseconds of it at which annotations count from 0."""
     header = root.find("HEADER")
     if header is None:
         return document.video, 0
     units = header.get("TIME_UNITS", "milliseconds")
     if units != "milliseconds":
         raise document.wrong(f"counts times in '{units}'. Save it with milliseconds.")
-    media = header.find("MEDIA_DESCRIPTOR")
-    if media is None:
-        return document.video, 0
-    location = media.get("MEDIA_URL") or media.get("RELATIVE_MEDIA_URL") or ""
-    return video_name(location) or document.video, int(media.get("TIME_ORIGIN") or 0)
+    media = [
+        (each.get("MEDIA_URL") or each.get("RELATIVE_MEDIA_URL") or "", each)
+        for each in header.iter("MEDIA_DESCRIPTOR")
+    ]
+    films = [
+        pair
+        for pair in media
+        if pair[1].get("MIME_TYPE", "").startswith("video") or _VIDEO.search(pair[0])
+    ]
+    if len(films) > 1:
+        document.left_out["further videos of the same time"] += len(films) - 1
+    for location, each in films or media:
+        source = each.get("EXTRACTED_FROM", "") if not films else ""
+        video = document.film(source) or document.film(location) or document.video
+        return video, int(each.get("TIME_ORIGIN") or 0)
+    return document.video, 0
 
 
 FORMAT = Format(
     name="ELAN",
-    recognises=lambda document: bool(_ROOT.search(document.head[:4096])),
+    recognises=lambda document: document.tags[:1] == ("ANNOTATION_DOCUMENT",),
     read=_read,
     step="annotation",
     tier="tier",

@@ -1,113 +1,140 @@
-"""Label Studio's exports JSON, JSON-MIN and CSV: frames of the timeline, and spans in seconds."""
+"""Label Studio's exports JSON, JSON-MIN, CSV and TSV: frames of the timeline, spans in seconds."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
 
-from cefito.data.readers.formats.document import (
-    Document,
-    Format,
-    LooseRecord,
-    StepRow,
-    video_name,
-)
+from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
+from cefito.times import Seconds, parse_seconds
 
 __all__ = ["FORMAT"]
 
-_TASKS = re.compile(r'"annotations"\s*:')
+_TASKS = re.compile(r'"(?:annotations|completions)"\s*:')
 _STORED = re.compile(r'"(?:from_name|lead_time)"\s*:')
-_CSV = '"annotation_id","annotator",'
 _MIN = re.compile(r'"annotation_id"\s*:')
+_CELL = re.compile(r'"?annotation_id"?[,;\t]')
 _MEDIA = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv|ogg|wav|mp3)(?:$|[?&#])", re.I)
-_UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # begins the names of uploaded files
+_KINDS = ("timelinelabels", "labels", "timeserieslabels", "choices", "taxonomy")
+_BOXES = "boxes of tracked objects, which have no steps"
+_LONGEST = 1e7  # seconds; more are dates
 
 
 class _Range(LooseRecord):
-    start: float
-    end: float
+    start: Seconds
+    end: Seconds
 
 
-class _Timeline(LooseRecord):
+class _Frames(LooseRecord):
     """Frames, counted from 1; the last one belongs to the step."""
 
     ranges: tuple[_Range, ...]
-    timelinelabels: tuple[str, ...] = ()
-
-
-class _Span(LooseRecord):
-    """Seconds."""
-
-    start: float
-    end: float
-    labels: tuple[str, ...] = ()
 
 
 class _Result(LooseRecord):
+    id: str = ""  # of the region, which several results may describe
     type: str = ""
     from_name: str = ""
     value: dict[str, Any] = Field(default_factory=dict)
 
 
 class _Annotation(LooseRecord):
-    result: tuple[_Result, ...] = ()
-    was_cancelled: bool = False
-    ground_truth: bool = False
-    updated_at: str = ""
+    result: tuple[_Result, ...] | None = ()
+    was_cancelled: bool | None = False
+    ground_truth: bool | None = False
+    updated_at: str | None = ""
 
 
 class _Task(LooseRecord):
     id: int | str = ""
     data: dict[str, Any]
     annotations: tuple[_Annotation, ...] = ()
+    predictions: tuple[Any, ...] | None = ()
 
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the labels of each task's best annotation: the ground truth, or else the newest."""
-    for number, task in enumerate(_tasks(document), 1):
-        where = f"task {task.id or number}"
-        done = [each for each in task.annotations if not each.was_cancelled]
+    unnamed: list[str] = []
+    for task in _tasks(document):
+        where = f"task {task.id}"
+        done = [each for each in task.annotations if each.result and not each.was_cancelled]
         if not done:
-            document.left_out["tasks without an annotation"] += 1
+            what = (
+                "tasks with predictions alone"
+                if task.predictions
+                else "tasks without an annotation"
+            )
+            document.without.setdefault(what, []).append(f"{task.id}")
             continue
+        best = max(done, key=lambda each: (bool(each.ground_truth), each.updated_at or ""))
         if len(done) > 1:
             document.left_out["older annotations of a task"] += len(done) - 1
-        best = max(done, key=lambda each: (each.ground_truth, each.updated_at))
-        video = _video(document, task.data, where)
+        location = _location(task.data)
+        video = document.film(location)
+        if not video:
+            unnamed.append(where)
+            continue
         task_name, split = (
             text if isinstance(text := task.data.get(key), str) else "" for key in ("task", "split")
         )
-        for count, result in enumerate(best.result, 1):
-            at = f"{where}, region {count}"
-            place = document.place(at)
-            for start, end, label in _spans(document, video, task.data.get("fps"), result, at):
-                yield StepRow(
-                    video, label, start, end, place, task_name, split, tier=result.from_name
-                )
+        times = _times(document, video, task.data, best, where)
+        for count, result in enumerate(best.result or (), 1):
+            labels = _labels(result)
+            spans = times.get(count) or times.get(result.id, [])
+            if not spans or labels is None:
+                document.left_out[_unread(result)] += 1
+            place = document.place(f"{where}, region {count}")
+            for start, end in spans if labels is not None else ():
+                for label in labels or ("",):
+                    yield StepRow(
+                        video,
+                        label,
+                        start,
+                        end,
+                        place,
+                        task_name,
+                        split,
+                        tier=result.from_name,
+                        coding=f"{where}, {location}",
+                    )
+    if unnamed:
+        others = f", nor do those of {', '.join(unnamed[1:])}" if len(unnamed) > 1 else ""
+        problem = f"its data name no video{others}. Put the address of the video into the entry"
+        raise document.wrong(f"{problem} 'video'.", unnamed[0])
 
 
 def _tasks(document: Document) -> list[_Task]:
-    """Tasks of any export, each with all its annotations."""
-    if document.text.startswith(_CSV):
+    """Tasks of any export, each with all its annotations; ids are those of one server."""
+    if document.text.lstrip()[:1] not in ("[", "{"):
+        first = document.text.partition("\n")[0]
+        csv.field_size_limit(max(csv.field_size_limit(), len(document.text)))  # cells hold JSON
         items: Any = [
-            {name: json.loads(cell) if cell[:2] == "[{" else cell for name, cell in row.items()}
-            for row in csv.DictReader(io.StringIO(document.text), restval="")
+            {
+                name: document.json(cell) if cell[:2] == "[{" else cell
+                for name, cell in row.items()
+                if name is not None
+            }
+            for row in csv.DictReader(
+                io.StringIO(document.text), restval="", delimiter=max(",;\t", key=first.count)
+            )
         ]
     else:
         items = document.json()
-    found: dict[Any, _Task] = {}
+    found: dict[tuple[Any, str], _Task] = {}
     for number, item in enumerate(items if isinstance(items, list) else [items], 1):
         task = document.record(_Task, _with_annotations(item), f"task {number}")
-        before = found.get(task.id or f"{number}.")
-        if before is not None:
-            task = task.model_copy(update={"annotations": before.annotations + task.annotations})
-        found[task.id or f"{number}."] = task
+        if not task.id:
+            task = task.model_copy(update={"id": f"{number} (without an id)"})
+        key = task.id, _location(task.data)
+        if key in found:
+            both = found[key].annotations + task.annotations
+            task = task.model_copy(update={"annotations": both})
+        found[key] = task
     return list(found.values())
 
 
@@ -115,6 +142,8 @@ def _with_annotations(item: Any) -> Any:
     """A task of an export, as in the export JSON."""
     if not isinstance(item, dict) or "annotations" in item:
         return item
+    if "completions" in item:  # before version 1
+        return {**item, "annotations": item["completions"]}
     if isinstance(item.get("task"), dict):  # an annotation, as target storages hold it
         return {**item["task"], "annotations": [item]}
     results = [
@@ -122,47 +151,93 @@ def _with_annotations(item: Any) -> Any:
         for name, values in item.items()
         if isinstance(values, list)
         for value in values
-        for kind in ("timelinelabels", "labels")
+        for kind in _KINDS
         if isinstance(value, dict) and kind in value
     ]
     annotation = {"result": results, "updated_at": item.get("updated_at", "")}
     return {"id": item.get("id", ""), "data": item, "annotations": [annotation]}
 
 
-def _spans(
-    document: Document, video: str, fps: object, result: _Result, where: str
-) -> Iterator[tuple[float, float, str]]:
-    """Start and end in seconds, and label, of each step of a region."""
-    value = result.value
-    if result.type == "timelinelabels":
-        frames = document.record(_Timeline, value, where)
-        rate = document.rate(video, fps)
-        for span in frames.ranges:
-            for label in frames.timelinelabels or ("",):
-                yield (span.start - 1) / rate, span.end / rate, label
-    elif result.type == "labels" and "text" not in value:
-        seconds = document.record(_Span, value, where)
-        for label in seconds.labels or ("",):
-            yield seconds.start, seconds.end, label
-    elif result.type == "videorectangle":
-        document.left_out["boxes of tracked objects, which have no steps"] += 1
+def _times(
+    document: Document, video: str, data: dict[str, Any], annotation: _Annotation, where: str
+) -> dict[str | int, list[tuple[float, float]]]:
+    """Starts and ends in seconds that results have, by their number, and by the region's id."""
+    times: dict[str | int, list[tuple[float, float]]] = {}
+    names: dict[str | int, list[tuple[float, float]]] = {}
+    for count, result in enumerate(annotation.result or (), 1):
+        value, at = result.value, f"{where}, region {count}"
+        if result.type in ("videorectangle", "paragraphlabels"):
+            continue
+        if result.type == "timelinelabels" or "ranges" in value:
+            frames = document.record(_Frames, value, at)
+            rate = _rate(document, video, data, at)
+            times[count] = [((span.start - 1) / rate, span.end / rate) for span in frames.ranges]
+        elif {"start", "end"} <= value.keys() and "text" not in value:
+            seconds = document.record(_Range, value, at) if _is_time(value) else None
+            times[count] = [(seconds.start, seconds.end)] if seconds is not None else []
+        if result.id and times.get(count):
+            names.setdefault(f"{result.id}", times[count])
+    return names | times
 
 
-def _video(document: Document, data: dict[str, Any], where: str) -> str:
-    """Name of a task's video: the entry `video`, or else the first that names a media file."""
-    texts = [data.get("video"), *data.values()]
-    for text in texts:
-        if isinstance(text, str) and _MEDIA.search(text):
-            name = video_name(text)
-            return _UPLOADED.sub("", name) if "/upload/" in text else name
-    problem = "its data name no video. Put the address of the video into the entry 'video'"
-    raise document.wrong(f"{problem}.", where)
+def _is_time(value: dict[str, Any]) -> bool:
+    """Whether a region has seconds, not dates, and lasts."""
+    both = value["start"], value["end"]
+    numbers = all(isinstance(each, int | float) and abs(each) <= _LONGEST for each in both)
+    return numbers and not value.get("instant")
+
+
+def _labels(result: _Result) -> list[str] | None:
+    """Labels of a region; None if the result says something else of it."""
+    found = result.value.get(result.type) if result.type in _KINDS else None
+    if result.type in _KINDS and found is None:
+        return []
+    if not isinstance(found, list):
+        return None
+    return ["/".join(map(str, each)) if isinstance(each, list) else str(each) for each in found]
+
+
+def _unread(result: _Result) -> str:
+    """What a result is that no step can be made of, in words."""
+    if result.type == "videorectangle":
+        return _BOXES
+    why = "without seconds or frames" if result.type in _KINDS else "which are no labels"
+    return f"results of the type '{result.type}', {why}"
+
+
+def _rate(document: Document, video: str, data: dict[str, Any], where: str) -> float:
+    """Frames per second of the timeline: the Video tag's, which only `frameRate` in the data is."""
+    written = data.get("frameRate")
+    if isinstance(written, str):
+        written = parse_seconds(written)
+    rate = document.rate(video, written)
+    if "frame_rate" in document.lacking and "fps" in data:
+        problem = (
+            f"counts frames of the timeline, whose rate is the frameRate of the Video tag, not "
+            f"always the film's, which the data give as fps ({data['fps']!r:.40}). Give the frames "
+            "per second."
+        )
+        document.lacking["frame_rate"] = (
+            "the frames per second",
+            document.wrong(problem, where, setting="frame_rate"),
+        )
+    return rate
+
+
+def _location(data: dict[str, Any]) -> str:
+    """Address of a task's video: the entry `video`, or else the first that names a media file."""
+    texts = [text for text in data.values() if isinstance(text, str) and _MEDIA.search(text)]
+    video = data.get("video")
+    return video if isinstance(video, str) and video.strip() else (texts or [""])[0]
 
 
 def _recognises(document: Document) -> bool:
     text = document.head
     if text.lstrip()[:1] not in ("[", "{"):
-        return text.startswith(_CSV)
+        first = text.partition("\n")[0]
+        return (
+            _CELL.search(first) is not None and re.search(r"annotator|lead_time", first) is not None
+        )
     whole = _TASKS.search(text) is not None and '"data"' in text
     return whole or bool(_MIN.search(text) or _STORED.search(text))
 

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import Field
 
-from cefito.data.readers.formats.document import (
-    Document,
-    Format,
-    LooseRecord,
-    StepRow,
-    video_name,
-)
+from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
+from cefito.times import Seconds
 
 __all__ = ["FORMAT"]
 
 _HEADER = re.compile(r"^# ?CSV_HEADER ?= ?(.*metadata_id.*)$", re.MULTILINE)
+_VIEW = re.compile(r"(\d+)_")  # begins the ids of segments
+_VERSION_2 = re.compile(r'"_via_img_metadata"|"region_attributes"|\bregion_shape_attributes\b')
+_TEXT, _CHECKBOX = 1, 2  # types of attributes
 _ATTRIBUTES = re.compile(r"^# ?ATTRIBUTES? ?= ?(\{.*\})", re.MULTILINE)
 
 
 class _Attribute(LooseRecord):
     aname: str
+    type: int = 0
     options: dict[str, str] = Field(default_factory=dict)
 
 
@@ -42,7 +40,7 @@ class _Metadata(LooseRecord):
     """Values of attributes at no, one or two times in seconds."""
 
     vid: str | int
-    z: tuple[float, ...] = ()
+    z: tuple[Seconds, ...] = ()
     av: dict[str, str] = Field(default_factory=dict)
 
 
@@ -55,16 +53,32 @@ class _Project(LooseRecord):
 
 def _read(document: Document) -> Iterator[StepRow]:
     """Yield the values of every attribute of the temporal segments."""
+    if _VERSION_2.search(document.head):
+        problem = "is of VIA 2, which has no temporal segments. Annotate steps with VIA 3"
+        raise document.wrong(f"{problem}.")
     return _read_csv(document) if "CSV_HEADER" in document.head else _read_project(document)
 
 
 def _read_project(document: Document) -> Iterator[StepRow]:
     project = document.record(_Project, document.json())
+    used = {str(entry.vid) for entry in project.metadata.values()}
+    for number, view in project.view.items():
+        if number not in used and view.fid_list:
+            film = _film(document, project.file[str(view.fid_list[0])]).rpartition("/")[2]
+            document.without.setdefault("videos without a segment", []).append(film)
     for name, entry in project.metadata.items():
-        where = f"segment {name}"
-        file = project.file[str(project.view[str(entry.vid)].fid_list[0])]
-        video = video_name(file.fname) or video_name(str(file.src))
-        yield from _steps(document, video, entry.z, entry.av, project.attribute, where)
+        where, view = f"segment {name}", project.view[str(entry.vid)]
+        video = _film(document, project.file[str(view.fid_list[0])])
+        yield from _steps(
+            document, video, entry.z, entry.av, project.attribute, where, f"view {entry.vid}"
+        )
+
+
+def _film(document: Document, file: _File) -> str:
+    """Address of a file; one of a disk has a name alone, or a copy of its data as address."""
+    source = str(file.src)
+    inline = source.startswith(("blob:", "data:"))
+    return ("" if inline else document.film(source)) or document.film(file.fname)
 
 
 def _read_csv(document: Document) -> Iterator[StepRow]:
@@ -78,26 +92,31 @@ def _read_csv(document: Document) -> Iterator[StepRow]:
         key: _Attribute(aname=value)
         if isinstance(value, str)
         else document.record(_Attribute, value)
-        for key, value in (json.loads(found[1]) if found else {}).items()
+        for key, value in (document.json(found[1]) if found else {}).items()
     }
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line[:1] != "#"]
-    for (number, _), cells in zip(
-        ((number, line) for number, line in lines if line.strip()),
-        csv.reader((line for _, line in lines if line.strip()), strict=True),
-        strict=True,
-    ):
+    lines = [
+        (number, line)
+        for number, line in enumerate(text.split("\n"), 1)
+        if line[:1] != "#" and line.strip()
+    ]
+    rows = list(csv.reader((line for _, line in lines), strict=True))
+    views = [_VIEW.match(cells[0]) for cells in rows]
+    for (number, _), cells, view in zip(lines, rows, views, strict=True):
         where = f"line {number}"
         if len(cells) < len(columns):
             problem = f"has {len(cells)} cells; expected {len(columns)}. Export it again"
             raise document.wrong(f"{problem}.", where)
         row = dict(zip(columns, cells, strict=False))
         if "temporal_coordinates" in row:
-            times = tuple(map(float, json.loads(row["temporal_coordinates"])))
+            entry = {"z": document.json(row["temporal_coordinates"])}
         else:
             both = row["temporal_segment_start"], row["temporal_segment_end"]
-            times = tuple(float(time) for time in both if time.strip())
-        video = video_name(json.loads(row["file_list"])[0])
-        yield from _steps(document, video, times, json.loads(row["metadata"]), attributes, where)
+            entry = {"z": [time for time in both if time.strip()]}
+        entry |= {"vid": 0, "av": document.json(row["metadata"])}
+        segment = document.record(_Metadata, entry, where)
+        video = document.film(document.json(row["file_list"])[0])
+        coding = f"view {view[1]}" if view is not None and None not in views else ""
+        yield from _steps(document, video, segment.z, segment.av, attributes, where, coding)
 
 
 def _steps(
@@ -107,8 +126,9 @@ def _steps(
     values: Mapping[str, str],
     attributes: Mapping[str, _Attribute],
     where: str,
+    coding: str,
 ) -> Iterator[StepRow]:
-    """The steps of one entry: one for each attribute that has a value."""
+    """The steps of one entry: one for each value of each attribute; checkboxes have several."""
     if len(times) != 2:
         document.left_out["entries of whole files or still frames"] += 1
         return
@@ -116,18 +136,33 @@ def _steps(
         raise document.wrong("belongs to no video file. Export it again.", where)
     place = document.place(where)
     if not values:
-        yield StepRow(video, "", *times, place)
+        yield StepRow(video, "", *times, place, coding=coding)
     for key, value in values.items():
         attribute = attributes.get(key, _Attribute(aname=key))
-        label = attribute.options.get(value, value)
-        yield StepRow(video, label, *times, place, tier=attribute.aname)
+        options = {} if attribute.type == _TEXT else attribute.options
+        several = attribute.type == _CHECKBOX and value not in options
+        for each in value.split(",") if several else [value]:
+            if each and options and each not in options:
+                document.left_out[
+                    f"values of '{attribute.aname}' that are none of its options"
+                ] += 1
+                continue
+            label = options.get(each, each)
+            yield StepRow(video, label, *times, place, tier=attribute.aname, coding=coding)
 
 
 def _recognises(document: Document) -> bool:
     text = document.head
     if text.lstrip().startswith("{"):
-        return '"vid_list"' in text or ('"fid_list"' in text and '"metadata"' in text)
-    return text.startswith("#") and "CSV_HEADER" in text
+        three = '"vid_list"' in text or ('"fid_list"' in text and '"metadata"' in text)
+        return (
+            three
+            or '"_via_img_metadata"' in text
+            or ('"regions"' in text and '"file_attributes"' in text)
+        )
+    if text.startswith("#") and "CSV_HEADER" in text:
+        return True
+    return "region_shape_attributes" in text.partition("\n")[0]
 
 
 FORMAT = Format(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from cefito.data.readers.formats.document import (
-    Document,
-    Format,
-    LooseRecord,
-    StepRow,
-    video_name,
-)
+from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
+from cefito.times import Seconds
 
 __all__ = ["FORMAT"]
 
@@ -20,14 +16,17 @@ class _Video(LooseRecord):
 
 
 class _Action(LooseRecord):
-    start: float
-    end: float
+    start: Seconds
+    end: Seconds
     action: int
 
 
 class _Actions(LooseRecord):
     video: _Video = _Video()
     actionAnnotationList: tuple[_Action, ...]  # noqa: N815 (Vidat's names)
+    objectAnnotationListMap: Mapping[str, Any] = {}  # noqa: N815
+    regionAnnotationListMap: Mapping[str, Any] = {}  # noqa: N815
+    skeletonAnnotationListMap: Mapping[str, Any] = {}  # noqa: N815
 
 
 class _Label(LooseRecord):
@@ -51,16 +50,31 @@ def _read(document: Document) -> Iterator[StepRow]:
         problem = "holds no configuration, and so no names of actions. Export it with both"
         raise document.wrong(f"{problem}.")
     file = document.record(_File, value)
-    names = {label.id: label.name for label in file.config.actionLabelData}
-    source = file.annotation.video.src or ""
-    video = document.video if source.startswith("blob:") else video_name(source) or document.video
-    for number, action in enumerate(file.annotation.actionAnnotationList, 1):
-        where = f"action {number}"
-        if action.action not in names:
-            problem = f"has the id {action.action}, which the configuration does not name"
-            raise document.wrong(f"{problem}. Export it again.", where)
-        place = document.place(where)
-        yield StepRow(video, names[action.action], action.start, action.end, place)
+    labels = ((label.id, label.name) for label in file.config.actionLabelData)
+    names = document.unique(labels, "action labels with the id")
+    about = file.annotation
+    for drawn in (
+        about.objectAnnotationListMap,
+        about.regionAnnotationListMap,
+        about.skeletonAnnotationListMap,
+    ):
+        if drawn:
+            document.left_out["frames with objects, regions or skeletons"] += len(drawn)
+    source = about.video.src or ""
+    video = "" if source.startswith(("blob:", "data:")) else document.film(source)
+    unknown = {
+        number: action.action
+        for number, action in enumerate(about.actionAnnotationList, 1)
+        if action.action not in names
+    }
+    for number, unnamed in unknown.items():
+        more = f" ({len(unknown)} actions have such ids)" if len(unknown) > 1 else ""
+        problem = f"has the id {unnamed}, which the configuration does not name{more}"
+        raise document.wrong(f"{problem}. Export it again.", f"action {number}")
+    for number, action in enumerate(about.actionAnnotationList, 1):
+        place = document.place(f"action {number}")
+        label = names[action.action]
+        yield StepRow(video or document.video, label, action.start, action.end, place)
 
 
 FORMAT = Format(

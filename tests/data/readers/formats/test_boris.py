@@ -1,0 +1,235 @@
+"""BORIS's exports: made-up events in the forms of its versions, and the steps that come out."""
+
+from __future__ import annotations
+
+import pytest
+
+from cefito.data.readers import Choices, read_steps
+from cefito.errors import DataError
+
+COLUMNS = "Observation id,Observation type,Source,Time offset (s),Subject,Behavior,Modifier #1"
+AGGREGATED = f"{COLUMNS},Behavior type,Start (s),Stop (s),Media file name"
+TABULAR = f"{COLUMNS},Behavior type,Time,Media file name"
+OLD = """Observation id\to1
+
+Media file(s)
+
+Player #1\t{media}
+
+Time offset (s)\t{offset}
+
+Time\tMedia file path\tTotal length\tFPS\tSubject\tBehavior\tBehavioral category\tComment\tStatus
+{offset}\t{media}\t60.0\t25.0\t\tboil\t\t\tSTART
+3.5\t{media}\t60.0\t25.0\t\tsneeze\t\t\tPOINT
+4.5\t{media}\t60.0\t25.0\t\tboil\t\t\tSTOP
+"""
+
+
+def event(times, behavior="boil", media="/rec/tea.mp4", **more):
+    """One line; `times` is "start,stop" of an aggregated event or a time and START or STOP."""
+    cells = {
+        "name": "o1",
+        "source": "player #1:/rec/tea.mp4",
+        "offset": "0.0",
+        "subject": "No focal",
+    }
+    cells |= {"modifier": "", "kind": "STATE"} | more
+    first = ",".join(cells[key] for key in ("name",)) + ",Media file(s)"
+    rest = ",".join(cells[key] for key in ("source", "offset", "subject"))
+    return f"{first},{rest},{behavior},{cells['modifier']},{cells['kind']},{times},{media}"
+
+
+def table(*lines, head=AGGREGATED):
+    return "\n".join([head, *lines, ""])
+
+
+@pytest.fixture
+def read(tmp_path):
+    """The steps of a text by video."""
+
+    def read(text, **choices):
+        (tmp_path / "events.csv").write_text(text, encoding="utf-8")
+        found = read_steps(tmp_path / "events.csv", choices=Choices(task="tea", **choices))
+        names = [action.name for action in found.annotations.taxonomy.actions]
+        return {
+            video.video_id: [(names[step.action], step.start, step.end) for step in video.steps]
+            for video in found.annotations.videos
+        }
+
+    return read
+
+
+PAIRED = [
+    event("0.0", kind="START"),
+    event("0.5", "stir", kind="START"),
+    event("1.0", "cough", kind="POINT"),
+    event("2.0", kind="STOP"),
+    event("3.0", kind="START"),
+    event("4.0", kind="STOP"),
+    event("5.0", "stir", kind="STOP"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        pytest.param(
+            table(
+                event("100,102", media="Not found", offset="100.0"),
+                event("102,104", "pour", media="Not found", offset="100.0"),
+            ),
+            {"tea": [("boil", 0.0, 2.0), ("pour", 2.0, 4.0)]},
+            id="an offset is added to all times, and the film is not found",
+        ),
+        pytest.param(
+            table(event("98,99", offset="-2.0")), {"tea": [("boil", 100.0, 101.0)]}, id="negative"
+        ),
+        pytest.param(
+            table(event("0:01:40,0:01:42", offset="00:01:40.000")),
+            {"tea": [("boil", 0.0, 2.0)]},
+            id="offset as a clock",
+        ),
+        pytest.param(
+            table(event("0,2", media="Not found"), event("2,4", "pour")),
+            {"tea": [("boil", 0.0, 2.0), ("pour", 2.0, 4.0)]},
+            id="the first event has no film",
+        ),
+        pytest.param(
+            table(
+                event("0,2", name="s1", source="NA", media="NA"),
+                event("0,3", name="s2", source="NA", media="NA"),
+            ),
+            {"s1": [("boil", 0.0, 2.0)], "s2": [("boil", 0.0, 3.0)]},
+            id="live observations",
+        ),
+        pytest.param(
+            table(
+                event("0,2", name="a", source="player #1:/P01/cam.mp4", media="/P01/cam.mp4"),
+                event("0,3", name="b", source="player #1:/P02/cam.mp4", media="/P02/cam.mp4"),
+            ),
+            {"P01/cam": [("boil", 0.0, 2.0)], "P02/cam": [("boil", 0.0, 3.0)]},
+            id="films of one name",
+        ),
+        pytest.param(
+            table(event("0,2", source="player #1:/rec/tea.mp4;player #2:/rec/side.mp4")),
+            {"tea": [("boil", 0.0, 2.0)]},
+            id="two players",
+        ),
+        pytest.param(
+            table(event("0,2", source="player #1:/rec/tea.mp4;/rec/later.mp4")),
+            {"tea": [("boil", 0.0, 2.0)]},
+            id="only the first of two films has events",
+        ),
+        pytest.param(
+            table(*PAIRED, head=TABULAR),
+            {"tea": [("boil", 0.0, 2.0), ("stir", 0.5, 5.0), ("boil", 3.0, 4.0)]},
+            id="tabular",
+        ),
+        pytest.param(
+            table(
+                event("0", kind="START", modifier="hot"),
+                event("1", kind="START", modifier="cold"),
+                event("2", kind="STOP", modifier="hot"),
+                event("3", kind="STOP", modifier="cold"),
+                head=TABULAR,
+            ),
+            {"tea": [("boil", 0.0, 2.0), ("boil", 1.0, 3.0)]},
+            id="tabular, states of two modifiers at once",
+        ),
+        pytest.param(
+            table(
+                event("10", kind="START", offset="10", name="a", source="NA", media="NA"),
+                event("0", kind="START", name="b", source="NA", media="NA"),
+                event("12", kind="STOP", offset="10", name="a", source="NA", media="NA"),
+                event("3", kind="STOP", name="b", source="NA", media="NA"),
+                head=TABULAR,
+            ).replace(",", "\t"),
+            {"a": [("boil", 0.0, 2.0)], "b": [("boil", 0.0, 3.0)]},
+            id="tabular, two observations with offsets, tabs",
+        ),
+        pytest.param(
+            OLD.format(media="tea.mp4", offset="2.5"),
+            {"tea": [("boil", 0.0, 2.0)]},
+            id="tabular up to version 7",
+        ),
+        pytest.param(
+            OLD.format(media="C:\\rec\\tea.mp4", offset="2.5").replace("\t", ","),
+            {"tea": [("boil", 0.0, 2.0)]},
+            id="tabular up to version 7, commas",
+        ),
+    ],
+)
+def test_steps(text, steps, read):
+    assert read(text) == steps
+
+
+def test_subjects_of_one_observation_are_chosen(read):
+    text = table(event("0,2", subject="A"), event("1,3", subject="B"))
+    with pytest.raises(DataError, match=r"has 2 subjects: 'A' \(1\), 'B' \(1\). Choose"):
+        read(text)
+    assert read(text, tier="B") == {"tea": [("boil", 1.0, 3.0)]}
+    one_each = table(
+        event("0,2", subject="A", name="a", source="", media=""),
+        event("1,3", subject="B", name="b", source="", media=""),
+    )
+    assert list(read(one_each)) == ["a", "b"]
+    assert list(read(one_each, tier="A")) == ["a"]
+    paired = table(
+        *(
+            event(f"{n}", kind=kind, subject=who)
+            for n, (who, kind) in enumerate(
+                [("A", "START"), ("B", "START"), ("A", "STOP"), ("B", "STOP")]
+            )
+        ),
+        head=TABULAR,
+    )
+    assert read(paired, tier="B") == {"tea": [("boil", 1.0, 3.0)]}
+
+
+QUEUE = "player #1:/rec/tea.mp4;/rec/later.mp4"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            table(event("0,2", name="A"), event("0,3", name="B")),
+            r"observation 'B': annotates video 'tea', as .*observation 'A' does\. Leave one out\.$",
+        ),
+        (
+            table(
+                event("0,2"),
+                event("60,62", "pour", media="/rec/later.mp4"),
+                event("0,1", name="o2"),
+            ),
+            r"observation 'o1' has several videos, whose times add up",
+        ),
+        (
+            table(
+                *(
+                    event("60,62", media=media, name=name, source=QUEUE)
+                    for name, media in (("o1", "/rec/later.mp4"), ("o2", "Not found"))
+                )
+            ),
+            r"observation 'o1', observation 'o2' has several videos",
+        ),
+        (
+            table(event("0,2", offset="100"), event("0,2", name="o2", offset="9")),
+            r"observation 'o1', observation 'o2' has events before its time offset",
+        ),
+        (
+            table(*PAIRED[:-1], event("9", "rest", kind="STOP"), head=TABULAR),
+            r"line 8: has no times of start and stop, nor has line 3\. Fix unpaired",
+        ),
+        (
+            table(event("0,NA"), event("1,2"), event("NA,NA")),
+            r"line 2: has no .*, nor has line 4\.",
+        ),
+        (OLD.format(media="a.mp4", offset="0").replace("STOP", "START"), r"line 10: has no times"),
+        (table(event("0", kind=""), head=TABULAR), "nor START and STOP. Choose Observations"),
+    ],
+)
+def test_refused(text, message, read):
+    with pytest.raises(DataError, match=message) as caught:
+        read(text)
+    assert "\n" not in str(caught.value)

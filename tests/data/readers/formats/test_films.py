@@ -1,0 +1,188 @@
+"""A name stands for one film and one coding of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from samples import VTT
+
+from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats.films import film_address
+from cefito.errors import DataError
+
+TEA = Choices(task="tea")
+
+
+@pytest.mark.parametrize(
+    ("location", "address"),
+    [
+        ("s3://rec/P01/front.mp4", "rec/P01/front"),
+        ("s3://rec/P01/front.mp4?X-Amz-Signature=1a#t=3", "rec/P01/front"),
+        ("file:///D:/My%20films/tea #1.mp4", "D/My films/tea #1"),
+        ("C:\\films\\P01\\one.avi", "C/films/P01/one"),
+        ("/data/upload/1/0a1b2c3d-tea_01.mp4", "data/upload/1/0a1b2c3d/tea_01"),
+        ("/data/local-files/?d=P01/front.mp4", "P01/front"),
+        ("front.mp4", "here/front"),
+        ("./front.mp4", "here/front"),
+        ("../P01/front.mp4", "P01/front"),
+        ("tea.1", "here/tea.1"),
+        ("e\u0301.mp4", "here/é"),
+        (" ", ""),
+        ("..", ""),
+        ("http://[", ""),
+    ],
+)
+def test_addresses(location, address):
+    assert film_address(location, "/here") == address
+
+
+def task(number, location, label="boil", **more):
+    value = {"start": 0, "end": number, "labels": [label]}
+    result = {"id": f"r{number}", "type": "labels", "from_name": "steps", "value": value}
+    one = {"id": number, "result": [result], "updated_at": f"2026-01-0{number}"}
+    return {"id": number, "data": {"video": location}, "annotations": [one]} | more
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Read tasks of Label Studio from one file for each list of them."""
+
+    def read(*files, names=(), **choices):
+        paths = []
+        for number, tasks in enumerate(files):
+            paths.append(tmp_path / (names[number] if names else f"{number}.json"))
+            paths[-1].parent.mkdir(exist_ok=True)
+            paths[-1].write_text(json.dumps(tasks))
+        return read_steps(paths, choices=Choices(**{"task": "tea"} | choices))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ("s3://rec/P01/front.mp4", "s3://rec/P02/front.mp4", ["P01/front", "P02/front"]),
+        ("s3://rec/P01/a/x.mp4", "s3://rec/P02/a/x.mp4", ["P01/a/x", "P02/a/x"]),
+        ("s3://one/x.mp4", "https://two/x.mp4", ["one/x", "two/x"]),
+        (
+            "/data/upload/1/aaaaaaaa-x.mp4",
+            "/data/upload/1/bbbbbbbb-x.mp4",
+            ["aaaaaaaa/x", "bbbbbbbb/x"],
+        ),
+        ("s3://rec/P01/front.mp4", "s3://rec/P01/top.mp4", ["front", "top"]),
+    ],
+)
+def test_films_are_told_apart_by_their_folders(first, second, names, read):
+    found = read([task(1, first), task(2, second)])
+    assert [video.video_id for video in found.annotations.videos] == names
+    assert [len(video.steps) for video in found.annotations.videos] == [1, 1]
+    said = [note for note in found.notes if note.startswith("2 videos have file names")]
+    assert bool(said) == ("/" in names[0])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("s3://rec/front.mp4", "s3://rec/front.mp4"),
+        ("s3://rec/front.mp4?sig=1", "s3://rec/front.mp4?sig=2"),
+        ("https://x.org/stream.mp4?id=1", "https://x.org/stream.mp4?id=2"),
+        ("/P01/front.mp4", "https://x.org/P01/front.mp4"),
+    ],
+)
+def test_two_codings_of_a_film_are_an_error_that_names_both(first, second, read):
+    with pytest.raises(DataError, match=r"annotates video '\w+', as") as caught:
+        read([task(1, first), task(2, second)])
+    for number, location in ((1, first), (2, second)):
+        assert f"task {number}, {location}" in str(caught.value)
+    assert caught.value.setting == ""  # both are in one file
+
+
+def test_all_films_with_two_codings_are_named_at_once(read):
+    films = [f"s3://x/{number}.mp4" for number in range(7)]
+    both = [task(number, film) for number, film in enumerate([*films, *films], 1)]
+    with pytest.raises(DataError) as caught:
+        read(both)
+    assert str(caught.value).count("annotates video") == 5
+    assert "(and 2 more videos). Leave one out." in str(caught.value)
+
+
+def test_two_servers_use_the_same_ids(read):
+    found = read([task(1, "s3://x/a.mp4", "boil"), task(1, "s3://x/b.mp4", "pour")])
+    assert [video.video_id for video in found.annotations.videos] == ["a", "b"]
+    # two annotations of one task: the newest
+    old = task(1, "s3://x/a.mp4", "old")
+    new = task(1, "s3://x/a.mp4", "new")
+    new["annotations"][0]["updated_at"] = "2027"
+    found = read([new, old])
+    assert [action.name for action in found.annotations.taxonomy.actions] == ["new"]
+
+
+def test_files_that_name_one_film_may_give_their_own_names(read):
+    files = [task(1, "s3://x/cam.mp4")], [task(1, "s3://x/cam.mp4")]
+    names = "P01.json", "P02.json"
+    with pytest.raises(DataError, match=r"P02.json .*annotates video 'cam', as .*P01.json"):
+        read(*files, names=names)
+    found = read(*files, names=names, by_file=True)
+    assert [video.video_id for video in found.annotations.videos] == ["P01", "P02"]
+    with pytest.raises(DataError, match=r"task 2, s3://x/b\.mp4: annotates video"):
+        read([task(1, "s3://x/a.mp4"), task(2, "s3://x/b.mp4")], by_file=True)
+
+
+def test_files_of_one_name_in_several_folders(tmp_path):
+    paths = [tmp_path / folder / "cam.vtt" for folder in ("P01", "P02")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(VTT)
+    found = read_steps(paths, choices=TEA)
+    assert [video.video_id for video in found.annotations.videos] == ["P01/cam", "P02/cam"]
+
+
+def test_a_table_of_videos_tells_films_apart_too(read, tmp_path):
+    table = tmp_path / "videos.csv"
+    tasks = [task(1, "s3://rec/P01/front.mp4"), task(2, "s3://rec/P02/front.mp4")]
+    table.write_text("video,task\nP01/front.mp4,tea\nP02/front.mp4,soup\n")
+    found = read(tasks, task=None, video_table=table)
+    assert [each.name for each in found.annotations.taxonomy.tasks] == ["tea", "soup"]
+    table.write_text("video,task\nfront.mp4,tea\n")
+    with pytest.raises(DataError, match="cannot tell videos with the same file name apart, front"):
+        read(tasks, task=None, video_table=table)
+    table.write_text("video,task\na/front.mp4,tea\nb/front.mp4,tea\n")
+    with pytest.raises(DataError, match=r"apart, a/front, b/front for .*Write them with their fol"):
+        read(tasks[:1], task=None, video_table=table)
+
+
+def test_a_table_of_steps_and_a_tool_may_not_share_a_film(tmp_path):
+    (tmp_path / "a.csv").write_text("video,task,step,start,end\ncam,tea,boil,0,1\n")
+    (tmp_path / "cam.vtt").write_text(VTT)
+    with pytest.raises(DataError, match=r"cam.vtt \(WebVTT\): annotates video 'cam', as|a.csv"):
+        read_steps([tmp_path / "a.csv", tmp_path / "cam.vtt"], choices=TEA)
+    with pytest.raises(DataError, match="is a table, which names its videos"):
+        read_steps(tmp_path / "a.csv", choices=Choices(by_file=True))
+
+
+def test_files_without_steps_are_left_out_and_named(read, tmp_path):
+    empty = {"id": 9, "data": {"video": "s3://x/e.mp4"}, "annotations": []}
+    files = [task(1, "s3://x/a.mp4")], [empty], [task(2, "s3://x/b.mp4")], [empty | {"id": 7}]
+    found = read(*files)
+    assert len(found.annotations.videos) == 2
+    assert found.notes[1:3] == (
+        "Label Studio: left out 2 tasks without an annotation (9, 7).",
+        f"Label Studio: left out, since they hold no region with a label: {tmp_path / '1.json'}, "
+        f"{tmp_path / '3.json'}.",
+    )
+    with pytest.raises(DataError, match=r"0.json .*: holds no region .* Refused as well: .*1.json"):
+        read([empty], [empty])
+    with pytest.raises(DataError, match=r"no control tag 'x', only 'steps' \(1\)") as caught:
+        read([task(1, "s3://x/a.mp4")], tier="x")
+    assert caught.value.setting == "tier"
+
+
+def test_all_damaged_files_are_named(tmp_path):
+    paths = [tmp_path / f"{number}.json" for number in range(3)]
+    for path in paths:
+        path.write_text('{"annotations": [')
+    paths[1].write_text(json.dumps([task(1, "s3://x/a.mp4")]))
+    with pytest.raises(DataError, match=r"0.json.*Refused as well: .*2.json") as caught:
+        read_steps(paths, choices=TEA)
+    assert "1.json" not in str(caught.value)
