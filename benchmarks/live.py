@@ -194,6 +194,10 @@ class NGrams:
 
     def next_steps(self, walk: Walk, *, task: bool) -> Ranking:
         """The likeliest next steps, with the true task if `task`."""
+        return ranked(self.shares(walk, task=task))
+
+    def shares(self, walk: Walk, *, task: bool) -> NDArray[np.float64]:
+        """Probabilities of the next step [D, K], with the true task if `task`."""
         tasks, ids = np.arange(len(self.log_prior))[:, None], np.arange(self.count)
         log_tasks = self.log_prior
         if task:
@@ -205,7 +209,8 @@ class NGrams:
             found.append(np.exp(log_tasks - log_tasks.max()) @ shares * weights)
             log_tasks = log_tasks + np.log(shares[:, action])
             weights[action] = self.again
-        return ranked(np.array(found))
+        values = np.array(found)
+        return np.asarray(values / values.sum(axis=1, keepdims=True))
 
 
 def transitions(walk: Walk) -> list[tuple[int, int, int]]:
