@@ -8,7 +8,7 @@ step is carried on from event to event, as a filter does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import one_hot
 
 from cefito.data.vocabulary import find_action, find_actions, find_task
 from cefito.errors import ConfigError
@@ -117,14 +116,17 @@ def check_sessions(run: Run) -> None:
 class Session:
     """Guidance for one person who does one procedure.
 
-    It begins before the first step. It is changed by `observe`, `done` and `undo` alone and is not
-    safe to be changed by several threads at once.
+    It is changed by `observe`, `done` and `undo` alone and is not safe to be changed by several
+    threads at once. Until something was observed, its next steps are those of a plan of one step
+    after the same steps done.
 
     Args:
         run: A run of the method any-length.
         goal: Observation after the last step; None if it is unknown, so that plans lead to the end
             of the procedure.
         task: Id or name of the task; None to have it inferred.
+        done: Ids or names of the actions done before, oldest first; None if they are not known,
+            which holds until a step is done.
         read: Makes the features [E] of an observation, which it is given with its name for
             messages; None if all observations are features.
 
@@ -139,6 +141,7 @@ class Session:
         *,
         goal: Observation | None = None,
         task: int | str | None = None,
+        done: Sequence[int | str] | None = (),
         read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None = None,
     ) -> None:
         check_sessions(run)
@@ -147,7 +150,12 @@ class Session:
         self._guide = Guide(planner.model, planner.lengths)
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
-        self._states = [_State()]
+        self._begun = done is not None
+        before = [
+            find_action(run.taxonomy, action, task=self.task, setting="done")
+            for action in done or ()
+        ]
+        self._states = [_State(done=tuple(self._certain(action) for action in before))]
 
     @property
     def events(self) -> int:
@@ -222,7 +230,7 @@ class Session:
         if others:
             found = find_action(taxonomy, action, task=task, setting="done")
         probability = float(self._next[found])
-        certain = _Done(one_hot(torch.tensor(found), len(taxonomy.actions)).float(), reported=True)
+        certain = self._certain(found)
         place = self._inferred(found)
         if place is not None and float(state.done[place].weights[found]) > probability:
             done = (*state.done[:place], certain, *state.done[place + 1 :])
@@ -328,6 +336,10 @@ class Session:
             remaining=dict(zip(self._guide.lengths, lengths, strict=True)),
         )
 
+    def _certain(self, action: int) -> _Done:
+        weights = torch.nn.functional.one_hot(torch.tensor(action), len(self.run.taxonomy.actions))
+        return _Done(weights.float(), reported=True)
+
     def _push(self, state: _State) -> None:
         self._states.append(state)
         self._forget()
@@ -342,7 +354,7 @@ class Session:
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]
         rows = [step.weights for step in state.done if COUNT or step.reported or step.shown]
-        done = torch.stack(rows) if rows else torch.zeros(0, count)
+        done = torch.stack(rows) if rows else torch.zeros(0, count) if self._begun else None
         outlook = self._guide.outlook(state.initial, self._goal, done)
         states = self._guide.model.states
         with torch.inference_mode():

@@ -168,8 +168,8 @@ class Outlook:
 class Update:
     """What an observation says of the steps done before it and of the next one."""
 
-    # probabilities of the actions done, the last of which may have been left out, in order [J, K]; a
-    # row's sum is the probability that there are so many or more
+    # probabilities of the actions done, in order, the last of which may have been left out [J, K];
+    # a row's sum is the probability that there are so many or more
     steps: Tensor
     log_next: Tensor  # log p(next state) [S]
     stayed: float  # probability that no step was done
@@ -257,7 +257,8 @@ class Guide:
         self,
         initial: Encoded | None,
         goal: Encoded | None,
-        done: Tensor,  # probabilities of the actions of each step done, oldest first, [D, K]
+        # probabilities of the actions of each step done, oldest first, [D, K]; None if unknown
+        done: Tensor | None,
     ) -> Outlook:
         """Return the distribution of what follows the steps done."""
         known = self._known(initial, goal, done)
@@ -272,8 +273,9 @@ class Guide:
     ) -> tuple[Known, ...]:
         seen = torch.tensor([[initial is not None, goal is not None]], device=self.model.device)
         usual = None
-        if self.model.usual is not None and done is not None:
-            usual = self.model.usual.log_states(done.argmax(dim=1)[None].cpu().numpy(), 1)
+        if self.model.usual is not None and (done is not None or not bool(seen.any())):
+            ids = None if done is None else done.argmax(dim=1)[None].cpu().numpy()
+            usual = self.model.usual.log_states(ids, 1)
         return tuple(
             Known(
                 torch.stack([first[0], last[1]])[None],
