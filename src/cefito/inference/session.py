@@ -45,11 +45,12 @@ DOUBT = 0.01
 """Probability that all events together say nothing of the next step."""
 SURE = 0.5
 """Probability from which a step is inferred."""
-EVIDENCE = 2.0
+EVIDENCE = 1.5
 """Factor by which observations of a step must raise its odds, so that it counts as done."""
-COUNT = True
-PROMPT = 0.95
+PROMPT = 0.98
 """Probability that nothing was done between a step that is reported and the next event."""
+OPEN = 0.5
+"""The same before it is judged which steps are usual there; these do not change the next step."""
 REPEATED = 1e-3
 """Relative distance of two observations up to which they are the same one."""
 UNEXPECTED = 0.01
@@ -182,6 +183,7 @@ class Session:
         stay = self._stay(features) if looking else (PROMPT, 0.0)
         with torch.inference_mode():
             update = before.seen_later(log_ratios, *stay)
+            usual_steps = update if looking else before.seen_later(log_ratios, OPEN)
             if looking and usual is not None:
                 stayed = min(max(update.stayed, 1e-9), 1 - 1e-9)
                 usual = torch.logaddexp(
@@ -193,7 +195,7 @@ class Session:
         self._push(
             replace(
                 state,
-                done=state.done + self._inferred_steps(update, looking=looking),
+                done=state.done + self._inferred_steps(usual_steps, looking=looking),
                 features=features,
                 initial=encoded,
                 expected=None if first_seen else update.log_next,
@@ -246,7 +248,7 @@ class Session:
             told = torch.where(states.actions == found, 0.0, -torch.inf)
             between = ()
             if bool((before.log_first + told).isfinite().any()):
-                update = before.seen_later(told, PROMPT)
+                update = before.seen_later(told, OPEN)
                 between = self._inferred_steps(update, looking=state.initial is not None)
         self._push(
             replace(
@@ -353,7 +355,7 @@ class Session:
         """Predict what follows the latest state; the next step is inferred from all events."""
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]
-        rows = [step.weights for step in state.done if COUNT or step.reported or step.shown]
+        rows = [step.weights for step in state.done if step.reported or step.shown]
         done = torch.stack(rows) if rows else torch.zeros(0, count) if self._begun else None
         outlook = self._guide.outlook(state.initial, self._goal, done)
         states = self._guide.model.states

@@ -24,7 +24,7 @@ __all__ = ["Chains", "Encoded", "Guide", "Outlook", "Update"]
 
 GOING = 0.3
 """Factor of the prior probability of each further step done between two observations."""
-LEFT_OUT = 0.05
+LEFT_OUT = 0.02
 """Prior probability that the step before what an observation shows was left out."""
 Encoded = tuple[Tensor, ...]
 """An observation as each member encodes it, as initial observation and as goal, [2, W] each."""
