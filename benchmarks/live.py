@@ -29,7 +29,7 @@ from rapidfuzz.distance import Levenshtein
 
 from cefito.cli.console import progress
 from cefito.data import PreparedDataset, open_dataset
-from cefito.data.windows import split_videos
+from cefito.data.windows import padded_rows, split_videos
 from cefito.evaluation.statistics import paired_difference, video_interval
 from cefito.files import write_json
 from cefito.inference.session import Session
@@ -338,21 +338,27 @@ def gram_logs(
 ) -> list[NDArray[np.float64]]:
     """Log p of the next step [D, K] by n-grams, whose smoothing is chosen on five folds."""
 
-    def fitted(walks: Sequence[Walk], strengths: tuple[float, ...]) -> NGrams:
-        plain = NGrams.fit(walks, *sizes)
+    def fitted(grams: NGrams, strengths: tuple[float, ...]) -> NGrams:
         padded: Any = (*strengths, *DEFAULT_STRENGTHS[len(strengths) :])
-        return replace(plain, levels=replace(plain.levels, order=order, strengths=padded))
+        return replace(grams, levels=replace(grams.levels, order=order, strengths=padded))
+
+    folds = [
+        (
+            NGrams.fit([walk for place, walk in enumerate(train) if place % 5 != fold], *sizes),
+            padded_rows([walk.actions.tolist() for walk in train[fold::5]]),
+            np.array([walk.task for walk in train[fold::5]]),
+        )
+        for fold in range(5)
+    ]
 
     def likelihood(strengths: tuple[float, ...]) -> float:
         return sum(
-            float(np.log(rows[np.arange(len(rows)), walk.actions]).sum())
-            for fold in range(5)
-            for grams in [fitted([w for i, w in enumerate(train) if i % 5 != fold], strengths)]
-            for walk in train[fold::5]
-            for rows in [grams.shares(walk, task=True)]
+            float(fitted(grams, strengths).levels.log_probability(rows, tasks).sum())
+            for grams, rows, tasks in folds
         )
 
-    grams = fitted(train, max(product((1.0, 10.0, 30.0), repeat=order), key=likelihood))
+    strengths = max(product((1.0, 10.0, 30.0), repeat=order), key=likelihood)
+    grams = fitted(NGrams.fit(train, *sizes), strengths)
     return [np.log(grams.shares(walk, task=task)) for walk in test]
 
 
