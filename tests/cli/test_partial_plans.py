@@ -75,6 +75,7 @@ def test_one_observation_or_none(planned, video, world, tmp_path):
     first = world.taxonomy.actions[task.actions[0]].name
     assert planned("--task", task.name, "--done", first)["known"]["names"] == [first]
     assert planned("--done", task.actions[0])["plans"]
+    assert planned("--task", task.name, "--done", "")["known"]["done"] == []
 
 
 def test_text(call, run_of_lengths, video, world):
@@ -148,6 +149,7 @@ def table(tmp_path, video, world):
         {"id": "end", "goal": goal},
         {"id": "task", "task": task, "steps": 4},
         {"id": "done", "done": [actions[0].action]},
+        {"id": "none", "task": task, "done": ""},
     ]
     path = tmp_path / "queries.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -162,7 +164,8 @@ def test_a_table_of_all_kinds(table, call, run_of_lengths, tmp_path):
     assert set(alone["two"]["lengths"]) == {"2"}
     assert set(alone["some"]["lengths"]) == {"2", "3"}
     assert lengths(alone["task"]) == {4}
-    assert alone["begun"]["known"]["done"] == []
+    assert alone["begun"]["known"]["done"] == alone["none"]["known"]["done"] == []
+    assert alone["task"]["known"]["done"] is None
     assert alone["timed"]["known"]["elapsed"] == 12.5
     assert alone["timed"]["lengths"] != alone["both"]["lengths"]
     code, out, err = call("plan", run, "--queries", table)

@@ -1,11 +1,14 @@
 """Queries without a goal, without observations, and after steps done; numbers of steps."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_files, query_from_video
+from cefito.inference.session import Session
 from cefito.inference.steps import open_planning, planning, steps_range
 from cefito.planners.queries import Queries
 
@@ -119,9 +122,30 @@ def test_neither_observation(run_of_lengths):
     assert found.known.initial is found.known.goal is False
     after = answer(run_of_lengths, nothing, done=[task.actions[0]])
     assert after.plans
-    for known in ({}, {"done": []}):
-        with pytest.raises(ConfigError, match="nothing is known of the query"):
-            answer(run_of_lengths, nothing, **known)
+    with pytest.raises(ConfigError, match="nothing is known of the query"):
+        answer(run_of_lengths, nothing)
+
+
+def test_nothing_done_is_a_fact(run_of_lengths, world):
+    """Done, unknown and none are three things; one question has one answer."""
+    nothing = Queries.partial(size=run_of_lengths.planner.observation_dim)
+    begins = Counter(
+        video.steps[0].action for video in world.videos if (video.split, video.task) == ("train", 1)
+    )
+    likely, _ = begins.most_common(1)[0]
+    one = planning(run_of_lengths, 1)
+    shares = {}
+    for name, done in (("unknown", None), ("none", []), ("some", [likely])):
+        plans = answer(one, nothing, task=1, done=done, top_k=100).plans
+        shares[name] = {plan.actions[0]: plan.probability for plan in plans}
+        session = Session(run_of_lengths, task=1, done=done)
+        told = dict(session.next_actions(1000))
+        assert {a: told[a] for a in shares[name]} == pytest.approx(shares[name], abs=1e-4)
+    assert max(shares["none"], key=shares["none"].get) == likely
+    assert shares["none"][likely] > shares["unknown"][likely] > shares["some"].get(likely, 0)
+    session = Session(run_of_lengths, task=1)
+    session.done(likely)
+    assert dict(session.next_actions(1000)) == pytest.approx(told, abs=1e-4)
 
 
 def test_refused_steps_done(run_of_lengths, single):

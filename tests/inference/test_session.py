@@ -179,7 +179,7 @@ def test_a_session_knows_more_than_plans_from_the_present_observation(run, data)
                 assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
                 if place:
                     gains[name].append(np.log(shares[action] / alone))
-    assert min(map(np.mean, gains.values())) > 0
+    assert min(np.mean(gains["observed"]), np.mean(gains["both"])) > 0
     assert np.mean(gains["both"]) > max(np.mean(gains["observed"]), np.mean(gains["told"]))
 
 
@@ -300,3 +300,29 @@ def test_runs_of_one_length_have_no_sessions(data, tmp_path):
     other = cefito.train_run(data, tmp_path / "run", config=config, horizon=3, seed=0)
     with pytest.raises(ConfigError, match="needs a run of the method any-length"):
         other.session()
+
+
+def test_a_step_that_was_left_out_is_listed_apart(run, data):
+    """What is usual and was neither reported nor shown is not believed done."""
+    believed = listed = 0
+    for index, video in enumerate(data.videos):
+        if video.split != "test" or len(video.steps) < 4:
+            continue
+        first, steps = int(data.first_row[index]), [step.action for step in video.steps]
+        rows = data.start[first : first + len(steps)].astype(np.float32)
+        session = Session(run)
+        for place in (0, 2):  # step 1 is neither observed nor reported
+            session.observe(rows[place])
+            session.done(steps[place])
+        belief = session.belief()
+        assert [step.action for step in belief.done if step.reported] == [steps[0], steps[2]]
+        believed += steps[1] in [step.action for step in belief.done]
+        listed += steps[1] in [step.action for step in belief.unseen]
+    assert believed <= 1 < listed
+
+
+def test_the_memory_of_a_session_is_linear_in_the_actions(run):
+    session = Session(run, done=[0, 1])
+    session.done(2)
+    for step in session._states[-1].done:
+        assert step.weights.untyped_storage().nbytes() <= 4 * 3 * len(run.taxonomy.actions)

@@ -112,7 +112,6 @@ def test_one_observation_or_none(client, run_of_lengths, world, place):
         ({"task": 1, "steps": 0}, "steps", "greater than or equal to 1"),
         ({"task": 1, "steps": "two"}, "steps", "should match pattern"),
         ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),
-        ({"done": []}, None, "nothing is known of the query"),
         ({"task": 1, "done": [0] * 257}, "done", "at most 256"),
         ({"task": 1, "elapsed": 3}, "elapsed", "expected the seconds between two observations"),
         ({"task": 1, "elapsed": 0}, "elapsed", "greater than 0"),

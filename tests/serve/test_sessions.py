@@ -88,6 +88,7 @@ def same(state, session, top_k=5, steps=None):
         plan.actions for plan in plans
     ]
     assert state["plans"][0]["probability"] == close(plans[0].probability)
+    assert [one["id"] for one in state["unseen"]] == [one.action for one in belief.unseen]
     assert state["notes"] == list(session.notes)
     assert state["events"] == session.events
 

@@ -84,8 +84,9 @@ def read_queries(run: Run, path: Path | str, settings: QuerySettings = _DEFAULTS
     `goal`: files (see `query_from_files`) or lists of numbers. Optional are `id`, `task` (name or
     id) and `constraints` (a `NamedConstraints` object, or its JSON as text). For a run of several
     lengths, `steps` (3 or "2-4"), `done` (names or ids of the actions done before, oldest first:
-    a list, its JSON as text, or text with semicolons) and `elapsed` (seconds between both
-    observations) are optional, and one observation, a task or done steps are enough.
+    a list, its JSON as text, or text with semicolons; [] if nothing was done yet) and `elapsed`
+    (seconds between both observations) are optional, and one observation, a task or done steps are
+    enough.
 
     Raises:
         CefitoError: A line is not a query or cannot be read.
@@ -180,11 +181,14 @@ def _constraints(given: Any) -> Any:
 
 
 def _done(given: Any) -> Any:
-    """Return the actions done before: a list, its JSON as text, or text with semicolons."""
+    """Return the actions done before: a list, its JSON as text, or text with semicolons.
+
+    An empty list or text says that nothing was done yet.
+    """
     if not isinstance(given, str):
         return tuple(given) if isinstance(given, list) else given
     if not given.lstrip().startswith("["):
-        return tuple(part.strip() for part in given.split(";"))
+        return tuple(part.strip() for part in given.split(";")) if given.strip() else ()
     with explained("done", "not valid JSON", 'Expected a list, as in ["boil"].', *NOT_JSON):
         return _done(json.loads(given))
 

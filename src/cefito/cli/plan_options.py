@@ -120,7 +120,8 @@ class PlanOptions:
         steps: Numbers of steps of the plans, for a run of several lengths: one (3) or a range
             (2-4); all by default. In a table, of the queries that name none.
         done: Name or id of an action done before, for a run of several lengths; may be repeated,
-            oldest first. In a table, of the queries that name none.
+            oldest first; "" if nothing was done yet, nothing if it is not known. In a table, of
+            the queries that do not say it.
         elapsed: Seconds between both observations, for a run of several lengths. In a table, of the
             queries that name none.
         min_probability: From 0 to 1: an answer with a less probable best plan is marked as not
@@ -164,13 +165,14 @@ class PlanOptions:
         task = None if self.task is None else find_task(run.taxonomy, self.task)
         constraints = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
         constraints.resolved(run.taxonomy, task=task)
-        done = [find_done(run.taxonomy, name, task=task) for name in self.done]
-        if done:
+        names = () if self.done == ("",) else self.done
+        done = [find_done(run.taxonomy, name, task=task) for name in names]
+        if self.done:
             check_partial(run.planner, "done")
         values = {
             "top_k": self.top_k,
             "task": task,
-            "done": done or None,
+            "done": done if self.done else None,
             "elapsed": self.elapsed,
             "constraints": constraints,
             "min_probability": self.min_probability,

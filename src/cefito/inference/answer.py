@@ -222,7 +222,8 @@ def answer(
         run: A run of any method.
         query: One query.
         task: Id or name of the task, instead of the predicted one.
-        done: Ids or names of the actions done before, oldest first; None for those of the query.
+        done: Ids or names of the actions done before, oldest first, [] if nothing was done yet;
+            None for those of the query.
         elapsed: Seconds between both observations; None for those of the query.
         top_k: Number of plans.
         constraints: Constraints on every plan, by ids or by names.
@@ -288,7 +289,7 @@ def prepare_query(
     if done is not None:
         check_partial(run.planner, "done")
         query = query.with_done([find_done(taxonomy, action, task=given) for action in done])
-    if query.empty.any():
+    if query.done is None and query.empty.any():
         raise ConfigError(
             "nothing is known of the query. Give an observation, the task, or steps done before."
         )

@@ -63,7 +63,8 @@ class PlanningRun(Run):
             goal_text: The scene after the last step in words, instead of a goal; for runs on
                 features of CLIP.
             task: The task, instead of the predicted one.
-            done: The actions done before, oldest first; None if they are not known.
+            done: The actions done before, oldest first, [] if nothing was done yet; None if they
+                are not known.
             elapsed: Seconds between both observations, for a run of several lengths; None if they
                 are not known.
             steps: Number of steps such as 3, or a range such as "2-4"; None for all numbers that
@@ -128,14 +129,17 @@ class PlanningRun(Run):
         *,
         goal: Observation | None = None,
         task: Name | None = None,
+        done: Sequence[Name] | None = (),
         dataset: Path | str | None = None,
         encoder: str | None = None,
     ) -> Session:
-        """Open a live session, which follows a procedure from its begin.
+        """Open a live session, which follows a procedure.
 
         Args:
             goal: The observation after the last step; None to plan to the end of the procedure.
             task: The task, if it is known.
+            done: The actions done before, oldest first, by default none; None if they are not
+                known.
             dataset: The data set of videos, by default the run's.
             encoder: Encoder of pictures, as in `plan`.
 
@@ -152,7 +156,7 @@ class PlanningRun(Run):
                 match = match_dataset(self, self.dataset(dataset))
             return self._observe(name, given, match, encoder)
 
-        return Session(self, goal=goal, task=task, read=read)
+        return Session(self, goal=goal, task=task, done=done, read=read)
 
     def _observe(
         self, name: str, given: Observation, match: DatasetMatch | None, encoder: str | None

@@ -8,7 +8,7 @@ step is carried on from event to event, as a filter does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
-from cefito.planners.any_length.guidance import Encoded, Guide, Outlook
+from cefito.planners.any_length.guidance import Encoded, Guide, Outlook, Update
 from cefito.planners.checks import check_queries
 from cefito.planners.queries import Queries
 from cefito.runs.run import Run
@@ -44,7 +44,13 @@ STIRRED = 0.3
 DOUBT = 0.01
 """Probability that all events together say nothing of the next step."""
 SURE = 0.5
-"""Probability from which an inferred step counts as done."""
+"""Probability from which a step is inferred."""
+EVIDENCE = 1.5
+"""Factor by which observations of a step must raise its odds, so that it counts as done."""
+PROMPT = 0.98
+"""Probability that nothing was done between a step that is reported and the next event."""
+OPEN = 0.5
+"""The same before it is judged which steps are usual there; these do not change the next step."""
 REPEATED = 1e-3
 """Relative distance of two observations up to which they are the same one."""
 UNEXPECTED = 0.01
@@ -72,7 +78,9 @@ class Belief(Record):
     """All that a session believes."""
 
     tasks: list[TaskProbability]  # likeliest first
-    done: list[DoneStep]  # oldest first
+    done: list[DoneStep]  # reported, or shown by observations; oldest first
+    # inferred because they are usual there, and neither reported nor shown: done, or left out
+    unseen: list[DoneStep]
     # probability of each number of steps that remain: to the goal; without a goal to the end, where
     # the run's longest plan counts for that many or more
     remaining: dict[int, float]
@@ -81,7 +89,8 @@ class Belief(Record):
 @dataclass(frozen=True)
 class _Done:
     weights: torch.Tensor  # probabilities of actions [K]; one-hot if it was reported
-    reported: bool
+    reported: bool = False
+    shown: bool = False  # whether observations of the step itself raised its odds
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,7 @@ class _State:
     features: NDArray[np.float32] | None = None  # the latest observation [E]
     initial: Encoded | None = None  # the same encoded; None after a step was done since
     expected: torch.Tensor | None = None  # log p(next state | all events) [S]; None if unknown
+    usual: torch.Tensor | None = None  # the same without the observations of that state [S]
     notes: tuple[str, ...] = ()
 
 
@@ -107,14 +117,17 @@ def check_sessions(run: Run) -> None:
 class Session:
     """Guidance for one person who does one procedure.
 
-    It begins before the first step. It is changed by `observe`, `done` and `undo` alone and is not
-    safe to be changed by several threads at once.
+    It is changed by `observe`, `done` and `undo` alone and is not safe to be changed by several
+    threads at once. Until something was observed, its next steps are those of a plan of one step
+    after the same steps done.
 
     Args:
         run: A run of the method any-length.
         goal: Observation after the last step; None if it is unknown, so that plans lead to the end
             of the procedure.
         task: Id or name of the task; None to have it inferred.
+        done: Ids or names of the actions done before, oldest first; None if they are not known,
+            which holds until a step is done.
         read: Makes the features [E] of an observation, which it is given with its name for
             messages; None if all observations are features.
 
@@ -129,6 +142,7 @@ class Session:
         *,
         goal: Observation | None = None,
         task: int | str | None = None,
+        done: Sequence[int | str] | None = (),
         read: Callable[[str, Observation], NDArray[np.floating[Any]]] | None = None,
     ) -> None:
         check_sessions(run)
@@ -137,7 +151,12 @@ class Session:
         self._guide = Guide(planner.model, planner.lengths)
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
-        self._states = [_State()]
+        self._begun = done is not None
+        before = [
+            find_action(run.taxonomy, action, task=self.task, setting="done")
+            for action in done or ()
+        ]
+        self._states = [_State(done=tuple(self._certain(action) for action in before))]
 
     @property
     def events(self) -> int:
@@ -159,19 +178,46 @@ class Session:
             return
         encoded = self._encoded(features)
         log_ratios = self._guide.log_ratios(encoded)
-        state = replace(state, features=features, initial=encoded)
-        if self._states[-1].initial is not None:  # no step was reported since
-            update = self._outlook.seen_later(log_ratios, *self._stay(features))
-            inferred = (row for row in update.steps.cpu() if float(row.sum()) >= SURE)
-            state = replace(
+        before, usual = self._outlook, state.usual
+        looking = state.initial is not None  # no step was reported since the observation before
+        stay = self._stay(features) if looking else (PROMPT, 0.0)
+        with torch.inference_mode():
+            update = before.seen_later(log_ratios, *stay)
+            usual_steps = update if looking else before.seen_later(log_ratios, OPEN)
+            if looking and usual is not None:
+                stayed = min(max(update.stayed, 1e-9), 1 - 1e-9)
+                usual = torch.logaddexp(
+                    math.log(stayed) + usual, math.log1p(-stayed) + update.log_usual
+                )
+            else:
+                usual = before.log_first
+        first_seen = state.features is None
+        self._push(
+            replace(
                 state,
-                done=state.done + tuple(_Done(row, reported=False) for row in inferred),
-                expected=update.log_next,
+                done=state.done + self._inferred_steps(usual_steps, looking=looking),
+                features=features,
+                initial=encoded,
+                expected=None if first_seen else update.log_next,
+                usual=usual,
             )
-        elif self.events:
-            expected = (self._outlook.log_first + log_ratios).log_softmax(dim=0)
-            state = replace(state, expected=expected)
-        self._push(state)
+        )
+
+    def _inferred_steps(self, update: Update, *, looking: bool) -> tuple[_Done, ...]:
+        """Return the steps done before an event; the first may be what was seen before it."""
+        rows = [row for row in update.steps.cpu() if float(row.sum()) >= SURE]
+        shown = [False] * len(rows)
+        usual = self._states[-1].usual
+        if rows and looking and usual is not None:
+            action = int(rows[0].argmax())
+            with torch.inference_mode():
+                own = self._guide.model.states.actions == action
+                odds = [
+                    float(torch.logit(logs[own].exp().sum(), eps=1e-6))
+                    for logs in (self._outlook.log_first, usual)
+                ]
+            shown[0] = odds[0] - odds[1] >= math.log(EVIDENCE)
+        return tuple(_Done(row, shown=one) for row, one in zip(rows, shown, strict=True))
 
     @full_precision()
     def done(self, action: int | str) -> None:
@@ -186,7 +232,7 @@ class Session:
         if others:
             found = find_action(taxonomy, action, task=task, setting="done")
         probability = float(self._next[found])
-        certain = _Done(torch.eye(len(taxonomy.actions))[found], reported=True)
+        certain = self._certain(found)
         place = self._inferred(found)
         if place is not None and float(state.done[place].weights[found]) > probability:
             done = (*state.done[:place], certain, *state.done[place + 1 :])
@@ -197,12 +243,20 @@ class Session:
             notes += (f"'{name}' is not among the steps of '{taxonomy.tasks[task].name}'",)
         elif probability < UNEXPECTED:
             notes += (f"unexpected: '{name}' had the probability {100 * probability:.2g} %",)
+        before, states = self._outlook, self._guide.model.states
+        with torch.inference_mode():
+            told = torch.where(states.actions == found, 0.0, -torch.inf)
+            between = ()
+            if bool((before.log_first + told).isfinite().any()):
+                update = before.seen_later(told, OPEN)
+                between = self._inferred_steps(update, looking=state.initial is not None)
         self._push(
             replace(
                 state,
-                done=(*state.done, certain),
+                done=(*state.done, *between, certain),
                 initial=None,
-                expected=self._outlook.after(found),
+                expected=None if state.features is None else before.after(found),
+                usual=None,
                 notes=notes,
             )
         )
@@ -260,10 +314,10 @@ class Session:
         outlook, taxonomy = self._outlook, self.run.taxonomy
         tasks = outlook.log_tasks.exp()
         order = tasks.argsort(descending=True, stable=True).tolist()
-        done = []
+        done, unseen = [], []
         for step in self._states[-1].done:
             action = int(step.weights.argmax())
-            done.append(
+            (done if step.reported or step.shown else unseen).append(
                 DoneStep(
                     action=action,
                     name=taxonomy.actions[action].name,
@@ -280,8 +334,13 @@ class Session:
                 for task in order
             ],
             done=done,
+            unseen=unseen,
             remaining=dict(zip(self._guide.lengths, lengths, strict=True)),
         )
+
+    def _certain(self, action: int) -> _Done:
+        weights = torch.nn.functional.one_hot(torch.tensor(action), len(self.run.taxonomy.actions))
+        return _Done(weights.float(), reported=True)
 
     def _push(self, state: _State) -> None:
         self._states.append(state)
@@ -296,8 +355,8 @@ class Session:
         """Predict what follows the latest state; the next step is inferred from all events."""
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]
-        rows = [step.weights for step in state.done]
-        done = torch.stack(rows) if rows else torch.zeros(0, count)
+        rows = [step.weights for step in state.done if step.reported or step.shown]
+        done = torch.stack(rows) if rows else torch.zeros(0, count) if self._begun else None
         outlook = self._guide.outlook(state.initial, self._goal, done)
         states = self._guide.model.states
         with torch.inference_mode():

@@ -46,7 +46,8 @@ class Queries:
     # whether the initial observation and the goal are known, bool [N, 2]; None if all are. Rows of
     # observations that are not known are not used
     seen: NDArray[np.bool_] | None = None
-    # actions done before the plan, oldest first, int64 [N, D], −1 after the last; None if unknown
+    # actions done before the plan, oldest first, int64 [N, D], −1 after the last, none if nothing
+    # was done yet; None if unknown
     done: NDArray[np.int64] | None = None
     # seconds between both observations, float32 [N], NaN if unknown; None if all are
     elapsed: NDArray[np.float32] | None = None
@@ -94,7 +95,7 @@ class Queries:
             size: E, for observations that are not known.
             initial: Observation before the first step.
             goal: Observation after the last step.
-            done: Actions done before, oldest first; None if unknown.
+            done: Actions done before, oldest first, none if nothing was done yet; None if unknown.
         """
         given = (initial, goal)
         seen = [one is not None for one in given]

@@ -151,11 +151,23 @@ class Levels:
         )
 
     def log_probability(self, sequences: Ids, tasks: Ids) -> Reals:
-        """Return Σ_t log p(a_t | …), [n], of sequences of allowed actions [n, T] of tasks [n]."""
-        columns = list(sequences.T)
+        """Return Σ_t log p(a_t | …), [n], of sequences of allowed actions [n, T] of tasks [n].
+
+        Sequences may be padded with −1 after their last action.
+        """
+        columns, there = list(sequences.clip(min=0).T), sequences.T >= 0
         return np.asarray(
-            sum(np.log(self.step(step, tasks, columns)) for step in range(len(columns)))
+            sum(
+                np.where(there[step], np.log(self.step(step, tasks, columns)), 0.0)
+                for step in range(len(columns))
+            )
         )
+
+    def after(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
+        """Return the probability of action a after d and c, each `START` before the first step."""
+        later = [np.maximum(part, 0) for part in (d, c)]
+        shares = [self.step(step, task, [*later[2 - step :], a]) for step in range(3)]
+        return np.where(c == START, shares[0], np.where(d == START, shares[1], shares[2]))
 
     def step(self, step: int, task: Task, sequences: Sequence[Ids]) -> Reals:
         """Return the probability of a step's action, given the actions of all steps so far."""

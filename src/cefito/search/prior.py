@@ -78,14 +78,17 @@ class NGramPrior:
         order: int = DEFAULT_ORDER,
         strengths: Sequence[float] = DEFAULT_STRENGTHS,
     ) -> NGramPrior:
-        """Count training windows [N, T] of tasks [N]: all steps to actions that the task allows."""
+        """Count training windows [N, T] of tasks [N]: all steps to actions that the task allows.
+
+        Windows may be padded with −1 after their last action.
+        """
         horizon = sequences.shape[1]
         # events (task, a_t−2, a_t−1, a_t) of all steps, [N · T, 4]
         padded = np.pad(sequences, ((0, 0), (2, 0)), constant_values=START)
         rows = np.concatenate(
             [np.column_stack([tasks, padded[:, step : step + 3]]) for step in range(horizon)]
         )
-        events, counts = np.unique(rows, axis=0, return_counts=True)
+        events, counts = np.unique(rows[rows[:, 3] >= 0], axis=0, return_counts=True)
         return cls(
             events=events,
             counts=counts.astype(np.int64),
@@ -121,7 +124,7 @@ class NGramPrior:
         )
         if known is not None:
             fitted = fitted._with_counts(known)
-        usable = fitted._allowed[val_tasks[:, None], val_sequences].all(axis=1)
+        usable = fitted._allows(val_sequences, val_tasks)
         order, strengths = chosen_smoothing(
             fitted._levels,
             val_sequences[usable].astype(np.int64),
@@ -160,9 +163,19 @@ class NGramPrior:
         """Return log p [n] of sequences [n, T] of tasks [n]; −∞ if a task forbids an action."""
         sequences, tasks = sequences.astype(np.int64), tasks.astype(np.int64)
         result = np.full(len(sequences), -np.inf)
-        usable = self._allowed[tasks[:, None], sequences].all(axis=1)
+        usable = self._allows(sequences, tasks)
         result[usable] = self._levels.log_probability(sequences[usable], tasks[usable])
         return result
+
+    def _allows(self, sequences: Ids, tasks: Ids) -> NDArray[np.bool_]:
+        """Whether tasks [n] allow all actions of padded sequences [n, T]."""
+        own = self._allowed[tasks[:, None], sequences] | (sequences < 0)
+        return np.asarray(own.all(axis=1))
+
+    @property
+    def levels(self) -> Levels:
+        """The formulas over all allowed actions."""
+        return self._levels
 
     def costs(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> StepCosts:
         """Return −log p of sequences of one task, over the places of `actions`, in any order.

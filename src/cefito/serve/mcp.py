@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import numpy as np
@@ -93,7 +93,9 @@ class StepsAnswer(ResponseBody):
 class NextStepsRequest(SessionRequest):
     """What follows the steps done and the present scene."""
 
-    done: list[Name] = Field(default=[], max_length=_MOST, description="Oldest first.")
+    done: Annotated[list[Name], Field(max_length=_MOST)] | None = Field(
+        None, description="Oldest first; [] if nothing was done yet, null if unknown."
+    )
     observation: Observation | None = Field(None, description="Of the present scene.")
     video: PlaceRequest | None = Field(None, description="Its start is the present scene.")
     top_k: int = Field(LISTED, ge=1, le=100, description="Number of steps and tasks.")
@@ -101,7 +103,7 @@ class NextStepsRequest(SessionRequest):
     @property
     def events(self) -> list[EventRequest]:
         """The same as events of a session."""
-        found = [EventRequest(done=step) for step in self.done]
+        found = [EventRequest(done=step) for step in self.done or ()]
         if self.observation is not None:
             found.append(EventRequest(observation=self.observation))
         if self.video is not None:
@@ -189,7 +191,8 @@ async def _next_steps(
 
     def look() -> NextStepsAnswer:
         row = session_goal(served, body) if goal is None else goal
-        session = Session(served.run, goal=row, task=body.task)
+        begun = () if body.done is not None else None
+        session = Session(served.run, goal=row, task=body.task, done=begun)
         for event in body.events:
             apply_event(served, event, session)
         belief, actions = session.belief(), served.run.taxonomy.actions

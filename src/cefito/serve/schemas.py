@@ -26,7 +26,7 @@ from cefito.times import Seconds
 
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
-_MOST_DONE = 256
+MOST_DONE = 256
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=300)]
 Whole = Annotated[StrictInt, Field(ge=0, le=999_999_999)]
@@ -154,8 +154,9 @@ class UploadRequest(RequestBody):
         None, description="Number of likely tasks to search; 0 for the best number in training."
     )
     task: Name | None = Field(None, description="The task, instead of the predicted one.")
-    done: Annotated[list[Name], Field(max_length=_MOST_DONE)] | None = Field(
-        None, description="Actions done before, oldest first; null if unknown."
+    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
+        None,
+        description="Actions done before, oldest first; [] if nothing was, null if unknown.",
     )
     elapsed: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Seconds between both observations, for `any_length`; null if unknown."

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, Json, WithJsonSchema, model_validator
 
 from cefito.serve.schemas import (
+    MOST_DONE,
     File,
     Moment,
     Name,
@@ -29,6 +30,9 @@ class SessionRequest(RequestBody):
     run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
     horizon: Whole | None = Field(None, description="Largest number of steps; selects the run.")
     task: Name | None = Field(None, description="The task, instead of the inferred one.")
+    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
+        [], description="Actions done before, oldest first; null if unknown."
+    )
     goal: Observation | None = None
     goal_video: PlaceRequest | None = Field(None, description="Its end is the goal.")
     goal_text: Text | None = Field(None, description="The goal in words.")
@@ -129,7 +133,10 @@ class SessionAnswer(ResponseBody):
     events: int = Field(description="Number of events that undo can take back.")
     goal: bool = Field(description="Whether it has a goal.")
     tasks: list[Likely] = Field(description="Likeliest first.")
-    done: list[DoneStepOut] = Field(description="Oldest first.")
+    done: list[DoneStepOut] = Field(description="Reported, or shown by observations; oldest first.")
+    unseen: list[Likely] = Field(
+        description="Usual there, but neither reported nor shown: done, or left out."
+    )
     next_steps: list[Likely] = Field(description="Likeliest first.")
     remaining: dict[str, float] = Field(
         description="Probability of each number of steps that remain; without a goal, of steps to "

@@ -91,7 +91,7 @@ class Sessions:
                 row = goal if goal is not None else session_goal(served, body)
                 live.goal = row is not None
                 with _of_field("goal"):
-                    live.session = Session(served.run, goal=row, task=body.task)
+                    live.session = Session(served.run, goal=row, task=body.task, done=body.done)
                 return self._published(live, loop)
 
             answer = await self._call(request, live, begin)
@@ -242,6 +242,10 @@ class Sessions:
                     reported=step.reported,
                 )
                 for step in belief.done
+            ],
+            unseen=[
+                Likely(id=step.action, name=step.name, probability=step.probability)
+                for step in belief.unseen
             ],
             next_steps=[
                 Likely(id=action, name=actions[action].name, probability=probability)

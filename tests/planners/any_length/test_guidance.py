@@ -116,29 +116,42 @@ def test_steps_between_observations_against_enumeration(guide, windows):
     val = windows[1]
     count = guide.model.states.lookup.shape[1]
     states = guide.model.states
-    for row in (0, 7, 20):
+    for row in (0, 20):
         first, second = (
             guide.encode(torch.from_numpy(part[row])) for part in (val.initial, val.goal)
         )
         outlook, ratios = guide.outlook(first, None, one_hot([], count)), guide.log_ratios(second)
         expected, after, total = (
-            np.zeros((guide.lengths[-1] - 1, count)),
+            np.zeros((guide.lengths[-1], count)),
             np.zeros(len(states)),
             0.0,
         )
+        moves, stayed = {}, 0.0  # p(next | state) of each length, of all states
+        for length, scores in zip(guide.lengths, outlook.scores, strict=True):
+            logs = torch.full((len(states), len(states)), -torch.inf)
+            for task, members in enumerate(states.grid):
+                own = members[members < len(states)]
+                logs[own[:, None], own] = scores.transitions[task, : len(own), : len(own)]
+            moves[length] = logs.softmax(dim=1).double().numpy()
+        factors = np.exp(ratios.double().numpy())
         for length, _, sequence, share in every_sequence(outlook):
             for done in range(length):
                 going = (1 - guidance.GOING) * guidance.GOING ** (done - 1)
-                prior = 0.4 if done == 0 else 0.6 * going
-                shown = float(ratios[sequence[done]]) * (1 if done else 0.75)
-                weight = share * prior * np.exp(shown)
-                total += weight
+                prior = share * (0.4 if done == 0 else 0.6 * going)
+                shown = factors[sequence[done]] ** (1 if done else 0.75)
+                weight = (1 - guidance.LEFT_OUT) * prior * shown
+                left_out = guidance.LEFT_OUT * prior * moves[length][sequence[done]] * factors
+                total += weight + left_out.sum()
+                stayed += weight * (done == 0)
                 after[sequence[done]] += weight
+                after += left_out
                 for place in range(done):
-                    expected[place, states.actions[sequence[place]]] += weight
+                    expected[place, states.actions[sequence[place]]] += weight + left_out.sum()
+                expected[done, states.actions[sequence[done]]] += left_out.sum()
         found = outlook.seen_later(ratios, 0.4, 0.25)
         np.testing.assert_allclose(found.steps, expected / total, atol=1e-4)
         np.testing.assert_allclose(found.log_next.exp(), after / total, atol=1e-4)
+        assert found.stayed == pytest.approx(stayed / total, abs=1e-4)
 
 
 def test_next_steps_after_a_step_against_enumeration(guide, windows):

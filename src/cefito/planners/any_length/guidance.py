@@ -6,6 +6,7 @@ next, so that an update costs two passes through the network.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +24,8 @@ __all__ = ["Chains", "Encoded", "Guide", "Outlook", "Update"]
 
 GOING = 0.3
 """Factor of the prior probability of each further step done between two observations."""
+LEFT_OUT = 0.02
+"""Prior probability that the step before what an observation shows was left out."""
 Encoded = tuple[Tensor, ...]
 """An observation as each member encodes it, as initial observation and as goal, [2, W] each."""
 
@@ -96,12 +99,13 @@ class Outlook:
         joint = joint.masked_fill(self.chains.ended(1), -torch.inf)
         return states.flat(joint.logsumexp(dim=0)).log_softmax(dim=0)
 
-    def seen_later(self, log_ratios: Tensor, stay: float, same: float) -> Update:
+    def seen_later(self, log_ratios: Tensor, stay: float, same: float = 0.0) -> Update:
         """Return what an observation says that was made after none, one or several of the steps.
 
         If j steps were done, the observation shows the step at place j of the sequence that
-        follows: its likelihood is a factor of the state there, p(state | observation) / p(state),
-        and the sums over all sequences are exact.
+        follows, or the one after it, where the step at place j was left out: its likelihood is a
+        factor of the state shown, p(state | observation) / p(state), and the sums over all
+        sequences are exact.
 
         Args:
             log_ratios: Logarithms of these factors [S].
@@ -113,31 +117,45 @@ class Outlook:
         first = states.padded((1 - same) * log_ratios)
         prior = _log_prior(len(self.emissions), stay)
         scale = (self.log_lengths - self._log_partition)[:, None, None]
+        # log p(b | a) of the transitions, Σ_b = 1; log Σ_b p(b | a) p(observation | b), [L, C, A]
+        among = chains.backward(torch.zeros_like(self.messages[0]))
+        among = among.masked_fill(among == -torch.inf, 0.0)  # places without a state
+        ahead = chains.backward(shown.expand_as(among)) - among
         # log p(j) p(observation | state at j), times the sum over what follows the state
-        seen = [
-            (prior[place] + (shown if place else first) + self.messages[place]).masked_fill(
-                chains.ended(place), -torch.inf
-            )
+        reached = [
+            (prior[place] + self.messages[place]).masked_fill(chains.ended(place), -torch.inf)
             for place in range(len(self.emissions))
+        ]
+        kept, left = math.log(1 - LEFT_OUT), math.log(LEFT_OUT)
+        seen = [
+            own + torch.logaddexp(kept + (shown if place else first), left + ahead)
+            for place, own in enumerate(reached)
         ]
         alphas = [self.emissions[0] + scale]
         for emissions in self.emissions[1:]:
             alphas.append(chains.forward(alphas[-1]) + emissions)
         joint = torch.stack([alpha + own for alpha, own in zip(alphas, seen, strict=True)])
         total = joint.logsumexp(dim=(0, 1, 2, 3))
-        # the observation was made at a later place: sum over j > k and over what lies between
+        # steps before what is shown: at places before j, or left out at place j
         later, rows = torch.full_like(shown, -torch.inf).expand_as(alphas[0]), []
-        for place in range(len(alphas) - 1, 0, -1):
-            ahead = torch.logaddexp(later, seen[place]) + self.emissions[place]
-            later = chains.backward(ahead)
-            done = (alphas[place - 1] + later - total).logsumexp(dim=0)
-            rows.append(states.flat(done).exp())
+        for place in range(len(alphas) - 1, -1, -1):
+            before = torch.logaddexp(later, reached[place] + left + ahead)
+            rows.append(states.flat((alphas[place] + before - total).logsumexp(dim=0)).exp())
+            # the sum over j ≥ place and over what lies between
+            later = chains.backward(torch.logaddexp(later, seen[place]) + self.emissions[place])
         steps = torch.zeros(len(rows), states.lookup.shape[1], device=shown.device)
-        if rows:
-            steps.index_add_(1, states.actions, torch.stack(rows[::-1]))
+        steps.index_add_(1, states.actions, torch.stack(rows[::-1]))
+        # the next state: the one at place j, or its successor
+        places = torch.stack([alpha + own for alpha, own in zip(alphas, reached, strict=True)])
+        own = torch.cat([places[:1] + first, places[1:] + shown]).logsumexp(dim=0)
+        after = chains.forward(places.logsumexp(dim=0) - among) + shown
+        following = torch.logaddexp(kept + own, left + after).logsumexp(dim=0)
+        moved = places[1:].logsumexp(dim=(0, 1)) if len(places) > 1 else places[0, 0]
         return Update(
             steps=steps,
-            log_next=states.flat((joint - total).logsumexp(dim=(0, 1))),
+            log_next=states.flat(following - total),
+            stayed=float(((kept + places[0] + first).logsumexp(dim=(0, 1, 2)) - total).exp()),
+            log_usual=states.flat(moved).log_softmax(dim=0),
         )
 
     @cached_property
@@ -150,10 +168,12 @@ class Outlook:
 class Update:
     """What an observation says of the steps done before it and of the next one."""
 
-    # probabilities of the actions done, in order [J, K]; a row's sum is the probability that so
-    # many were done or more
+    # probabilities of the actions done, in order, the last of which may have been left out [J, K];
+    # a row's sum is the probability that there are so many or more
     steps: Tensor
     log_next: Tensor  # log p(next state) [S]
+    stayed: float  # probability that no step was done
+    log_usual: Tensor  # log p(next state), if steps were done, without what the observation shows
 
 
 class Chains:
@@ -237,7 +257,8 @@ class Guide:
         self,
         initial: Encoded | None,
         goal: Encoded | None,
-        done: Tensor,  # probabilities of the actions of each step done, oldest first, [D, K]
+        # probabilities of the actions of each step done, oldest first, [D, K]; None if unknown
+        done: Tensor | None,
     ) -> Outlook:
         """Return the distribution of what follows the steps done."""
         known = self._known(initial, goal, done)
@@ -251,11 +272,16 @@ class Guide:
         self, initial: Encoded | None, goal: Encoded | None, done: Tensor | None
     ) -> tuple[Known, ...]:
         seen = torch.tensor([[initial is not None, goal is not None]], device=self.model.device)
+        usual = None
+        if self.model.usual is not None and (done is not None or not bool(seen.any())):
+            ids = None if done is None else done.argmax(dim=1)[None].cpu().numpy()
+            usual = self.model.usual.log_states(ids, 1)
         return tuple(
             Known(
                 torch.stack([first[0], last[1]])[None],
                 seen,
                 self._history(done, network.config.recency),
+                usual=usual,
             )
             for network, first, last in zip(
                 self.model.networks, initial or self.nothing, goal or self.nothing, strict=True

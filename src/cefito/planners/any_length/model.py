@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,8 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows, action_space
+from cefito.errors import RunError
+from cefito.files import load_tensors, write_tensors
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthSettings
+from cefito.planners.any_length.usual import (
+    CENTRES,
+    NETWORK,
+    Usual,
+    Weights,
+    fitted_pool,
+    pooled,
+)
 from cefito.planners.base import Queries
 from cefito.planners.crf.calibration import fit_confidence, known_states
 from cefito.planners.crf.inference import SequenceScores, average
@@ -32,6 +42,7 @@ from cefito.training.trainer import TrainingContext
 __all__ = ["AnyLengthModel"]
 
 _BLOCK = 512  # queries scored at once
+_USUAL = "usual.safetensors"  # file of the n-grams
 _SPREAD = 0.5  # deviation of the priors of the lengths' factor, as a logarithm, and offsets
 
 
@@ -46,6 +57,10 @@ class AnyLengthModel(Members):
     # factor and offsets of the mean logits of the lengths [1 + L]: without a goal, with it, and,
     # if training windows have times, with the time to it
     length_scales: tuple[tuple[float, ...], ...]
+    # n-grams of whole videos, and their weights beside the networks in the next step, by what is
+    # known; None if training windows do not tell what was before them
+    usual: Usual | None = None
+    pools: Mapping[str, Weights] = field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -106,11 +121,16 @@ class AnyLengthModel(Members):
         plain = (1.0, *[0.0] * len(lengths))
         model = cls(tuple(networks), dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         model = model._calibrated(train, val)
+        if train.before is not None:
+            model = replace(model, usual=Usual.fit(states, train, val))
+            model = replace(model, pools=model._fitted_pools(val, train))
         if both is not train:
             for network, arguments in zip(networks, shared, strict=True):
                 loss = partial(_loss, train=both, val=val, settings=settings)
                 with learning_words(network, train.taxonomy):
                     train_further(network, loss, **arguments)
+            if model.usual is not None:
+                model = replace(model, usual=model.usual.on(both))
         return model, results
 
     def _calibrated(self, train: Windows, val: Windows) -> Self:
@@ -138,6 +158,27 @@ class AnyLengthModel(Members):
             scales.append(_fitted_scale(logits, target - self.lengths[0], videos=videos))
         return replace(self, temperatures=temperatures, length_scales=tuple(scales))
 
+    @torch.inference_mode()
+    def _fitted_pools(self, val: Windows, train: Windows) -> dict[str, Weights]:
+        """Return the weights that make the first states of validation windows likeliest."""
+        pools = {}
+        for kind in CENTRES:
+            seen = np.array([kind in ("initial", "both"), kind in ("goal", "both")])
+            rows = []  # log p_n, log p_u, steps done and the true state of each window
+            for length in self.lengths if seen[1] else self.lengths[:1]:
+                windows = val.of_length(length)
+                queries = Queries.from_windows(windows, done=kind != "unknown")
+                queries = replace(queries, seen=np.tile(seen, (len(queries), 1)))
+                target = known_states(self.states, windows, train.of_length(length))[:, 0]
+                for block, true in zip(queries.blocks(_BLOCK), target.split(_BLOCK), strict=True):
+                    known = self.known(block)
+                    logs = self._log_next(self._plain_scores(length, known), known)
+                    parts = (logs, known[0].usual, self._was_done(known), true)
+                    rows.append([part[true >= 0] for part in parts if part is not None])
+            *parts, target = (torch.cat(column) for column in zip(*rows, strict=True))
+            pools[kind] = fitted_pool(parts, target, videos=len(set(val.video.tolist())), kind=kind)
+        return pools
+
     @classmethod
     def load(
         cls, folder: Path, *, config: AnyLengthConfig, device: torch.device | str = "cpu"
@@ -157,15 +198,23 @@ class AnyLengthModel(Members):
         calibration = json.loads(metadata["calibration"])
         temperatures = {int(key): value for key, value in calibration["temperatures"].items()}
         scales = tuple(tuple(scale) for scale in calibration["length_scales"])
-        return cls(networks, temperatures, scales)
+        pools = {kind: tuple(weights) for kind, weights in calibration["pools"].items()}
+        usual = None
+        if pools:
+            arrays, _ = load_tensors(folder / _USUAL, "np", "Train the run again.", RunError)
+            usual = Usual.from_arrays(arrays, networks[0].states)
+        return cls(networks, temperatures, scales, usual, pools)
 
     def save(self, folder: Path) -> None:
         """Write all members into one file."""
         calibration = {
             "temperatures": dict(self.temperatures),
             "length_scales": self.length_scales,
+            "pools": dict(self.pools),
         }
         self.write(folder, json.dumps(calibration))
+        if self.usual is not None:
+            write_tensors(folder / _USUAL, self.usual.to_arrays())
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -191,23 +240,62 @@ class AnyLengthModel(Members):
         known = torch.full((len(queries),), queries.done is not None, device=device)
         done = torch.from_numpy(given).to(device)
         elapsed = None if queries.elapsed is None else torch.from_numpy(queries.elapsed).to(device)
+        usual = None
+        if self.usual is not None and (queries.done is not None or not queries.known.any()):
+            usual = self.usual.log_states(queries.done, len(queries))
         return tuple(
-            network.known(
-                initial,
-                goal,
-                seen,
-                History.of_actions(done, known, count, network.config.recency),
-                elapsed,
+            replace(
+                network.known(
+                    initial,
+                    goal,
+                    seen,
+                    History.of_actions(done, known, count, network.config.recency),
+                    elapsed,
+                ),
+                usual=usual,
             )
             for network in self.networks
         )
 
     def scores_of(self, length: int, known: tuple[Known, ...]) -> SequenceScores:
-        """Return calibrated scores of all sequences of a length."""
+        """Return calibrated scores of all sequences of a length.
+
+        Where the steps done are known, or nothing is, the first state follows the pool of the
+        networks and the n-grams; the steps after it follow the networks.
+        """
+        scores = self._plain_scores(length, known)
+        if known[0].usual is None or not self.pools:
+            return scores
+        told, (initial, goal) = known[0].history.facts[:, 0] > 0, known[0].seen.long().T
+        kind = torch.where(told, 2 * initial + goal, 4 + (initial | goal))
+        table = torch.tensor([*self.pools.values(), NETWORK], device=self.device)
+        logs = self._log_next(scores, known)
+        pool = pooled(logs, known[0].usual, self._was_done(known), table[kind])
+        # Σ over what follows stays: e_1(s) + log p(s) − log p_T(s)
+        moved = torch.where((kind < 5)[:, None], pool - scores.log_marginals()[:, 0], 0.0)
+        emissions = torch.cat(
+            [scores.emissions[:, :1] + moved[:, None], scores.emissions[:, 1:]], dim=1
+        )
+        return SequenceScores(scores.states, emissions, scores.transitions)
+
+    def _plain_scores(self, length: int, known: tuple[Known, ...]) -> SequenceScores:
+        """Return calibrated scores of all sequences of a length by the networks alone."""
         members = zip(self.networks, known, strict=True)
         scores = average([network.outputs(length, own).scores for network, own in members])
         finite_outputs(scores.emissions, self.title)
         return scores.heated(self.temperatures[length])
+
+    def _log_next(self, scores: SequenceScores, known: tuple[Known, ...]) -> Tensor:
+        """Return log p_n(first state) [B, S]; without a goal, that of the shortest length."""
+        first, free = scores.log_marginals()[:, 0], ~known[0].seen[:, 1:]
+        if scores.horizon == self.lengths[0] or not bool(free.any()):
+            return first
+        shortest = self._plain_scores(self.lengths[0], known).log_marginals()[:, 0]
+        return torch.where(free, shortest, first)
+
+    def _was_done(self, known: tuple[Known, ...]) -> Tensor:
+        """Return whether the action of each state was done [B, S]."""
+        return known[0].history.done[:, self.states.actions]
 
     def log_lengths_of(self, known: tuple[Known, ...]) -> Tensor:
         """Return log p(length | what is known) of queries [N, L]."""

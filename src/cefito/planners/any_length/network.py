@@ -82,6 +82,7 @@ class Known:
     seen: Tensor  # whether each of both is known, bool [B, 2]
     history: History
     elapsed: Tensor | None = None  # seconds between both, NaN if unknown [B]; None if all are
+    usual: Tensor | None = None  # log p of the next states by n-grams [B, S]; None if not asked
 
     def rows(self, index: Tensor | slice) -> Known:
         """Return what is known of some queries."""
@@ -90,6 +91,7 @@ class Known:
             self.seen[index],
             self.history.rows(index),
             None if self.elapsed is None else self.elapsed[index],
+            None if self.usual is None else self.usual[index],
         )
 
 

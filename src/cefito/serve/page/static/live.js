@@ -122,6 +122,8 @@ function show(next) {
   $("live-done").scrollTop = $("live-done").scrollHeight;
   $("live-done").hidden = !next.done.length;
   $("live-nothing").hidden = next.done.length > 0;
+  $("live-unseen").hidden = !next.unseen.length;
+  $("live-unseen").textContent = "Usual, not seen: " + next.unseen.map((step) => step.name).join(", ");
   $("live-undo").disabled = next.events === 0;
   $("live-now").replaceChildren(...next.next_steps.map(nextStep));
   if (inList) $("live-now-head").focus();

@@ -1,0 +1,187 @@
+"""What is usual: n-grams of the steps of whole videos, and their weight beside the network.
+
+Let h be the steps done, d and c the last two of them, and s a state: a task t and its action a. The
+n-grams of whole training videos, whose first step follows the start, give
+
+    p_u(s | h) ∝ p(t) Π_i p(h_i | h_i−2, h_i−1, t) · p₃(a | d, c, t)        (p₁ if h is unknown)
+
+and the first state of a plan is drawn from the log-linear pool (Genest and Zidek 1986, "Combining
+probability distributions") with the network's distribution p_n
+
+    log p(s) = a log p_n(s) + b log p_u(s | h) + r [a was done] + constant
+
+a, b and r are of the greatest likelihood on validation videos, for each kind of what is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from cefito.data.windows import Windows, padded_rows
+from cefito.planners.crf.states import TaskStates
+from cefito.search.ngrams import START
+from cefito.search.prior import NGramPrior
+
+__all__ = ["CENTRES", "NETWORK", "Usual", "Weights", "fitted_pool", "pooled", "whole_videos"]
+
+Weights = tuple[float, float, float]
+NETWORK: Weights = (1.0, 0.0, 0.0)
+"""Weights a, b and r of the network alone."""
+CENTRES: dict[str, Weights] = {
+    "nothing": (0.2, 0.9, 0.0),
+    "goal": (0.5, 0.6, 0.0),
+    "initial": (0.6, 0.5, 0.0),
+    "both": (0.5, 0.5, 0.0),
+    "unknown": (0.4, 1.0, 0.0),
+}
+"""Centres of the priors of the weights, by what is seen beside the steps done.
+
+"unknown": nothing is seen, and the steps done are not known.
+"""
+_FOREIGN = 0.01
+"""Probability that a step done is of no task, so that it tells nothing of the task."""
+_LEAST = -30.0
+"""Log-probability that the network gives a state at least."""
+_SPREAD = 0.5
+"""Deviation of the normal priors of the weights."""
+
+
+def whole_videos(windows: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the actions of whole videos [V, D], −1 after the last, and their tasks [V].
+
+    Windows without the steps before them count as videos.
+    """
+    if windows.before is None:
+        return windows.actions, windows.tasks
+    ends = windows.start + windows.lengths
+    order = ends.argsort(kind="stable")  # the window that reaches the furthest comes last
+    rows = list(dict(zip(windows.video[order].tolist(), order.tolist(), strict=True)).values())
+    joined = np.concatenate([windows.before[rows], windows.actions[rows]], axis=1)
+    return padded_rows([row[row >= 0].tolist() for row in joined]), windows.tasks[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Usual:
+    """Smoothed n-grams of the steps of whole videos of each task."""
+
+    prior: NGramPrior
+    log_tasks: NDArray[np.float64]  # log p(task) [C]
+    states: TaskStates
+
+    @classmethod
+    def fit(cls, states: TaskStates, train: Windows, val: Windows) -> Self:
+        """Count training videos, and choose order and strengths by validation videos."""
+        (videos, tasks), (val_videos, val_tasks) = whole_videos(train), whole_videos(val)
+        known = (states.lookup >= 0).cpu().numpy()  # [C, K]
+        val_videos = padded_rows(
+            [
+                [action for action in row if action >= 0 and known[task, action]]
+                for row, task in zip(val_videos.tolist(), val_tasks, strict=True)
+            ]
+        )
+        prior = NGramPrior.tuned(
+            videos,
+            tasks,
+            action_count=states.lookup.shape[1],
+            actions=states.by_task(),
+            val_sequences=val_videos,
+            val_tasks=val_tasks,
+        )
+        return cls(prior, _log_shares(tasks, states.task_count), states)
+
+    def on(self, windows: Windows) -> Usual:
+        """Return the n-grams of other videos, with the same order and strengths."""
+        videos, tasks = whole_videos(windows)
+        prior = NGramPrior.fit(
+            videos,
+            tasks,
+            action_count=self.prior.action_count,
+            actions=self.states.by_task(),
+            order=self.prior.order,
+            strengths=self.prior.strengths,
+        )
+        return Usual(prior, _log_shares(tasks, self.states.task_count), self.states)
+
+    def log_states(self, done: NDArray[np.int64] | None, count: int) -> Tensor:
+        """Return log p_u(state | steps done) [B, S].
+
+        Args:
+            done: Action ids of B queries, oldest first, −1 for none, [B, D]; None if unknown.
+            count: B.
+        """
+        levels = self.prior.levels
+        tasks, actions = (part.cpu().numpy() for part in (self.states.tasks, self.states.actions))
+        log_tasks = np.tile(self.log_tasks, (count, 1))
+        if done is None:
+            shares = np.tile(levels.single(tasks, actions), (count, 1))
+        else:
+            every = np.arange(self.states.task_count)
+            known = self.states.lookup.cpu().numpy() >= 0  # [C, K]
+            before = np.full((count, 2), START)  # the last two steps, d and c
+            for step in done.T:
+                there = step >= 0
+                ids = np.where(there, step, 0)[:, None]
+                own = levels.after(every, before[:, :1], before[:, 1:], ids)  # [B, C]
+                own = (
+                    np.where(known[every, ids], (1 - _FOREIGN) * own, 0) + _FOREIGN / known.shape[1]
+                )
+                log_tasks += np.where(there[:, None], np.log(own), 0.0)
+                moved = np.concatenate([before[:, 1:], ids], axis=1)
+                before = np.where(there[:, None], moved, before)
+            shares = levels.after(tasks, before[:, :1], before[:, 1:], actions)  # [B, S]
+        logs = torch.from_numpy(log_tasks[:, tasks] + np.log(shares))
+        return logs.log_softmax(dim=1).float().to(self.states.actions.device)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return arrays for a safetensors file; `from_arrays` is the inverse."""
+        return {**self.prior.to_arrays(), "log_tasks": self.log_tasks}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], states: TaskStates) -> Self:
+        """Make it from the arrays of `to_arrays`."""
+        return cls(NGramPrior.from_arrays(arrays), arrays["log_tasks"], states)
+
+
+def _log_shares(tasks: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """Return log p(task) [C] by the number of its videos, plus a half."""
+    videos = np.bincount(tasks, minlength=count) + 0.5
+    return np.asarray(np.log(videos / videos.sum()))
+
+
+def pooled(logs: Tensor, usual: Tensor, done: Tensor, weights: Tensor) -> Tensor:
+    """Return the pool [B, S] of log p_n, log p_u and the steps done [B, S], by weights [B, 3]."""
+    a, b, r = weights.T[:, :, None]
+    return (a * logs.clamp_min(_LEAST) + b * usual + r * done).log_softmax(dim=1)
+
+
+def fitted_pool(parts: Sequence[Tensor], target: Tensor, *, videos: int, kind: str) -> Weights:
+    """Return the weights of the greatest likelihood of true states [N], under their priors.
+
+    Args:
+        parts: log p_n, log p_u and the steps done, [N, S] each.
+        target: True states [N].
+        videos: Number of videos, each of which counts as one observation.
+        kind: What is known, of `CENTRES`.
+    """
+    from scipy.optimize import minimize
+
+    centre = CENTRES[kind]
+    if not len(target):
+        return centre
+
+    def loss(values: NDArray[np.float64]) -> float:
+        weights = torch.tensor(values, dtype=torch.float64).expand(len(target), 3)
+        logs, usual, done = parts
+        misfit = F.nll_loss(pooled(logs.double(), usual.double(), done.double(), weights), target)
+        return videos * float(misfit) + float(np.square((values - centre) / _SPREAD).sum()) / 2
+
+    found = minimize(loss, np.array(centre), method="L-BFGS-B").x
+    return float(found[0]), float(found[1]), float(found[2])
