@@ -21,7 +21,6 @@ from cefito.planners.methods import (
 )
 from cefito.runs.folder import RUN_FILE, RunInfo
 from cefito.runs.hub import HUB
-from cefito.runs.run import local_folder
 from cefito.settings import flattened, variant_applies
 
 __all__ = ["SettingDifference", "compare_settings", "settings_text", "settings_values"]
@@ -92,6 +91,8 @@ def compare_settings(
     run: Path, other: str, *, overrides: Mapping[str, Any] | None = None
 ) -> list[SettingDifference]:
     """Compare the settings of a run with another run, or with a preset for its data set."""
+    from cefito.runs.run import local_folder  # loads torch, which presets are shown without
+
     run = local_folder(run)
     info = RunInfo.read(run)
     check_sections(overrides or {}, [info.method])
