@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -314,7 +314,8 @@ def _picture(frame: VideoFrame, size: int | None, video: VideoInfo) -> Tensor:
     if size is not None:
         top, left = (height - size) // 2, (width - size) // 2
         rgb = rgb[top : top + size, left : left + size]
-    return torch.from_numpy(np.ascontiguousarray(_upright(frame, rgb).transpose(2, 0, 1)))
+    picture = _upright(frame, rgb.astype(np.uint8, copy=False))
+    return torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)))
 
 
 def _upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -322,7 +323,8 @@ def _upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]
 
     The matrix [a b u; c d v; x y w] shows the place (x, y) at (a x + c y, b x + d y), y downwards.
     """
-    kinds = (data for data in frame.side_data if data.type.name == "DISPLAYMATRIX")
+    every: Any = frame.side_data
+    kinds = (data for data in every if data.type.name == "DISPLAYMATRIX")
     if (data := next(kinds, None)) is None:
         return picture
     a, b, _, c, d, *_ = struct.unpack("=9i", bytes(data))

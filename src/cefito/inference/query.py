@@ -116,8 +116,7 @@ def query_from_features(
         RunError: The run does not say how its observations were made, or rows of another width.
     """
     rate = float((run.info.dataset.observed or {}).get("feature_rate", 1))
-    given = isinstance(features, FeatureArray)
-    loaded = features if given else load_features(Path(features), rate)
+    loaded = features if isinstance(features, FeatureArray) else load_features(Path(features), rate)
     layout = _layout_of(run, loaded, seconds, precision)
     _check_times(loaded, start, end)
     observed = observe(

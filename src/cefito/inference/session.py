@@ -246,7 +246,7 @@ class Session:
         before, states = self._outlook, self._guide.model.states
         with torch.inference_mode():
             told = torch.where(states.actions == found, 0.0, -torch.inf)
-            between = ()
+            between: tuple[_Done, ...] = ()
             if bool((before.log_first + told).isfinite().any()):
                 update = before.seen_later(told, OPEN)
                 between = self._inferred_steps(update, looking=state.initial is not None)
@@ -314,7 +314,8 @@ class Session:
         outlook, taxonomy = self._outlook, self.run.taxonomy
         tasks = outlook.log_tasks.exp()
         order = tasks.argsort(descending=True, stable=True).tolist()
-        done, unseen = [], []
+        done: list[DoneStep] = []
+        unseen: list[DoneStep] = []
         for step in self._states[-1].done:
             action = int(step.weights.argmax())
             (done if step.reported or step.shown else unseen).append(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.vocabulary import Taxonomy
+from cefito.data.annotations import Taxonomy
 from cefito.planners.base import Abilities, Description, Fitted, Marginals, Planner, Vocabulary
 from cefito.planners.queries import Queries
 from cefito.plugins import array, demand, recast, shares

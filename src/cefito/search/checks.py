@@ -65,7 +65,7 @@ def demand_plans(
             demand(False, f"for query {query[wrong.argmax()]} {said}")
 
     beyond = (rows < (-1 if shorter else 0)) | (rows >= actions)
-    demand_none(beyond.any(axis=1), "ids that are no actions")
+    demand_none(np.asarray(beyond.any(axis=1)), "ids that are no actions")
     resumed = (ended[:, :-1] & ~ended[:, 1:]).any(axis=1)
     demand_none(
         np.asarray(ended[:, 0] | resumed), "a plan without an action, or with one after its end"

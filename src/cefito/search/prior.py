@@ -161,13 +161,16 @@ class NGramPrior:
         self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]
     ) -> Reals:
         """Return log p [n] of sequences [n, T] of tasks [n]; −∞ if a task forbids an action."""
-        sequences, tasks = sequences.astype(np.int64), tasks.astype(np.int64)
         result = np.full(len(sequences), -np.inf)
         usable = self._allows(sequences, tasks)
-        result[usable] = self._levels.log_probability(sequences[usable], tasks[usable])
+        result[usable] = self._levels.log_probability(
+            sequences[usable].astype(np.int64), tasks[usable].astype(np.int64)
+        )
         return result
 
-    def _allows(self, sequences: Ids, tasks: Ids) -> NDArray[np.bool_]:
+    def _allows(
+        self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]
+    ) -> NDArray[np.bool_]:
         """Whether tasks [n] allow all actions of padded sequences [n, T]."""
         own = self._allowed[tasks[:, None], sequences] | (sequences < 0)
         return np.asarray(own.all(axis=1))

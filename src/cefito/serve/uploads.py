@@ -224,7 +224,7 @@ class EncodingProcess:
             value = outcome["value"]
             if not isinstance(value, dict):
                 return value
-            rows = {name: np.array(row, np.float32) for name, row in value.items()}
+            rows: dict[str, Any] = {name: np.array(row, np.float32) for name, row in value.items()}
             return Queries.partial(size=max(map(len, rows.values())), **rows)
         except (EOFError, OSError, LookupError, TypeError, ValueError) as problem:
             self._end()

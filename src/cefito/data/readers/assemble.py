@@ -192,8 +192,8 @@ def _jobs(source: Source, folder: FileFolder) -> tuple[list[Job], list[_Refused]
             continue
         if others:
             both = f"may belong to video '{first}' and to video '{others[0][1]}'"
-            problem = f"{job.path}: {both}. Put it into a folder named as that of one."
-            missing.append((job.video, "several videos", problem))
+            refused = f"{job.path}: {both}. Put it into a folder named as that of one."
+            missing.append((job.video, "several videos", refused))
             continue
         jobs.append(job)
         if name.rpartition("/")[2] != nfc(job.path.stem):

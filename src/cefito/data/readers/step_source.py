@@ -162,8 +162,8 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
             "The annotations have no split: 30 % of the videos of each task were drawn for test."
         )
     elif lacking:
-        problem = f"video '{lacking[0]}' has no split, but others have one. Give it for all videos"
-        raise DataError(f"{files[0]}: {problem}.", setting="video_table")
+        partly = f"video '{lacking[0]}' has no split, but others have one. Give it for all videos"
+        raise DataError(f"{files[0]}: {partly}.", setting="video_table")
     return Source(
         annotations=Annotations(taxonomy=taxonomy, videos=videos),
         form=found.form,

@@ -272,8 +272,8 @@ class Guide:
         self, initial: Encoded | None, goal: Encoded | None, done: Tensor | None
     ) -> tuple[Known, ...]:
         seen = torch.tensor([[initial is not None, goal is not None]], device=self.model.device)
-        usual = None
-        if self.model.usual is not None and (done is not None or not bool(seen.any())):
+        usual, told = None, done is not None or goal is None
+        if self.model.usual is not None and initial is None and told:
             ids = None if done is None else done.argmax(dim=1)[None].cpu().numpy()
             usual = self.model.usual.log_states(ids, 1)
         return tuple(

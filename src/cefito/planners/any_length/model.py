@@ -163,7 +163,7 @@ class AnyLengthModel(Members):
         """Return the weights that make the first states of validation windows likeliest."""
         pools = {}
         for kind in CENTRES:
-            seen = np.array([kind in ("initial", "both"), kind in ("goal", "both")])
+            seen = np.array([False, kind == "goal"])
             rows = []  # log p_n, log p_u, steps done and the true state of each window
             for length in self.lengths if seen[1] else self.lengths[:1]:
                 windows = val.of_length(length)
@@ -175,8 +175,10 @@ class AnyLengthModel(Members):
                     logs = self._log_next(self._plain_scores(length, known), known)
                     parts = (logs, known[0].usual, self._was_done(known), true)
                     rows.append([part[true >= 0] for part in parts if part is not None])
-            *parts, target = (torch.cat(column) for column in zip(*rows, strict=True))
-            pools[kind] = fitted_pool(parts, target, videos=len(set(val.video.tolist())), kind=kind)
+            *logs_of, target = (torch.cat(column) for column in zip(*rows, strict=True))
+            pools[kind] = fitted_pool(
+                logs_of, target, videos=len(set(val.video.tolist())), kind=kind
+            )
         return pools
 
     @classmethod
@@ -240,8 +242,8 @@ class AnyLengthModel(Members):
         known = torch.full((len(queries),), queries.done is not None, device=device)
         done = torch.from_numpy(given).to(device)
         elapsed = None if queries.elapsed is None else torch.from_numpy(queries.elapsed).to(device)
-        usual = None
-        if self.usual is not None and (queries.done is not None or not queries.known.any()):
+        usual, (unseen, free) = None, ~queries.known.T
+        if self.usual is not None and unseen.any() and (queries.done is not None or free.all()):
             usual = self.usual.log_states(queries.done, len(queries))
         return tuple(
             replace(
@@ -260,19 +262,20 @@ class AnyLengthModel(Members):
     def scores_of(self, length: int, known: tuple[Known, ...]) -> SequenceScores:
         """Return calibrated scores of all sequences of a length.
 
-        Where the steps done are known, or nothing is, the first state follows the pool of the
-        networks and the n-grams; the steps after it follow the networks.
+        Without an initial observation, where the steps done are known or nothing is, the first
+        state follows the pool of the networks and the n-grams; all else follows the networks.
         """
         scores = self._plain_scores(length, known)
         if known[0].usual is None or not self.pools:
             return scores
         told, (initial, goal) = known[0].history.facts[:, 0] > 0, known[0].seen.long().T
-        kind = torch.where(told, 2 * initial + goal, 4 + (initial | goal))
+        kind = torch.where(told, goal, len(self.pools) - 1 + goal).masked_fill(initial.bool(), -1)
         table = torch.tensor([*self.pools.values(), NETWORK], device=self.device)
         logs = self._log_next(scores, known)
         pool = pooled(logs, known[0].usual, self._was_done(known), table[kind])
         # Σ over what follows stays: e_1(s) + log p(s) − log p_T(s)
-        moved = torch.where((kind < 5)[:, None], pool - scores.log_marginals()[:, 0], 0.0)
+        moved = pool - scores.log_marginals()[:, 0]
+        moved = torch.where((table[kind, 1] != 0)[:, None], moved, 0.0)
         emissions = torch.cat(
             [scores.emissions[:, :1] + moved[:, None], scores.emissions[:, 1:]], dim=1
         )

@@ -5,12 +5,13 @@ n-grams of whole training videos, whose first step follows the start, give
 
     p_u(s | h) ∝ p(t) Π_i p(h_i | h_i−2, h_i−1, t) · p₃(a | d, c, t)        (p₁ if h is unknown)
 
-and the first state of a plan is drawn from the log-linear pool (Genest and Zidek 1986, "Combining
-probability distributions") with the network's distribution p_n
+Where there is no initial observation, the first state of a plan is drawn from the log-linear pool
+(Genest and Zidek 1986, "Combining probability distributions") with the network's distribution p_n
 
     log p(s) = a log p_n(s) + b log p_u(s | h) + r [a was done] + constant
 
-a, b and r are of the greatest likelihood on validation videos, for each kind of what is known.
+a, b and r are of the greatest likelihood on validation videos, for each kind of what is known. The
+first step of a video varies less than others, so its smoothing is chosen by first steps alone.
 """
 
 from __future__ import annotations
@@ -38,11 +39,9 @@ NETWORK: Weights = (1.0, 0.0, 0.0)
 CENTRES: dict[str, Weights] = {
     "nothing": (0.2, 0.9, 0.0),
     "goal": (0.5, 0.6, 0.0),
-    "initial": (0.6, 0.5, 0.0),
-    "both": (0.5, 0.5, 0.0),
     "unknown": (0.4, 1.0, 0.0),
 }
-"""Centres of the priors of the weights, by what is seen beside the steps done.
+"""Centres of the priors of the weights, by what is seen beside the steps done, in this order.
 
 "unknown": nothing is seen, and the steps done are not known.
 """
@@ -52,6 +51,7 @@ _LEAST = -30.0
 """Log-probability that the network gives a state at least."""
 _SPREAD = 0.5
 """Deviation of the normal priors of the weights."""
+_SMOOTHING = ("strengths", "settings")  # arrays of a prior that say how it smooths
 
 
 def whole_videos(windows: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -73,6 +73,7 @@ class Usual:
     """Smoothed n-grams of the steps of whole videos of each task."""
 
     prior: NGramPrior
+    first: NGramPrior  # the same with other smoothing, for the first step
     log_tasks: NDArray[np.float64]  # log p(task) [C]
     states: TaskStates
 
@@ -87,28 +88,34 @@ class Usual:
                 for row, task in zip(val_videos.tolist(), val_tasks, strict=True)
             ]
         )
-        prior = NGramPrior.tuned(
-            videos,
-            tasks,
-            action_count=states.lookup.shape[1],
-            actions=states.by_task(),
-            val_sequences=val_videos,
-            val_tasks=val_tasks,
+        prior, first = (
+            NGramPrior.tuned(
+                videos,
+                tasks,
+                action_count=states.lookup.shape[1],
+                actions=states.by_task(),
+                val_sequences=chosen,
+                val_tasks=val_tasks,
+            )
+            for chosen in (val_videos, val_videos[:, :1])
         )
-        return cls(prior, _log_shares(tasks, states.task_count), states)
+        return cls(prior, first, _log_shares(tasks, states.task_count), states)
 
     def on(self, windows: Windows) -> Usual:
         """Return the n-grams of other videos, with the same order and strengths."""
         videos, tasks = whole_videos(windows)
-        prior = NGramPrior.fit(
-            videos,
-            tasks,
-            action_count=self.prior.action_count,
-            actions=self.states.by_task(),
-            order=self.prior.order,
-            strengths=self.prior.strengths,
+        prior, first = (
+            NGramPrior.fit(
+                videos,
+                tasks,
+                action_count=old.action_count,
+                actions=self.states.by_task(),
+                order=old.order,
+                strengths=old.strengths,
+            )
+            for old in (self.prior, self.first)
         )
-        return Usual(prior, _log_shares(tasks, self.states.task_count), self.states)
+        return Usual(prior, first, _log_shares(tasks, self.states.task_count), self.states)
 
     def log_states(self, done: NDArray[np.int64] | None, count: int) -> Tensor:
         """Return log p_u(state | steps done) [B, S].
@@ -117,11 +124,10 @@ class Usual:
             done: Action ids of B queries, oldest first, −1 for none, [B, D]; None if unknown.
             count: B.
         """
-        levels = self.prior.levels
         tasks, actions = (part.cpu().numpy() for part in (self.states.tasks, self.states.actions))
         log_tasks = np.tile(self.log_tasks, (count, 1))
         if done is None:
-            shares = np.tile(levels.single(tasks, actions), (count, 1))
+            shares = np.tile(self.prior.levels.single(tasks, actions), (count, 1))
         else:
             every = np.arange(self.states.task_count)
             known = self.states.lookup.cpu().numpy() >= 0  # [C, K]
@@ -129,25 +135,38 @@ class Usual:
             for step in done.T:
                 there = step >= 0
                 ids = np.where(there, step, 0)[:, None]
-                own = levels.after(every, before[:, :1], before[:, 1:], ids)  # [B, C]
+                own = self._after(every, before, ids)  # [B, C]
                 own = (
                     np.where(known[every, ids], (1 - _FOREIGN) * own, 0) + _FOREIGN / known.shape[1]
                 )
                 log_tasks += np.where(there[:, None], np.log(own), 0.0)
                 moved = np.concatenate([before[:, 1:], ids], axis=1)
                 before = np.where(there[:, None], moved, before)
-            shares = levels.after(tasks, before[:, :1], before[:, 1:], actions)  # [B, S]
+            shares = self._after(tasks, before, actions)  # [B, S]
         logs = torch.from_numpy(log_tasks[:, tasks] + np.log(shares))
         return logs.log_softmax(dim=1).float().to(self.states.actions.device)
 
+    def _after(
+        self, tasks: NDArray[np.int64], before: NDArray[np.int64], actions: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return p(action | task, two steps before) [B, N], given tasks [N] and `before` [B, 2]."""
+        d, c = before[:, :1], before[:, 1:]
+        later, first = (
+            prior.levels.after(tasks, d, c, actions) for prior in (self.prior, self.first)
+        )
+        return np.where(c == START, first, later)
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return arrays for a safetensors file; `from_arrays` is the inverse."""
-        return {**self.prior.to_arrays(), "log_tasks": self.log_tasks}
+        smoothing = {f"first.{name}": self.first.to_arrays()[name] for name in _SMOOTHING}
+        return {**self.prior.to_arrays(), **smoothing, "log_tasks": self.log_tasks}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], states: TaskStates) -> Self:
         """Make it from the arrays of `to_arrays`."""
-        return cls(NGramPrior.from_arrays(arrays), arrays["log_tasks"], states)
+        first = {**arrays, **{name: arrays[f"first.{name}"] for name in _SMOOTHING}}
+        priors = NGramPrior.from_arrays(arrays), NGramPrior.from_arrays(first)
+        return cls(*priors, arrays["log_tasks"], states)
 
 
 def _log_shares(tasks: NDArray[np.int64], count: int) -> NDArray[np.float64]:
@@ -159,7 +178,8 @@ def _log_shares(tasks: NDArray[np.int64], count: int) -> NDArray[np.float64]:
 def pooled(logs: Tensor, usual: Tensor, done: Tensor, weights: Tensor) -> Tensor:
     """Return the pool [B, S] of log p_n, log p_u and the steps done [B, S], by weights [B, 3]."""
     a, b, r = weights.T[:, :, None]
-    return (a * logs.clamp_min(_LEAST) + b * usual + r * done).log_softmax(dim=1)
+    pool: Tensor = a * logs.clamp_min(_LEAST) + b * usual + r * done
+    return pool.log_softmax(dim=1)
 
 
 def fitted_pool(parts: Sequence[Tensor], target: Tensor, *, videos: int, kind: str) -> Weights:

@@ -40,8 +40,8 @@ def _read(document: Document) -> Iterator[StepRow]:
                 first, before = next(iter(signs.items()))
                 if sign != first:
                     line = before.rpartition(", ")[2]
-                    problem = f"has another decimal sign than {line}. Write times alike."
-                    faults.add("sign", place, problem)
+                    differs = f"has another decimal sign than {line}. Write times alike."
+                    faults.add("sign", place, differs)
         if in_frames:
             rate = document.rate(row["video"])
             start, end = start / rate, end / rate
