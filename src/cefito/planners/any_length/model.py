@@ -167,6 +167,9 @@ class AnyLengthModel(Members):
             rows = []  # log p_n, log p_u, steps done and the true state of each window
             for length in self.lengths if seen[1] else self.lengths[:1]:
                 windows = val.of_length(length)
+                if kind in ("begin", "nothing") and windows.before is not None:
+                    begun = (windows.before >= 0).any(axis=1)
+                    windows = windows.subset(np.flatnonzero(begun == (kind == "nothing")))
                 queries = Queries.from_windows(windows, done=kind != "unknown")
                 queries = replace(queries, seen=np.tile(seen, (len(queries), 1)))
                 target = known_states(self.states, windows, train.of_length(length))[:, 0]
@@ -175,6 +178,9 @@ class AnyLengthModel(Members):
                     logs = self._log_next(self._plain_scores(length, known), known)
                     parts = (logs, known[0].usual, self._was_done(known), true)
                     rows.append([part[true >= 0] for part in parts if part is not None])
+            if not rows:
+                pools[kind] = CENTRES[kind]
+                continue
             *logs_of, target = (torch.cat(column) for column in zip(*rows, strict=True))
             pools[kind] = fitted_pool(
                 logs_of, target, videos=len(set(val.video.tolist())), kind=kind
@@ -200,7 +206,7 @@ class AnyLengthModel(Members):
         calibration = json.loads(metadata["calibration"])
         temperatures = {int(key): value for key, value in calibration["temperatures"].items()}
         scales = tuple(tuple(scale) for scale in calibration["length_scales"])
-        pools = {kind: tuple(weights) for kind, weights in calibration["pools"].items()}
+        pools = {kind: tuple(weights) for kind, weights in calibration.get("pools", {}).items()}
         usual = None
         if pools:
             arrays, _ = load_tensors(folder / _USUAL, "np", "Train the run again.", RunError)
@@ -268,8 +274,10 @@ class AnyLengthModel(Members):
         scores = self._plain_scores(length, known)
         if known[0].usual is None or not self.pools:
             return scores
-        told, (initial, goal) = known[0].history.facts[:, 0] > 0, known[0].seen.long().T
-        kind = torch.where(told, goal, len(self.pools) - 1 + goal).masked_fill(initial.bool(), -1)
+        history, (initial, goal) = known[0].history, known[0].seen.long().T
+        # places of kinds in `CENTRES`, the last one for the network alone
+        told = torch.where(goal.bool(), 2, (history.facts[:, 1] > 0).long())
+        kind = torch.where(history.facts[:, 0] > 0, told, 3 + goal).masked_fill(initial.bool(), -1)
         table = torch.tensor([*self.pools.values(), NETWORK], device=self.device)
         logs = self._log_next(scores, known)
         pool = pooled(logs, known[0].usual, self._was_done(known), table[kind])

@@ -37,13 +37,14 @@ Weights = tuple[float, float, float]
 NETWORK: Weights = (1.0, 0.0, 0.0)
 """Weights a, b and r of the network alone."""
 CENTRES: dict[str, Weights] = {
+    "begin": (0.1, 1.0, 0.0),
     "nothing": (0.2, 0.9, 0.0),
     "goal": (0.5, 0.6, 0.0),
     "unknown": (0.4, 1.0, 0.0),
 }
 """Centres of the priors of the weights, by what is seen beside the steps done, in this order.
 
-"unknown": nothing is seen, and the steps done are not known.
+"begin": nothing is seen or done yet; "unknown": nothing is seen, and the steps done are not known.
 """
 _FOREIGN = 0.01
 """Probability that a step done is of no task, so that it tells nothing of the task."""
