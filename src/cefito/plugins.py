@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 
 from cefito.errors import CefitoError, ConfigError, RunError, is_out_of_memory, reason
 
-__all__ = ["Registry", "array", "blamed", "checked_class", "demand", "recast", "shares"]
+__all__ = [
+    "PackageError",
+    "Registry",
+    "array",
+    "blamed",
+    "checked_class",
+    "demand",
+    "recast",
+    "shares",
+]
 
 Entry = TypeVar("Entry")
 
@@ -31,6 +40,10 @@ logger = logging.getLogger(__name__)
 
 
 _REMEDY = "update or uninstall it."
+
+
+class PackageError(RunError):
+    """The code of another package failed; the cause is its own error."""
 
 
 @contextmanager
@@ -41,7 +54,7 @@ def blamed(said: str) -> Iterator[None]:
     except (Exception, SystemExit) as problem:
         if isinstance(problem, CefitoError) or is_out_of_memory(problem):
             raise
-        raise RunError(f"{said} failed ({_fault_of(problem)}); {_REMEDY}") from problem
+        raise PackageError(f"{said} failed ({_fault_of(problem)}); {_REMEDY}") from problem
 
 
 def _fault_of(problem: BaseException) -> str:
@@ -66,7 +79,7 @@ def checked_class(
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "_checked": True}
     made: Any = type(kind.__name__, (kind,), names)
     for name, check in checks.items():
-        if not isinstance(getattr_static(kind, name), staticmethod):
+        if not isinstance(getattr_static(kind, name, None), staticmethod | None):
             setattr(made, name, _checked(made, name, check, said))
     return made
 

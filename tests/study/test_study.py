@@ -297,8 +297,16 @@ def fails(monkeypatch):
 @pytest.mark.parametrize(
     ("at", "problem", "message"),
     [
-        ("fit", ValueError("no such\n  thing"), "ValueError: no such thing. This is a defect"),
-        ("plan", ZeroDivisionError("by zero"), "ZeroDivisionError: by zero. This is a defect"),
+        (
+            "fit",
+            ValueError("no such\n  thing"),
+            "the method 'fails' failed (ValueError: no such thing)",
+        ),
+        (
+            "plan",
+            ZeroDivisionError("by zero"),
+            "the method 'fails' failed (ZeroDivisionError: by zero)",
+        ),
         ("fit", RunError("the loss became nan. Lower it."), "the loss became nan. Lower it."),
     ],
 )
@@ -393,7 +401,7 @@ class Ends(NearestPlanner):
         if seed == 1 and Path(os.environ["ENDS"]).exists():
             os.kill(os.getpid(), signal.SIGKILL)
         if seed == 0 and Path(os.environ["ENDS"]).exists():
-            sys.exit(3)
+            os._exit(3)
         return super().fit(train, val, seed=seed, **how)
 
 class EndsRow(PlannerVariant):

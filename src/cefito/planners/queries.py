@@ -136,8 +136,8 @@ class Queries:
             raise DataError(
                 f"{windows.dataset}: {missing} of {len(windows)} windows of split "
                 f"'{windows.split}' and T = {windows.horizon} have no stored task prediction. "
-                "Prepare the data set from window files with predictions, and with --beyond "
-                "rewrite if steps were dropped.",
+                "Prepare the data set from window files with predictions, and rewrite steps beyond "
+                "the features if some were dropped.",
                 setting="stored_task",
             )
         return cls(

@@ -76,7 +76,7 @@ def demand_plans(
     known = np.repeat([bool(plans.finite) for plans in found], counts)
     numbers = np.isfinite(scores) & np.isfinite(energies)
     demand_none(known & ~numbers, "energies or scores that are NaN or infinite")
-    demand_none(np.append(False, same & (np.diff(scores) < 0)), "scores that do not ascend")
+    demand_none(np.append(False, same & (scores[1:] < scores[:-1])), "scores that do not ascend")
     if chances is not None:
         rises = same & (np.diff(chances) > 1e-6)
         demand_none(np.append(False, rises), "probabilities that do not descend")

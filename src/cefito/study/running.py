@@ -18,6 +18,7 @@ from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
 from cefito.planners.base import Planner
 from cefito.planners.methods import find_method
+from cefito.plugins import PackageError
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -148,7 +149,8 @@ class TrialScorer:
         try:
             scores = self._scores(trial)
         except CefitoError as problem:
-            trial.write_failure(_line(problem))
+            foreign = isinstance(problem, PackageError)
+            trial.write_failure(_line(problem), traceback.format_exc() if foreign else None)
         except Exception as problem:  # a failing planner must not stop the others
             logger.error("%s failed", trial.label)
             error = (

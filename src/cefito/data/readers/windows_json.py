@@ -118,7 +118,7 @@ def read_windows(
     if lengths := sorted({length for video in videos for length in video.predicted}):
         notes.append(
             "The task predictions of the window files (event_class_top1) are stored with their "
-            f"videos, for T = {', '.join(map(str, lengths))}: see cefito evaluate --stored-task."
+            f"videos, for T = {', '.join(map(str, lengths))}: they are scored as the stored task."
         )
     annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     return Source(
