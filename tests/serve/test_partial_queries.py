@@ -161,6 +161,13 @@ def test_steps_choose_among_runs(client, video):
     assert "2 runs fit; there are 'run' (steps 1-4), 'tea' (horizon 3)," in value["detail"]
 
 
+def chances(value):
+    return {
+        tuple(ids): plan["probability"]
+        for ids, plan in zip(plans(value), value["plans"], strict=True)
+    }
+
+
 def test_a_batch_of_all_kinds(client, run_of_lengths, video, world):
     """Queries that can be planned together are, and their answers are those of each alone."""
     task = world.taxonomy.tasks[video.task].name
@@ -177,7 +184,7 @@ def test_a_batch_of_all_kinds(client, run_of_lengths, video, world):
     assert max(together) > 1
     for query, value in zip(queries, answers, strict=True):
         alone = ask(client, **query)
-        assert plans(value) == plans(alone)
+        assert chances(value) == pytest.approx(chances(alone), rel=1e-4)  # some are equal
         assert value["known"] == alone["known"]
         assert value["lengths"] == pytest.approx(alone["lengths"], rel=1e-4)
 

@@ -300,12 +300,12 @@ def fails(monkeypatch):
         (
             "fit",
             ValueError("no such\n  thing"),
-            "the method 'fails' failed (ValueError: no such thing)",
+            "ValueError: no such thing. This is a defect",
         ),
         (
             "plan",
             ZeroDivisionError("by zero"),
-            "the method 'fails' failed (ZeroDivisionError: by zero)",
+            "ZeroDivisionError: by zero. This is a defect",
         ),
         ("fit", RunError("the loss became nan. Lower it."), "the loss became nan. Lower it."),
     ],

@@ -148,13 +148,14 @@ class TrialScorer:
         """Train the trial's run, score it and write its file."""
         try:
             scores = self._scores(trial)
-        except CefitoError as problem:
-            foreign = isinstance(problem, PackageError)
-            trial.write_failure(_line(problem), traceback.format_exc() if foreign else None)
         except Exception as problem:  # a failing planner must not stop the others
+            own: Any = problem.__cause__ if isinstance(problem, PackageError) else problem
+            if isinstance(own, CefitoError):
+                trial.write_failure(_line(own))
+                return
             logger.error("%s failed", trial.label)
             error = (
-                f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner; the "
+                f"{type(own).__name__}: {_line(own)}. This is a defect of the planner; the "
                 f"others are not affected. Its traceback is in {trial.path}. Repeat the command "
                 "once it is fixed."
             )

@@ -472,7 +472,7 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
     other = using(planner, method="untouched")
     with pytest.raises(ConfigError, match=f"action {action} is required"):
         other.plan(queries.subset([*fine, *bad]), 1, constraints=required)
-    with pytest.raises(RunError, match="'untouched' failed .AssertionError: .*searched"):
+    with pytest.raises(RunError, match=r"'untouched' failed .AssertionError: .*searched"):
         other.plan(queries.subset(fine), 1, constraints=required)
     for tasks in (1, 3):
         pinned, unknown = Constraints(pinned=((4, 0),)), replace(queries, tasks=None)

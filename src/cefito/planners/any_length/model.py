@@ -249,7 +249,8 @@ class AnyLengthModel(Members):
         done = torch.from_numpy(given).to(device)
         elapsed = None if queries.elapsed is None else torch.from_numpy(queries.elapsed).to(device)
         usual, (unseen, free) = None, ~queries.known.T
-        if self.usual is not None and unseen.any() and (queries.done is not None or free.all()):
+        pools = unseen if queries.done is not None else unseen & free
+        if self.usual is not None and pools.any():
             usual = self.usual.log_states(queries.done, len(queries))
         return tuple(
             replace(
