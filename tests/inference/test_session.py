@@ -316,7 +316,7 @@ def test_a_step_that_was_left_out_is_listed_apart(run, data):
             session.done(steps[place])
         belief = session.belief()
         assert [step.action for step in belief.done if step.reported] == [steps[0], steps[2]]
-        believed += steps[1] in [step.action for step in belief.done]
+        believed += steps[1] in [step.action for step in belief.done if not step.reported]
         listed += steps[1] in [step.action for step in belief.unseen]
     assert believed <= 1 < listed
 
