@@ -55,6 +55,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")
 _GONE = 499  # status of requests whose client disconnected before the answer
+_LINGER = 1.0  # seconds without data, after which the rest of a body is no longer waited for
 
 access = logging.getLogger("cefito.serve.access")
 logger = logging.getLogger(__name__)
@@ -246,12 +247,12 @@ class _Exchange:
             await self.inner_send(message)
 
     async def _throw_away(self) -> None:
-        """Read the rest of the body, within its time, and keep nothing."""
+        """Read the rest of the body, within its time and while it comes, and keep nothing."""
         left = self.began + self.middleware.settings.limits.receive_seconds - time.monotonic()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, left)):
                 while not self.complete:
-                    message = await self.inner_receive()
+                    message = await asyncio.wait_for(self.inner_receive(), _LINGER)
                     self.received += len(message.get("body", b""))
                     self.complete = not message.get("more_body", False)
 
