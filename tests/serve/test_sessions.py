@@ -168,7 +168,7 @@ def test_names_and_notes(client, run_of_lengths):
         ({"goal_video": {"id": "x"}}, "goal_video.id", "no video of id 'x'"),
         ({"goal_video": {"step": 1}}, "goal_video.id", "Field required"),
         ({"goal_video": {"id": "VIDEO", "step": 99}}, "goal_video.step", "expected 1 to"),
-        ({"done": [1]}, "done", "Extra inputs"),
+        ({"said": [1]}, "said", "Extra inputs"),
     ],
 )
 def test_sessions_that_are_refused(client, video, place, body, field, message):

@@ -55,8 +55,8 @@ class Faults:
 
 def listed_places(places: Sequence[str]) -> str:
     """Name places such as "a.csv, line 3", without what they have in common."""
-    common = places[0].rpartition(", ")[0] + ", "
-    shown = [places[0], *(place.removeprefix(common) for place in places[1:_PLACES])]
+    file = places[0].partition(", ")[0] + ", "
+    shown = [places[0], *(place.removeprefix(file) for place in places[1:_PLACES])]
     more = len(places) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 

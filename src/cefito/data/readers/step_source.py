@@ -116,15 +116,15 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
     owned: dict[str, set[int]] = defaultdict(set)
     faults = Faults()
     for row in rows:
-        fact, origin = (row.task, row.split), row.place.rpartition(", ")[0]
-        before, first = facts.setdefault(row.video, fact), origins.setdefault(row.video, origin)
+        fact = row.task, row.split
+        before, first = facts.setdefault(row.video, fact), origins.setdefault(row.video, row.origin)
         if before != fact:
             alike = fact[0] != before[0] and folded(fact[0]) == folded(before[0])
             both = "task '{}', split '{}', but before task '{}', split '{}'".format(*fact, *before)
             merge = f" or merge the names by the line task,{fact[0]},{before[0]}" * alike
             problem = f"video '{row.video}' has {both}. Correct the line{merge}."
             faults.add("facts", row.place, problem, setting="merge" * alike)
-        elif origin != first:
+        elif row.origin != first:
             problem = (
                 f"annotates video '{row.video}', as {first} does. Leave one out, or join them."
             )

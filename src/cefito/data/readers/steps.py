@@ -332,7 +332,8 @@ class _VideoTable:
                 self._dropped += 1
                 continue
             split = row.split or facts.split
-            found.append(replace(row, task=row.task or task, split=split, end=end))
+            known = {"task": row.task or task, "split": split, "end": end}
+            found.append(replace(row, **known, origin=document.place()))
         return found
 
     def _no_task(self, document: Document, row: StepRow) -> DataError:

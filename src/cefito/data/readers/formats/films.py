@@ -35,6 +35,7 @@ class StepRow:
     split: str = ""
     tier: str = ""  # name of the tier, track or attribute that holds it
     coding: str = ""  # what annotates the whole film, if the file has several
+    origin: str = ""  # the file, for messages
 
 
 def film_address(location: str, folder: str = "") -> str:
