@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if any("\0" in part for part in kept):
             raise CefitoError("an argument contains a NUL character, which no name can have.")
-        with console.ending_signals():
+        with console.ending_signals("SIGTERM", "SIGHUP"):
             kept, chosen = split_volume(kept)
             with at_volume(chosen):
                 result = build_app()(kept, exit_on_error=False, print_error=False)

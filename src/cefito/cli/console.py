@@ -198,20 +198,23 @@ def _nearest(problem: UnicodeError) -> tuple[str, int]:
 
 
 @contextmanager
-def ending_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise `Ended`, so that workers end and temporary files are removed.
+def ending_signals(*names: str, at_once: bool = False) -> Iterator[None]:
+    """Let signals raise `Ended`, so that workers end and temporary files are removed.
 
-    Signals that are handled or ignored already (nohup), and other threads, are left alone.
+    At once, they end the process instead, for threads that read and write cannot be stopped.
+    Signals that are ignored (nohup), and other threads, are left alone.
     """
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if at_once:
+            os._exit(128 + number)
         raise Ended(number)
 
     old: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):
+        for name in names:
             number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            if number is not None and signal.getsignal(number) != signal.SIG_IGN:
                 old[number] = signal.signal(number, end)
     try:
         yield

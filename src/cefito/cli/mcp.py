@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from cefito.cli.console import log_warnings, lose_stdout
+from cefito.cli.console import ending_signals, log_warnings, lose_stdout
 from cefito.cli.options import SeveralPaths
 
 __all__ = ["mcp", "run_until_ended"]
@@ -48,10 +48,8 @@ def run_until_ended(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Serve stdin and stdout; a lost stdout ends it as any command."""
     import anyio
 
-    from cefito.serve.stdio import ended_by_signals
-
     try:
-        with ended_by_signals():
+        with ending_signals("SIGTERM", "SIGINT", "SIGHUP", at_once=True):
             anyio.run(work)
     except BaseExceptionGroup as group:
         lost, rest = group.split(OSError)

@@ -5,13 +5,10 @@ A line is bounded, and every request that arrived is answered before the end.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, cast
 
 import anyio
@@ -24,7 +21,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, JSON
 
 from cefito.serve.settings import Limits
 
-__all__ = ["ended_by_signals", "serve_lines"]
+__all__ = ["serve_lines"]
 
 _TOO_LONG = "too long"  # stands for such a line; it is no message
 
@@ -97,26 +94,3 @@ async def _lines(most: int) -> AsyncIterator[str]:
         async with found, lines:
             async for text in lines:
                 yield text
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Let signals end the process at once, for its threads that read and write cannot be stopped.
-
-    There is nothing to save. Signals that are ignored, and other threads, are left alone.
-    """
-
-    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        os._exit(128 + number)
-
-    old: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) != signal.SIG_IGN:
-                old[number] = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
