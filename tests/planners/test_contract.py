@@ -87,10 +87,16 @@ def registered():
         yield
 
 
+def often_or_nightly(name):
+    """One method of each kind of planner is tested by every run of the tests."""
+    often = ("cefito", "any-length", "viterbi", "pdpp", "schema", "nearest")
+    return pytest.param(name, marks=() if name in often else pytest.mark.nightly)
+
+
 TOYS = (Method(name="toy", planner=ToyPlanner, settings=ToySettings), EXAMPLE)
 
 
-@pytest.mark.parametrize("name", [*METHODS, *(toy.name for toy in TOYS)])
+@pytest.mark.parametrize("name", [*map(often_or_nightly, METHODS), *(toy.name for toy in TOYS)])
 class TestMethods(PlannerContract):
     overrides = NARROW | STAND_IN
 

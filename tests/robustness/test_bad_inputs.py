@@ -7,7 +7,10 @@ import pytest
 from bad_cases import all_cases
 from bad_inputs import GOOD, Case, make_world, run_case
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="inputs run in forked processes")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="inputs run in forked processes"),
+]
 EVERY = 160
 
 

@@ -6,6 +6,7 @@ import mutate_work
 import pytest
 from mutate_work import BAD, limited, make, run, tried
 
+pytestmark = pytest.mark.nightly
 COUNT = 60
 
 

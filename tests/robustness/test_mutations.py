@@ -6,6 +6,7 @@ import mutations
 import pytest
 from mutations import BAD, limited, make, run, tried
 
+pytestmark = pytest.mark.nightly
 COUNT = 24
 
 
