@@ -28,7 +28,7 @@ test: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 # Instruction sets of other processors, as far as PyTorch, oneDNN and MKL follow these variables, with
-# arrays that begin anywhere in memory; then AVX2 and two threads.
+# arrays that begin anywhere in memory.
 NUMBERS := tests/test_arrays.py tests/field tests/data/simulation/test_observations.py \
   tests/training/test_trainer.py tests/search/test_screening.py tests/planners/test_contract.py \
   tests/planners/cefito/test_planner.py tests/planners/crf tests/batch
@@ -37,10 +37,10 @@ PORTABLE := $(BIN)/python -m pytest -q -n 2 --dist loadscope -p no:cacheprovider
 test-portable: $(VENV)/.installed-test
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
 	  OMP_NUM_THREADS=1 $(PORTABLE) --move-arrays -k "not real_kills" $(NUMBERS)
-	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:cacheprovider \
-	  tests/field/test_energy.py tests/planners/crf
 
 test-nightly: $(VENV)/.installed-test
+	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:cacheprovider \
+	  tests/field/test_energy.py tests/planners/crf
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m nightly
 	OMP_NUM_THREADS=1 $(BIN)/python tests/robustness/bad_inputs.py --all
 

@@ -6,6 +6,7 @@ python tests/structure.py
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -137,6 +138,23 @@ def classes() -> Counter[str]:
         for node in tree(name).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
+
+
+def names_without_users() -> list[str]:
+    """Names in `__all__` that no other module mentions, of packages' faces aside."""
+    words = {
+        name: set(re.findall(r"\w+", path.read_text("utf-8"))) for name, path in modules().items()
+    }
+    mentions = Counter(word for own in words.values() for word in own)
+    return [
+        f"{name}.{part.value}"
+        for name, path in modules().items()
+        if path.stem != "__init__"
+        for node in tree(name).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        for part in getattr(node.value, "elts", ())
+        if mentions[getattr(part, "value", "")] == 1
+    ]
 
 
 def main() -> None:
