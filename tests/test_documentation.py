@@ -137,7 +137,23 @@ def problems(given: list[str]) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def for_every_page(check):
+    """Make one test of a check of a page."""
+
+    def test():
+        failures = {}
+        for page in PAGES:
+            try:
+                check(page)
+            except AssertionError as problem:
+                failures[name_of(page)] = str(problem)
+        assert failures == {}
+
+    test.__doc__ = check.__doc__
+    return test
+
+
+@for_every_page
 def test_commands_and_their_options_exist(page):
     assert [line for given in calls(page, "cefito") for line in problems(given)] == []
 
@@ -153,12 +169,12 @@ def refusal(given: list[str]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_calls_in_blocks_are_taken_by_the_command_line(page):
     assert [line for given in calls(page, "cefito", whole=True) if (line := refusal(given))] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_targets_of_make_exist(page):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
@@ -166,7 +182,7 @@ def test_targets_of_make_exist(page):
     assert given <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_extras_exist(page):
     """What `pip install` is given in brackets."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -175,14 +191,14 @@ def test_extras_exist(page):
     assert extras <= set(project["optional-dependencies"])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_blocks_can_be_read(page):
     for language, read in (("toml", tomllib.loads), ("json", json.loads), ("python", ast.parse)):
         for text in blocks(page, language):
             read(text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_options_named_alone_exist(page):
     known = EVERYWHERE.union(*(options(*chain) for chain in commands())) | options_of_benchmarks()
     named = {
@@ -191,7 +207,7 @@ def test_options_named_alone_exist(page):
     assert named <= known, f"no command has {sorted(named - known)}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_settings_exist(page):
     """What `--set` is given is a setting, and a value that it can have."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -201,7 +217,7 @@ def test_settings_exist(page):
             load_config("paper", overrides={key: value}, shared=True)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_scripts_and_their_options_exist(page):
     for given in [*calls(page, "python"), *calls(page, "python3")]:
         if given and given[0].endswith(".py"):
@@ -237,7 +253,7 @@ def names_in_python(code: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_python_names_exist(page):
     names = {name for code in blocks(page, "python") for name in names_in_python(code)}
     for span in spans(page):
@@ -251,7 +267,7 @@ def test_python_names_exist(page):
     assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@for_every_page
 def test_links_lead_somewhere(page):
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)

@@ -6,8 +6,6 @@ import importlib
 import inspect
 from pathlib import Path
 
-import pytest
-
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
@@ -20,24 +18,26 @@ PACKAGES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_name_exists(name):
-    module = importlib.import_module(name)
-    names = getattr(module, "__all__", [])
-    missing = [entry for entry in names if not hasattr(module, entry)]
-    assert not missing
-    assert len(set(names)) == len(names)
+def named(module):
+    return getattr(module, "__all__", [])
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_packages_hide_nothing_public(name):
+def test_every_name_exists():
+    modules = [importlib.import_module(name) for name in MODULES]
+    missing = [(each, name) for each in modules for name in named(each) if not hasattr(each, name)]
+    assert missing == []
+    assert [each for each in modules if len(set(named(each))) < len(named(each))] == []
+
+
+def test_packages_hide_nothing_public():
     """A class or function that a package imports from its own modules is in its `__all__`."""
-    module = importlib.import_module(name)
-    shown = {
-        entry
-        for entry, value in vars(module).items()
+    hidden = [
+        f"{name}.{entry}"
+        for name in PACKAGES
+        for entry, value in vars(importlib.import_module(name)).items()
         if not entry.startswith("_")
         and (inspect.isclass(value) or inspect.isfunction(value))
-        and value.__module__.startswith(name + ".")
-    }
-    assert shown <= set(getattr(module, "__all__", []))
+        and value.__module__.startswith(f"{name}.")
+        and entry not in named(importlib.import_module(name))
+    ]
+    assert hidden == []
