@@ -107,7 +107,7 @@ def test_what_a_shared_run_was_trained_on_stays_known(run, world, tmp_path, capl
     assert not any(name.encode() in content for name in ids)
     for place in ("run", "run.zip", "again.zip", "pulled"):
         opened = open_run(tmp_path / place)
-        refusal = said or ("cefito pull" if place.endswith(".zip") else "")
+        refusal = said or (f"/{place}: is a shared run" if place.endswith(".zip") else "")
         if refusal:
             with pytest.raises(RunError, match=refusal):
                 calibrate_run(opened, folds=0, dataset=world.folder)
@@ -137,7 +137,7 @@ def test_commands_about_settings_and_names_take_an_archive(run, tmp_path, capsys
     tables = capsys.readouterr().out
     assert tables.count(run.taxonomy.tasks[0].name) == 2
     assert main(["data", "list", str(tmp_path / "run.zip"), "videos"]) == 2
-    assert "its data set is not at hand" in capsys.readouterr().err
+    assert f"{tmp_path}/run.zip: its data set is not at hand" in capsys.readouterr().err
 
 
 def test_equal_runs_are_equal_bytes(run, tmp_path):

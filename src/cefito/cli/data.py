@@ -91,7 +91,7 @@ def list_(
     from cefito.runs.folder import RUN_FILE, RunInfo, horizons_in
     from cefito.runs.run import local_folder, taxonomy_of_run
 
-    path = local_folder(path)
+    given, path = path, local_folder(path)
     of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
     if what == "videos" and (path / RUN_FILE).exists():
         trained_on = RunInfo.read(path).dataset.path
@@ -107,7 +107,7 @@ def list_(
     elif annotations is not None:
         rows = info.list_videos(annotations, task=wanted)
     else:
-        raise ConfigError(f"{path}: its data set is not at hand. Give a data set to list videos.")
+        raise ConfigError(f"{given}: its data set is not at hand. Give a data set to list videos.")
     if json:
         print_json(rows)
         return

@@ -165,7 +165,7 @@ def evaluate_run(
         other=None if other is None else data.fingerprint,
         min_probability=min_probability,
     )
-    if run.cached:
+    if run.copy_of:
         return scores, None
     try:
         scores.write(path)

@@ -239,7 +239,7 @@ def pull_run(place: Path | str, target: Path | str) -> PlanningRun:
         for name in (MANIFEST, CARD):
             if (run.folder / name).is_file():
                 shutil.copyfile(run.folder / name, temporary / name)
-    return replace(run, folder=target, cached=False)
+    return replace(run, folder=target, copy_of="")
 
 
 @contextmanager
@@ -256,6 +256,6 @@ def _shared(run: Run, license_name: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         videos = run.videos and run.videos.shared()
-        write_run(replace(run, folder=folder, info=info, videos=videos, cached=False))
+        write_run(replace(run, folder=folder, info=info, videos=videos, copy_of=""))
         write_text(folder / CARD, card)
         yield folder

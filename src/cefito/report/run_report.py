@@ -198,7 +198,7 @@ def _scored(
         if (scores.fingerprint, scores.plans_sha256) == (opened.fingerprint, file_digest(plans)):
             return scores, found
     with TemporaryDirectory() as temporary:
-        plans = Path(temporary) / plans.name if run.cached else plans
+        plans = Path(temporary) / plans.name if run.copy_of else plans
         scores, _ = evaluate_run(
             run,
             split=split,

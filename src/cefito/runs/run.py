@@ -76,7 +76,7 @@ class Run:
     files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each; empty if unknown
     videos: TrainedVideos | None = None  # that it has seen; None if unknown
     coverage: CoverageTable | None = None  # thresholds of its sets; None if it is not calibrated
-    cached: bool = False  # whether the folder is a copy of an archive or of a run on a hub
+    copy_of: str = ""  # the archive, or run on a hub, that its folder is a copy of
 
     def __repr__(self) -> str:
         return (
@@ -151,11 +151,9 @@ class Run:
 
     def check_own(self) -> None:
         """Refuse a run whose folder is a copy in a cache, before anything is written there."""
-        if self.cached:
-            raise RunError(
-                f"{self.folder}: is the copy of a shared run, which stays as it is. Make a run "
-                "folder of that by cefito pull first."
-            )
+        if self.copy_of:
+            problem = "is a shared run, which stays as it is. Make a run folder of it"
+            raise RunError(f"{self.copy_of}: {problem} by cefito pull first.")
 
     def calibrated(self) -> CoverageTable:
         """Return the thresholds of its sets.
@@ -274,7 +272,8 @@ def open_run(
     if manifest is None:
         logger.warning("%s: has no %s, so that its files are not verified", found, MANIFEST)
     files = {} if manifest is None else manifest.files
-    return replace(run, folder=found, files=files, cached=not Path(folder).is_dir())
+    copy_of = "" if Path(folder).is_dir() else str(folder)
+    return replace(run, folder=found, files=files, copy_of=copy_of)
 
 
 def _read(folder: Path, horizon: int | None, device: torch.device | str | None) -> Run:

@@ -321,7 +321,7 @@ def test_jobs_and_names_of_frames_in_cvat(read):
         assert spans(read(one, frame_rate=10)) == [("a", 0, 1)]
     images = re.sub(r'name="frame_\d+"', 'name="img.jpg"', job)
     assert spans(read(images, frame_rate=10)) == [("a", 0, 1)]
-    with pytest.raises(DataError, match="is damaged or not whole"):
+    with pytest.raises(DataError, match="is not a whole number of at most 18 digits"):
         read(text.replace("000005", "9" * 400), frame_rate=10)
 
 
@@ -349,8 +349,8 @@ def test_repeated_ids_and_drawings_of_vidat(read):
 def test_anvil_is_recognised_by_its_elements(read):
     comments = "<!--" + "-->x<!--" * 40
     for text in (
-        f"<annotation{' ' * 99}>{comments}",
-        f"<annotation{' ' * 99}>" + "<!-- -->" * 4000 + "<x/></annotation>",
+        f"<annotation>{comments}",
+        "<annotation>" + "<!-- -->" * 4000 + "<x/></annotation>",
     ):
         with pytest.raises(DataError, match="is XML of no known format"):
             read(text)

@@ -23,7 +23,7 @@ _MARKUP = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
 _ASIDE = re.compile(r"WEBVTT|(?:NOTE|STYLE|REGION)(?:\s|$)|\[(?!br\])[A-Z ]+\]")
 _CLOCK = re.compile(r"X-TIMESTAMP-MAP=(?=.*MPEGTS:([0-9]{1,12}))(?=.*LOCAL:([0-9:.]{5,20}))")
 _TICKS = 90_000  # of the MPEG clock in a second
-_SRT = re.compile(r"\s*(?:[0-9]+[ \t]*\r?\n)?[^\n]{0,80}-->")
+_SRT = re.compile(r"\s*(?:[0-9]+[ \t]*\r?\n)?[^\n<]{0,80}-->")
 _COMMA = re.compile(
     r"\s*([0-9]{1,3}:[0-9]{2}:[0-9]{2}[.][0-9]{1,3}),([0-9:]{7,9}[.][0-9]{1,3})\s*$"
 )

@@ -14,8 +14,8 @@ from cefito.data.readers.formats.document import Document, Format, StepRow, whol
 
 __all__ = ["FORMAT"]
 
-_FRAME = re.compile(r"frame_(\d+)(?:\.\w+)?$")
-_STEP = re.compile(r"step\s*=\s*(\d+)")
+_FRAME = re.compile(r"frame_([0-9]+)(?:\.\w+)?$")
+_STEP = re.compile(r"step\s*=\s*([0-9]+)")
 _TRACKS = "tracks"
 _SHAPES = ("box", "polygon", "polyline", "points", "cuboid", "mask", "skeleton", "ellipse")
 _Frames = dict[tuple[str, str, str], dict[int, int]]
@@ -72,7 +72,8 @@ def _seen(
         task = image.get("task_id", "")
         begin, every, _ = _frames(tasks.get(task, whole))
         number = _FRAME.search(image.get("name", ""))
-        frame = int(number[1]) if number else begin + whole_number(image.attrib["id"]) * every
+        counted = whole_number(number[1] if number else image.attrib["id"])
+        frame = counted if number else begin + counted * every
         for tag in image.findall("tag"):
             for tier, label in _labels(tag, tag.attrib["label"], "tags", tag.attrib["label"]):
                 yield task, tier, label, frame, frame + every
@@ -104,7 +105,7 @@ def _frames(about: Element | None) -> tuple[int, int, int]:
         return 0, 1, 0
     step = _STEP.search(about.findtext("frame_filter") or "")
     first, last = (whole_number(about.findtext(f"{end}_frame") or "0") for end in ("start", "stop"))
-    return first, max(int(step[1]), 1) if step else 1, last
+    return first, max(whole_number(step[1]), 1) if step else 1, last
 
 
 def _runs(spans: dict[int, int]) -> Iterable[tuple[int, int]]:

@@ -240,11 +240,11 @@ class Format:
 
 
 def whole_number(text: str) -> int:
-    """Return a whole number in plain digits.
+    """Return a whole number of at most 18 plain digits.
 
     Raises:
         ValueError: The text is none.
     """
-    if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
-        raise ValueError(f"{text[:40]!r} is not a whole number")
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+        raise ValueError(f"{text[:40]!r} is not a whole number of at most 18 digits")
     return int(text)

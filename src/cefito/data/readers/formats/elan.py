@@ -136,7 +136,7 @@ def _media(document: Document, root: Element) -> tuple[str, int]:
     for location, each in films or media:
         source = each.get("EXTRACTED_FROM", "") if not films else ""
         video = document.film(source) or document.film(location) or document.video
-        return video, int(each.get("TIME_ORIGIN") or 0)
+        return video, whole_number(each.get("TIME_ORIGIN") or "0")
     return document.video, 0
 
 
