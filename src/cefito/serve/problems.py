@@ -11,6 +11,7 @@ from asgi_correlation_id import correlation_id
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from cefito.errors import CefitoError
 from cefito.search.constraints import declared
@@ -101,9 +102,10 @@ class ProblemError(HTTPException):
             **self.numbers,
         }
 
-    def encoded(self) -> bytes:
+    def response(self) -> Response:
         """The document as JSON in ASCII, since names in it may not be valid Unicode."""
-        return json.dumps(self.document(), allow_nan=False).encode("ascii")
+        body = json.dumps(self.document(), allow_nan=False)
+        return Response(body, self.status_code, self.headers, MEDIA_TYPE)
 
 
 def possible_problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
