@@ -257,13 +257,16 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     ) -> StreamingResponse:
         """Follow a session: an event `state` with its state now and after each event, then `end`.
 
-        A comment comes when there is nothing to say for long. Another connection may take the place
-        of a stream.
+        A comment comes when there is nothing to say for long.
         """
         live, last = sessions.find(id), (last_event_id or "").strip()
         request.state.stream = True
         known = int(last) if last.isdecimal() and len(last) < 19 else None
-        return StreamingResponse(sessions.stream(live, known), media_type="text/event-stream")
+        return StreamingResponse(
+            sessions.stream(live, known),
+            media_type="text/event-stream",
+            headers={"x-accel-buffering": "no"},  # nginx passes each event on at once
+        )
 
 
 def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
