@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from types import SimpleNamespace
 
 import pytest
 
-from cefito.serve import process
 from cefito.serve.connections import client_of
 
 HEAD = b"POST /v1/plan HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 HALF = HEAD + b"content-length: 100\r\n\r\n{"
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
-LIMITS = {"receive_seconds": 1.0, "client_connections": 5, "connections": 8}
+LIMITS = {"receive_seconds": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +26,8 @@ def port(place, listening):
         yield int(address.rpartition(":")[2])
 
 
-def connected(port, client="127.0.0.1"):
-    """A connection of a client, by its address."""
-    return socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(client, 0))
+def connected(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
 
 
 def answer(connection):
@@ -50,18 +46,8 @@ def answer(connection):
     return None, {}, b""
 
 
-def problem(connection):
-    """Status and type of a problem."""
-    status, headers, body = answer(connection)
-    assert headers["content-type"] == "application/problem+json"
-    assert headers["connection"] == "close"
-    found = json.loads(body)
-    assert found["status"] == status
-    return status, found["type"]
-
-
-def healthy(port, client="127.0.0.1"):
-    with connected(port, client) as connection:
+def healthy(port):
+    with connected(port) as connection:
         connection.sendall(HEALTH)
         assert answer(connection)[0] == 200
 
@@ -75,12 +61,14 @@ def test_requests_that_do_not_come_are_not_waited_for(port, first):
                 assert answer(connection)[0] == 200
             connection.sendall(sent)
             began = time.monotonic()
-            if sent:
-                assert problem(connection) == (408, "urn:cefito:slow")
+            if HEAD in sent:
+                status, headers, body = answer(connection)
+                assert (status, headers["connection"]) == (408, "close")
+                assert json.loads(body)["type"] == "urn:cefito:slow"
             assert answer(connection)[0] is None
             assert 0.9 < time.monotonic() - began < 10
 
-    cases = [b"GET /health HTT", HEAD, HALF[:-1]]
+    cases = [b"GET /health HTT", HEAD[:-2], HALF[:-1]]
     if not first:  # after an answer, uvicorn closes a silent connection in 15 seconds
         cases.append(b"")
     with ThreadPoolExecutor(4) as threads:
@@ -97,16 +85,12 @@ def test_a_drop_of_a_header_now_and_then_does_not_help(port):
         assert time.monotonic() - began < 4
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /health HTT", HEALTH, HALF])
-@pytest.mark.parametrize("client", ["127.0.0.1", "127.0.0.2"])
-def test_connections_without_a_request_shut_nobody_out(port, sent, client):
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTT", HALF])
+def test_connections_without_a_request_shut_nobody_out(port, sent):
     with ExitStack() as stack:
-        for number in range(20):
-            connection = stack.enter_context(connected(port, f"127.0.0.{2 + number % 3}"))
-            connection.sendall(sent)
-            if sent == HEALTH:
-                answer(connection)
-        healthy(port, client)
+        for _ in range(1010):
+            stack.enter_context(connected(port)).sendall(sent)
+        healthy(port)
 
 
 def test_answers_do_not_wait_for_acknowledgements(port):
@@ -122,35 +106,6 @@ def test_answers_do_not_wait_for_acknowledgements(port):
     assert min(seconds[20:]) < 0.035  # the first are acknowledged at once
 
 
-def test_an_answer_that_is_awaited_is_not_ended(place, listening, monkeypatch):
-    from cefito.serve import service
-
-    gate, quick = threading.Event(), service.solve
-
-    def held(jobs, stop):
-        gate.wait(20)
-        return quick(jobs, stop)
-
-    monkeypatch.setattr(service, "solve", held)
-    body = json.dumps({"horizon": 3, "observations": place.observations()}).encode()
-    whole = HEAD + b"content-length: %d\r\n\r\n" % len(body) + body
-    with (
-        listening(place.settings(runs=(place.run,), limits=LIMITS)) as address,
-        ExitStack() as all_,
-    ):
-        port = int(address.rpartition(":")[2])
-        waiting = [all_.enter_context(connected(port)) for _ in range(5)]
-        for one in waiting:
-            one.sendall(whole)
-            time.sleep(0.1)  # so that each has arrived
-        sixth = all_.enter_context(connected(port))
-        status, headers, _ = answer(sixth)
-        assert (status, headers["retry-after"]) == (429, "5")
-        healthy(port, "127.0.0.2")
-        gate.set()
-        assert [answer(one)[0] for one in waiting] == [200] * 5
-
-
 @pytest.mark.parametrize(
     "sent",
     [
@@ -164,11 +119,22 @@ def test_an_answer_that_is_awaited_is_not_ended(place, listening, monkeypatch):
         b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000,
     ],
 )
-def test_malformed_http_is_a_problem_too(port, sent):
+def test_malformed_http_is_refused(port, sent):
     with connected(port) as connection:
         connection.sendall(sent)
-        assert problem(connection) == (400, "urn:cefito:invalid")
+        assert answer(connection)[0] == 400
     healthy(port)
+
+
+def test_a_proxy_on_this_machine_names_the_client(port, caplog):
+    caplog.set_level(logging.INFO, logger="cefito.serve.access")
+    with connected(port) as connection:
+        connection.sendall(
+            HEALTH[:-2] + b"x-forwarded-for: 203.0.113.9\r\nconnection: close\r\n\r\n"
+        )
+        assert answer(connection)[0] == 200
+        assert answer(connection)[0] is None
+    assert json.loads(caplog.messages[-1])["client"] == "203.0.113.9"
 
 
 def test_the_address_of_a_client():
@@ -177,21 +143,3 @@ def test_the_address_of_a_client():
     assert first == same == "10.0.0.1"
     assert one == other != far
     assert name == "x"
-
-
-def test_the_log_repeats_itself_little(capsys, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with process.logging_to_stderr(access=True):
-        for number in range(10_000):
-            logging.getLogger("asyncio").error("full %s", number)
-        logging.getLogger("cefito").error("another")
-        now[0] = process._PERIOD + 1
-        logging.getLogger("asyncio").error("full %s", "again")
-        for _ in range(20):
-            logging.getLogger("cefito.serve.access").info("{}")
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    said = [line["message"] for line in lines if line]
-    assert said == [*(f"full {number}" for number in range(5)), "another", "full again"]
-    assert lines[6]["left_out"] == 9995
-    assert lines.count({}) == 20

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import shutil
+import socket
 import subprocess
+import time
+import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from cefito.serve.app import create_app
+from cefito.serve.settings import Limits
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8000"
+(NGINX,) = re.findall(r"^```nginx\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_python_of_the_page(address, place, capsys, monkeypatch):
@@ -45,6 +52,44 @@ def test_the_curl_of_the_page(address, place, tmp_path):
     assert len(found[0]["plans"]) == 2
     assert found[0]["truth"]
     assert found[1]["type"] == "urn:cefito:no-encoder"
+
+
+def test_the_limits_of_the_proxy_of_the_page_fit_those_of_the_service():
+    limits, values = Limits(), dict(re.findall(r"^ *(\w+) (\d+)[ms];", NGINX, re.MULTILINE))
+    assert int(values["client_max_body_size"]) == limits.upload_mib
+    assert int(values["proxy_read_timeout"]) > limits.longest_seconds
+    assert int(values["client_body_timeout"]) < limits.receive_seconds
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+def test_the_proxy_of_the_page(address, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="cefito.serve.access")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = re.sub(r"^ *ssl_.*\n", "", NGINX, flags=re.MULTILINE).replace(ADDRESS, address)
+    places = "".join(
+        f"{kind}_temp_path {tmp_path}; "
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (tmp_path / "nginx.conf").write_text(
+        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/errors;\nevents {{}}\n"
+        f"http {{ access_log off; {places}\n{server.replace('443 ssl', f'127.0.0.1:{port}')}}}"
+    )
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}/ready", headers={"x-forwarded-for": "1"}
+    )
+    with subprocess.Popen(["nginx", "-c", tmp_path / "nginx.conf"]) as nginx:
+        try:
+            found = None
+            for _ in range(100):
+                time.sleep(0.1)
+                with suppress(OSError), urllib.request.urlopen(asked, timeout=10) as answer:
+                    found = json.load(answer)
+                    break
+        finally:
+            nginx.terminate()
+    assert found == {"status": "ready"}
+    assert json.loads(caplog.messages[-1])["client"] == "127.0.0.1"
 
 
 def test_the_routes_and_fields_of_the_page_are_those_that_there_are(place):

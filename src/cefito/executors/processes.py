@@ -7,15 +7,16 @@ import os
 import pickle
 import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from cefito.executors.base import Failed, JobQueue, Killed, PoolExecutor, failure
-from cefito.executors.worker import work
+from cefito.executors.worker import CalledFunction, work
 
-__all__ = ["ProcessExecutor", "threads_each"]
+__all__ = ["ProcessExecutor", "WorkerProcess", "threads_each"]
 
 _ROUND = 1.0  # seconds between two looks at silent workers
 _PATIENCE = 5.0  # seconds in which a worker must end
@@ -45,22 +46,40 @@ class ProcessExecutor(PoolExecutor):
                 worker.end(patience=0)
 
 
-class _Worker:
-    """A worker process as its parent sees it."""
+class WorkerProcess:
+    """A worker process as its parent sees it; for `outcome` see `work`."""
 
-    def __init__(self, threads: int, function: bytes, jobs: JobQueue[Any, Any]) -> None:
-        self.jobs, self.function = jobs, function
+    def __init__(
+        self, threads: int, outcome: Callable[[CalledFunction, bytes], bytes] | None = None
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(
-            target=work, args=(theirs, threads), daemon=True
+            target=work, args=(theirs, threads, outcome), daemon=True
         )
-        self.group: deque[int] = deque()  # its jobs, the current one first
-        self.ready = False  # whether it has said that it takes jobs
         try:
             self.process.start()
         finally:
             theirs.close()  # so that the pipe ends with the worker
+
+    def end(self, *, patience: float) -> None:
+        """End the process and wait for it; for `patience` seconds it may end by itself."""
+        self.connection.close()
+        self.process.join(patience)
+        for stop in (self.process.terminate, self.process.kill):
+            if self.process.exitcode is None:
+                stop()
+                self.process.join(_PATIENCE)
+
+
+class _Worker(WorkerProcess):
+    """A worker of a call of `map`."""
+
+    def __init__(self, threads: int, function: bytes, jobs: JobQueue[Any, Any]) -> None:
+        self.jobs, self.function = jobs, function
+        self.group: deque[int] = deque()  # its jobs, the current one first
+        self.ready = False  # whether it has said that it takes jobs
+        super().__init__(threads)
 
     def continues(self) -> bool:
         """Take the worker's messages and give it its next job; return whether it has one."""
@@ -77,15 +96,6 @@ class _Worker:
             self._lose(code)
             return False
         return bool(self.group) or not self.ready
-
-    def end(self, *, patience: float) -> None:
-        """End the process and wait for it; for `patience` seconds it may end by itself."""
-        self.connection.close()
-        self.process.join(patience)
-        for stop in (self.process.terminate, self.process.kill):
-            if self.process.exitcode is None:
-                stop()
-                self.process.join(_PATIENCE)
 
     def _take(self, message: bytes) -> None:
         """Note the outcome in a message and send the next job; the first message has none."""

@@ -13,6 +13,7 @@ from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
 from fastapi import FastAPI, Header, Query
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
@@ -21,9 +22,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from cefito.errors import CefitoError
-from cefito.serve.middleware import UPLOAD, Metrics, RequestMiddleware, clean_id
+from cefito.serve.metrics import Metrics
+from cefito.serve.middleware import DOCS, UPLOAD, RequestMiddleware, clean_id
 from cefito.serve.page.routes import page_router
-from cefito.serve.problems import MEDIA_TYPE, ProblemError, possible_problems, to_problem
+from cefito.serve.problems import ProblemError, possible_problems, to_problem
 from cefito.serve.schemas import (
     BatchAnswer,
     BatchRequest,
@@ -77,12 +79,13 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         finally:
             await anyio.to_thread.run_sync(service.close)
 
-    app = FastAPI(
+    app = FastAPIOffline(  # FastAPI, whose page of the routes needs no internet
         title="cefito",
         summary="Plans between two observations.",
         version=version("cefito"),
-        docs_url=None,
+        docs_url=DOCS,
         redoc_url=None,
+        swagger_ui_parameters={"validatorUrl": None},
         lifespan=lifespan,
         redirect_slashes=False,  # to the host that the client names
         separate_input_output_schemas=False,
@@ -93,13 +96,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     async def refuse(request: Request, error: Exception) -> Response:
         content_type = request.headers.get("content-type", "")
-        problem = to_problem(error, models.names, content_type)
-        return Response(
-            problem.encoded(),
-            status_code=problem.status_code,
-            headers=problem.headers,
-            media_type=MEDIA_TYPE,
-        )
+        return to_problem(error, models.names, content_type).response()
 
     for kind in (CefitoError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refuse)
@@ -260,13 +257,16 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     ) -> StreamingResponse:
         """Follow a session: an event `state` with its state now and after each event, then `end`.
 
-        A comment comes when there is nothing to say for long. Another connection may take the place
-        of a stream.
+        A comment comes when there is nothing to say for long.
         """
         live, last = sessions.find(id), (last_event_id or "").strip()
         request.state.stream = True
         known = int(last) if last.isdecimal() and len(last) < 19 else None
-        return StreamingResponse(sessions.stream(live, known), media_type="text/event-stream")
+        return StreamingResponse(
+            sessions.stream(live, known),
+            media_type="text/event-stream",
+            headers={"x-accel-buffering": "no"},  # nginx passes each event on at once
+        )
 
 
 def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:

@@ -1,4 +1,4 @@
-"""The outermost layer of the application: access, body limits, security headers, log, counters."""
+"""The outermost layer of the application: access, limits of bodies, headers, log."""
 
 from __future__ import annotations
 
@@ -10,113 +10,39 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from asgi_correlation_id import correlation_id
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cefito.serve.problems import MEDIA_TYPE, ProblemError
-from cefito.serve.scheduler import Scheduler, SearchJob
-from cefito.serve.settings import ServiceSettings
+from cefito.serve.metrics import Metrics
+from cefito.serve.problems import ProblemError
+from cefito.serve.settings import Limits, ServiceSettings
 
-__all__ = [
-    "CONTENT_POLICY",
-    "UPLOAD",
-    "Metrics",
-    "RequestMiddleware",
-    "clean_id",
-    "closing",
-]
+__all__ = ["CONTENT_POLICY", "DOCS", "UPLOAD", "RequestMiddleware", "clean_id", "closing"]
 
 UPLOAD = "/upload"
 """End of the paths of uploads, whose bodies may be larger."""
+DOCS = "/docs"
+"""Path of FastAPI's page of the routes."""
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
 """Content-Security-Policy of all answers: nothing inline, nothing from other origins."""
-_HEADERS = {
-    "content-security-policy": CONTENT_POLICY,
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
+_HEADERS = {"referrer-policy": "no-referrer", "x-content-type-options": "nosniff"}
 _OPEN = ("/health", "/ready")  # paths that need no token, for monitoring
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE)
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")
+_PORT = re.compile(r":[0-9]*$")
 _GONE = 499  # status of requests whose client disconnected before the answer
-_LINGER = 1.0  # seconds without data, after which the rest of a body is no longer waited for
 
 access = logging.getLogger("cefito.serve.access")
 logger = logging.getLogger(__name__)
-
-
-class Metrics:
-    """Prometheus metrics of one service, in a registry of their own."""
-
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        counter = partial(Counter, registry=registry)
-        histogram = partial(Histogram, registry=registry)
-        gauge = partial(Gauge, registry=registry)
-        search = ("run", "horizon")
-        requests = "Requests by route, method and status."
-        self._requests = counter("cefito_requests", requests, ("route", "method", "status"))
-        latency = "Seconds from the arrival of a request to the end of its answer."
-        self._seconds = histogram("cefito_request_seconds", latency, ("route",), buckets=_SECONDS)
-        searches = "Searches by run, horizon and outcome."
-        self._searches = counter("cefito_searches", searches, (*search, "outcome"))
-        self._tokens = counter("cefito_token_forwards", "Tokens that networks processed.", search)
-        batch = "Queries that were searched in one batch."
-        self._together = histogram("cefito_walked_together", batch, buckets=_BATCHES)
-        self._waiting = gauge("cefito_waiting", "Searches in the queue.")
-        self._running = gauge("cefito_running", "Searches that run.")
-        self._sessions = gauge("cefito_sessions", "Live sessions that are open.")
-        events = "Events of live sessions by run, horizon and kind."
-        self._events = counter("cefito_session_events", events, (*search, "kind"))
-        expired = "Live sessions that ended because they were idle."
-        self.expired = counter("cefito_sessions_expired", expired)
-
-    def watch_sessions(self, count: Callable[[], int]) -> None:
-        """Report the number of live sessions."""
-        self._sessions.set_function(count)
-
-    def session_event(self, run: str, horizon: int, kind: str) -> None:
-        """Count an event of a live session."""
-        self._events.labels(run, str(horizon), kind).inc()
-
-    def watch(self, scheduler: Scheduler) -> None:
-        """Report the queue of a scheduler."""
-        self._waiting.set_function(lambda: scheduler.waiting)
-        self._running.set_function(lambda: scheduler.running)
-
-    def request(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request."""
-        route = getattr(scope.get("route"), "path", None) or "none"
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._requests.labels(route, method, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
-
-    def searched(
-        self, run: str, horizon: int, outcome: str, job: SearchJob, tokens: int = 0
-    ) -> None:
-        """Count a search."""
-        self._searches.labels(run, str(horizon), outcome).inc()
-        if tokens:
-            self._tokens.labels(run, str(horizon)).inc(tokens)
-        if outcome == "answered":
-            self._together.observe(job.together)
 
 
 def clean_id(given: str) -> str:
@@ -143,7 +69,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = _Exchange(self, scope, receive, send)
+        exchange = _Exchange(self.settings.limits, scope, receive, send)
         scope.setdefault("state", {})["began"] = exchange.began
         try:
             self._check(scope, Headers(scope=scope), exchange.limit)
@@ -157,25 +83,31 @@ class RequestMiddleware:
             detail = "a defect of cefito. The service's log has it under this request id."
             await exchange.refuse(ProblemError(detail, kind="internal"))
         finally:
-            exchange.finish()
+            self.metrics.request(scope, exchange.status or _GONE, exchange.seconds)
+            exchange.log()
 
     def _check(self, scope: Scope, headers: Headers, limit: int) -> None:
         """Check host, origin, token and announced size."""
-        hosts, token = self.settings.hosts, self.settings.token
-        given = headers.get("host", "")
-        host = _HOST.fullmatch(given)
-        name = (host[1] or host[2]).lower() if host else ""
+        hosts, token, host = self.settings.hosts, self.settings.token, headers.get("host", "")
+        name = _PORT.sub("", host).removeprefix("[").removesuffix("]").lower()
         if hosts is not None and name not in hosts:
             raise ProblemError(
                 f"unknown host {name[:100]!r}; without a token this service answers only to "
                 f"{', '.join(hosts)}. Use one of these names.",
                 kind="host",
             )
-        if given and not host:
-            detail = f"host {given[:100]!r}: expected a name or address, and perhaps a port."
-            raise ProblemError(detail, kind="host")
-        if scope["method"] not in ("GET", "HEAD"):
-            _check_site(headers, given)
+        site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin", "")
+        foreign = origin and origin.rpartition("/")[2].lower() != host.lower()
+        if scope["method"] not in ("GET", "HEAD") and (
+            foreign or site not in ("none", "same-origin")
+        ):
+            raise ProblemError(
+                f"sent by a page of another site{f' ({origin[:100]})' if origin else ''}, not of "
+                f"{host[:100]}. Send it from your own program; a proxy must pass the header Host "
+                "on.",
+                status=403,
+                kind="host",
+            )
         shown = headers.get("authorization", "")
         if token and scope["path"] not in _OPEN and not _shows(shown, token.get_secret_value()):
             raise ProblemError(
@@ -192,86 +124,67 @@ class RequestMiddleware:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(
-        self, middleware: RequestMiddleware, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        self.middleware, self.scope = middleware, scope
-        self.inner_receive, self.inner_send = receive, send
-        limits = middleware.settings.limits
+    def __init__(self, limits: Limits, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope, self.inner_receive, self.inner_send = scope, receive, send
         self.limit = limits.upload_bytes if scope["path"].endswith(UPLOAD) else limits.body_bytes
+        self.patience = limits.receive_seconds
         self.began = time.monotonic()
         self.status = self.sent = self.received = 0
-        self.complete = False
-        names = dict(scope["headers"])
-        self.has_body = b"content-length" in names or b"transfer-encoding" in names
+        self.complete = not {"content-length", "transfer-encoding"} & {*Headers(scope=scope)}
+
+    @property
+    def seconds(self) -> float:
+        """Since the request began."""
+        return time.monotonic() - self.began
 
     async def receive(self) -> Message:
         """The next part of the body, within the limits of size and time."""
         if self.complete:  # wait for the client to disconnect
             return await self.inner_receive()
-        seconds = self.middleware.settings.limits.receive_seconds
         try:
-            async with asyncio.timeout(max(0.0, self.began + seconds - time.monotonic())):
-                message = await self.inner_receive()
+            message = await self._next()
         except TimeoutError as problem:
-            detail = f"the body did not arrive within {seconds:g} seconds. Send it faster, or less."
+            within = f"within {self.patience:g} seconds"
+            detail = f"the body did not arrive {within}. Send it faster, or less."
             raise ProblemError(detail, kind="slow") from problem
-        self.received += len(message.get("body", b""))
-        self.complete = not message.get("more_body", False)
         if self.received > self.limit:
             raise _too_large(self.limit)
+        return message
+
+    async def _next(self) -> Message:
+        async with asyncio.timeout(max(0.0, self.patience - self.seconds)):
+            message = await self.inner_receive()
+        self.received += len(message.get("body", b""))
+        self.complete = not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:
         """Send on, with the headers of every answer."""
         if message["type"] == "http.response.start":
+            with suppress(TimeoutError):  # a client may send its whole body before it reads
+                while not self.complete:
+                    await self._next()
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
+            headers, path = MutableHeaders(scope=message), self.scope["path"]
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
-            if self.scope["path"].startswith("/v1/"):
+            # FastAPI's page starts by a script in it
+            inline = "script-src 'unsafe-inline'" if path == DOCS else "script-src"
+            headers["content-security-policy"] = CONTENT_POLICY.replace("script-src", inline)
+            if path.startswith("/v1/"):
                 headers.setdefault("cache-control", "no-store")
-            if self.has_body and not self.complete:  # the rest of it is thrown away
+            if not self.complete:
                 headers["connection"] = "close"
         self.sent += len(message.get("body", b""))
-        last = message["type"] == "http.response.body" and not message.get("more_body", False)
-        if last and self.has_body and not self.complete:
-            # The answer goes out before its end is said, which closes the connection: a client
-            # that sends before it reads would otherwise find it reset.
-            await self.inner_send({**message, "more_body": True})
-            try:
-                await self._throw_away()
-            finally:
-                await self.inner_send({"type": "http.response.body"})
-        else:
-            await self.inner_send(message)
-
-    async def _throw_away(self) -> None:
-        """Read the rest of the body, within its time and while it comes, and keep nothing."""
-        left = self.began + self.middleware.settings.limits.receive_seconds - time.monotonic()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, left)):
-                while not self.complete:
-                    message = await asyncio.wait_for(self.inner_receive(), _LINGER)
-                    self.received += len(message.get("body", b""))
-                    self.complete = not message.get("more_body", False)
+        await self.inner_send(message)
 
     async def refuse(self, problem: ProblemError) -> None:
         """Answer with a problem unless an answer has begun."""
-        if self.status:
-            return
-        body = problem.encoded()
-        headers = {"content-type": MEDIA_TYPE, "content-length": str(len(body))}
-        headers |= problem.headers or {}
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        status = problem.status_code
-        await self.send({"type": "http.response.start", "status": status, "headers": raw})
-        await self.send({"type": "http.response.body", "body": body})
+        if not self.status:
+            await problem.response()(self.scope, self.receive, self.send)
 
-    def finish(self) -> None:
-        """Count the request and log it in one line of JSON."""
-        seconds, status = time.monotonic() - self.began, self.status or _GONE
-        self.middleware.metrics.request(self.scope, status, seconds)
+    def log(self) -> None:
+        """Log the request in one line of JSON."""
         if not access.isEnabledFor(logging.INFO):
             return
         client: Any = self.scope.get("client")
@@ -281,30 +194,13 @@ class _Exchange:
             "client": client[0] if client else None,
             "method": self.scope["method"],
             "path": self.scope["path"][:200],
-            "status": status,
-            "milliseconds": round(1e3 * seconds, 1),
+            "status": self.status or _GONE,
+            "milliseconds": round(1e3 * self.seconds, 1),
             "received": self.received,
             "sent": self.sent,
             **self.scope["state"].get("noted", {}),
         }
         access.info(json.dumps(line))
-
-
-def _check_site(headers: Headers, host: str) -> None:
-    """Refuse what a browser sends for a page of another site."""
-    site = headers.get("sec-fetch-site", "none").strip().lower()
-    origin = headers.get("origin", "").strip().lower()
-    scheme, _, asked = origin.partition("://")
-    ports = {"http": ":80", "https": ":443"}
-    port = ports.get(scheme, "")
-    own = asked.removesuffix(port) == host.lower().removesuffix(port) and scheme in ports
-    if site not in ("none", "same-origin") or (origin and not own):
-        raise ProblemError(
-            f"sent by a page of another site{f' ({origin[:100]})' if origin else ''}, not of "
-            f"{host[:100]}. Send it from your own program; a proxy must pass the header Host on.",
-            status=403,
-            kind="host",
-        )
 
 
 def _too_large(limit: int) -> ProblemError:

@@ -11,13 +11,20 @@ from asgi_correlation_id import correlation_id
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from cefito.errors import CefitoError
 from cefito.search.constraints import declared
 
-__all__ = ["MEDIA_TYPE", "ProblemDetails", "ProblemError", "possible_problems", "to_problem"]
+__all__ = [
+    "REQUEST_FIELDS",
+    "ProblemDetails",
+    "ProblemError",
+    "possible_problems",
+    "to_problem",
+]
 
-MEDIA_TYPE = "application/problem+json"
+_MEDIA_TYPE = "application/problem+json"
 
 # Settings of the library and the request fields that set them.
 _FIELDS = {
@@ -55,6 +62,8 @@ _BY_STATUS = {
     404: ("not-found", "there is nothing here. GET /docs lists the routes."),
     405: ("not-found", "this route does not take this method. GET /docs lists the routes."),
 }
+REQUEST_FIELDS: set[str] = set()
+"""Names of the fields of all requests."""
 # Names that pydantic puts into a location for the alternatives of a union.
 _ALTERNATIVES = ("str", "int", "list[float]", "constrained-str", "constrained-int")
 
@@ -101,14 +110,15 @@ class ProblemError(HTTPException):
             **self.numbers,
         }
 
-    def encoded(self) -> bytes:
+    def response(self) -> Response:
         """The document as JSON in ASCII, since names in it may not be valid Unicode."""
-        return json.dumps(self.document(), allow_nan=False).encode("ascii")
+        body = json.dumps(self.document(), allow_nan=False)
+        return Response(body, self.status_code, self.headers, _MEDIA_TYPE)
 
 
 def possible_problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
     """Problems that a route may answer with, for the OpenAPI document."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+    content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
     titles: dict[int, list[str]] = {}
     for status, title in (_KINDS[kind] for kind in ("token", "host", *kinds)):
         titles.setdefault(status, []).append(title)
@@ -162,17 +172,8 @@ def _of_validation(errors: Sequence[Any]) -> ProblemError:
     place = f"{field[:200]}: " if field else ""
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        near = get_close_matches(str(first["loc"][-1]), _field_names(), n=1)
+        near = get_close_matches(str(first["loc"][-1]), REQUEST_FIELDS, n=1)
         message += f"; did you mean '{near[0]}'?" if near else ""
     more = f" ({others} more)" if others else ""
     detail = f"{place}{message}{more}. GET /openapi.json describes the fields."
     return ProblemError(detail, field[:200] or None)
-
-
-def _field_names() -> list[str]:
-    """Names of the fields of all requests, the descendants of `RequestBody`."""
-    kinds: list[type[BaseModel]] = list(BaseModel.__subclasses__())
-    for kind in kinds:  # grows
-        kinds += kind.__subclasses__()
-    requests = (kind for kind in kinds if "RequestBody" in (one.__name__ for one in kind.__mro__))
-    return list(dict.fromkeys(name for kind in requests for name in kind.model_fields))

@@ -9,12 +9,10 @@ import math
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cefito.errors import ConfigError
@@ -38,17 +36,16 @@ __all__ = [
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Host names of a service that only this machine can reach."""
 _BACKLOG = 256  # connections that wait to be accepted
-_FILES = 4096  # open files, if the system allows
+_FILES = 16_384  # open files, if the system allows
+_OWN_FILES = 128  # of them, not of connections
 _LOGGERS = ("cefito", "uvicorn.error", "asyncio", "python_multipart")
 _SWITCH = 0.0005  # seconds between threads; a light request changes them several times
-_LINES = 5  # of one kind in the log, in `_PERIOD` seconds
-_PERIOD = 60.0
 
 
 def check_extra(*, mcp: bool = False) -> None:
     """Check that the packages of the extra are installed, those of tools too (ConfigError)."""
-    packages = ("fastapi", "asgi_correlation_id", "prometheus_client", "python_multipart")
-    for package in (*packages, "uvicorn", *["mcp"] * mcp):
+    packages = ("fastapi", "fastapi_offline", "asgi_correlation_id", "prometheus_client")
+    for package in (*packages, "python_multipart", "uvicorn", *["mcp"] * mcp):
         if find_spec(package) is None:
             raise ConfigError(
                 f"this needs the package {package}, which is not installed. Run: pip install "
@@ -70,10 +67,9 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"port {port}: expected 0 to 65535.", setting="port")
     ipv6 = ":" in host
     try:
-        return socket.create_server(
+        listening = socket.create_server(
             (host, port),
             family=socket.AF_INET6 if ipv6 else socket.AF_INET,
-            backlog=_BACKLOG,
             dualstack_ipv6=ipv6 and socket.has_dualstack_ipv6(),
         )
     except (OSError, UnicodeError) as problem:
@@ -82,6 +78,9 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}, port {port} ({reason}). Choose another port or address.",
             setting="port",
         ) from problem
+    # connections inherit it; otherwise answers, which are sent in two parts, wait 40 ms
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
@@ -90,37 +89,34 @@ def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
 
     from cefito.serve.connections import Connection
 
-    free = _free_files()
-    limits = limits.model_copy(update={"connections": max(1, min(limits.connections, free // 2))})
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        lifespan="on",
-        http=cast("Any", partial(Connection, limits=limits)),
-        backlog=max(1, min(_BACKLOG, free // 8)),  # asyncio accepts so many before any is refused
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=math.ceil(limits.drain_seconds),
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=cast("Any", partial(Connection, seconds=limits.receive_seconds)),
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            limit_concurrency=_most_connections(),
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=math.ceil(limits.drain_seconds),
+        )
     )
-    return uvicorn.Server(config)
 
 
-def _free_files() -> int:
-    """Number of files that can still be opened, after the limit is raised as far as needed."""
+def _most_connections() -> int | None:
+    """Connections for which there are files, after their limit is raised as far as needed."""
     if sys.platform == "win32":
-        return _FILES
+        return None
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        soft = most
-    used = len(list(Path("/dev/fd").iterdir()))
-    return _FILES if soft == resource.RLIM_INFINITY else soft - used
+    return max(1, most - _OWN_FILES)
 
 
 def serve(
@@ -143,28 +139,6 @@ def serve(
             signal.signal(one, handler)
 
 
-class _Limited(logging.Filter):
-    """Lets few lines of one kind through, and says later how many there were; all of requests."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._counts: dict[str, tuple[float, int]] = {}  # by message: first time, number
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log a record."""
-        if record.name == "cefito.serve.access":
-            return True
-        now, key = time.monotonic(), str(record.msg)
-        since, count = self._counts.get(key, (now, 0))
-        if now - since > _PERIOD:
-            record.left_out = max(0, count - _LINES)
-            since, count = now, 0
-        if len(self._counts) > 1000:
-            self._counts.clear()
-        self._counts[key] = since, count + 1
-        return count < _LINES
-
-
 class _JsonLines(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes one JSON object a line to stderr."""
 
@@ -172,8 +146,6 @@ class _JsonLines(logging.StreamHandler):  # type: ignore[type-arg]
         if record.name == "cefito.serve.access":
             return record.getMessage()
         entry: dict[str, Any] = {"level": record.levelname.lower(), "message": record.getMessage()}
-        if left_out := getattr(record, "left_out", 0):
-            entry["left_out"] = left_out  # lines of this kind before
         if record.exc_info:
             entry["traceback"] = logging.Formatter().formatException(record.exc_info)
         return json.dumps(entry)
@@ -183,7 +155,6 @@ class _JsonLines(logging.StreamHandler):  # type: ignore[type-arg]
 def logging_to_stderr(*, access: bool) -> Iterator[None]:
     """Log to stderr in JSON; `access` adds a line for each request."""
     handler, requests = _JsonLines(), logging.getLogger("cefito.serve.access")
-    handler.addFilter(_Limited())
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     old = [(one, one.level) for one in (*loggers, requests)]
     for one in loggers:

@@ -21,7 +21,7 @@ from pydantic import (
 from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
 from cefito.search.constraints import declared
 from cefito.search.settings import SEARCHES
-from cefito.serve.problems import ProblemDetails
+from cefito.serve.problems import REQUEST_FIELDS, ProblemDetails
 from cefito.times import Seconds
 
 _MOST_FEATURES = 1 << 17
@@ -56,6 +56,10 @@ class RequestBody(BaseModel):
     """Base of requests: values are not converted, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        REQUEST_FIELDS.update(cls.model_fields)
 
 
 class ObservationsRequest(RequestBody):

@@ -28,7 +28,8 @@ from cefito.planners.queries import Queries
 from cefito.runs.run import Run
 from cefito.runtime import pick_device
 from cefito.serve.connections import client_of
-from cefito.serve.middleware import Metrics, closing
+from cefito.serve.metrics import Metrics
+from cefito.serve.middleware import closing
 from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
 from cefito.serve.requests import PreparedRequest, prepare, solve, to_response

@@ -44,10 +44,8 @@ class Limits(Settings):
     session_events: int = Field(500, ge=1, le=100_000)  # that undo can take back
     session_seconds: float = Field(3600, gt=0, le=604_800)  # until an idle session ends
     heartbeat_seconds: float = Field(15, gt=0, le=3600)  # between signs of life in a stream
-    # for a client to send the headers of a request, and again its body, and to read the answer
+    # for a client to send the headers of a request, and again its body
     receive_seconds: float = Field(30, gt=0, le=86_400)
-    connections: int = Field(1000, ge=1, le=100_000)  # fewer if files are limited
-    client_connections: int = Field(100, ge=1, le=100_000)  # of one client address
     drain_seconds: float = Field(30, ge=0, le=86_400)  # for running requests at shutdown
 
     @model_validator(mode="after")

@@ -7,7 +7,6 @@ process answers is read as JSON, so that one that was taken over cannot go furth
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import shutil
 import sys
@@ -16,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,8 @@ import numpy as np
 
 from cefito.errors import CefitoError, DataError, explained, is_out_of_memory
 from cefito.executors.base import attempt
-from cefito.executors.worker import CalledFunction, work
+from cefito.executors.processes import WorkerProcess
+from cefito.executors.worker import CalledFunction
 from cefito.inference.observer import ObservationRecipe, Observer
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
@@ -149,8 +147,7 @@ class EncodingProcess:
         # One thread that lives as long as the process, since Linux ends the process with the thread
         # that started it.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="uploads")
-        self._process: SpawnProcess | None = None
-        self._connection: Connection[Any, Any] | None = None
+        self._worker: WorkerProcess | None = None
         self.loading = False  # whether the process starts and loads its encoders
 
     def __call__(self, upload: Any, paths: Mapping[str, Path]) -> Queries:
@@ -169,55 +166,45 @@ class EncodingProcess:
 
     def close(self) -> None:
         """Kill the process."""
-        if (process := self._process) is not None:
-            process.kill()
+        if self._worker is not None:
+            self._worker.process.kill()
         self._thread.submit(self._end)
         self._thread.shutdown()
 
     def _encode(self, upload: Any) -> Any:
-        connection = self._running()
+        worker = self._running()
         try:
-            return self._ask(connection, upload, self._seconds)
+            return self._ask(worker, upload, self._seconds)
         except (EOFError, OSError) as problem:
             fault = "crashed the decoder; it is damaged. Convert it and send it again."
             if isinstance(problem, TimeoutError):
                 fault = f"was not encoded within {self._seconds:g} seconds. Send a smaller one."
             raise ProblemError(f"the upload {fault}", kind="upload") from problem
 
-    def _running(self) -> Connection[Any, Any]:
-        """The pipe of the process, which is started if it does not run."""
-        if self._connection is not None and self._process is not None and self._process.is_alive():
-            return self._connection
+    def _running(self) -> WorkerProcess:
+        """The process with its encoders loaded; it is started if it does not run."""
+        if self._worker is not None and self._worker.process.is_alive():
+            return self._worker
         self.loading = True
-        try:
-            return self._started()
-        finally:
-            self.loading = False
-
-    def _started(self) -> Connection[Any, Any]:
-        """The pipe of a new process, whose encoders are loaded."""
         self._end()
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        given = (theirs, self._threads, _outcome)
-        self._process = context.Process(target=work, args=given, daemon=True)
-        self._process.start()
-        theirs.close()
+        self._worker = worker = WorkerProcess(self._threads, _outcome)
         try:
-            _received(self._connection, _START_SECONDS)  # that it is ready
-            self._connection.send_bytes(self._function)
-            self._ask(self._connection, None, _START_SECONDS)
+            _received(worker, _START_SECONDS)  # that it is ready
+            worker.connection.send_bytes(self._function)
+            self._ask(worker, None, _START_SECONDS)
         except (EOFError, OSError) as problem:
             self._end()
             detail, after = "the encoder could not be started. Try later.", {"retry-after": "30"}
             raise ProblemError(detail, headers=after, kind="not-ready") from problem
-        return self._connection
+        finally:
+            self.loading = False
+        return worker
 
-    def _ask(self, connection: Connection[Any, Any], argument: Any, seconds: float) -> Any:
+    def _ask(self, worker: WorkerProcess, argument: Any, seconds: float) -> Any:
         """The process's value for an argument; the process ends if it gives none in time."""
         try:
-            connection.send_bytes(ForkingPickler.dumps(argument))
-            outcome = json.loads(_received(connection, seconds))
+            worker.connection.send_bytes(ForkingPickler.dumps(argument))
+            outcome = json.loads(_received(worker, seconds))
             if "error" in outcome:
                 detail = f"{outcome['error']}\n{outcome['traceback']}"
                 raise RuntimeError(f"encoding an upload: {detail}")
@@ -231,12 +218,9 @@ class EncodingProcess:
             raise problem if isinstance(problem, OSError) else EOFError from problem
 
     def _end(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-        self._connection = self._process = None
+        if self._worker is not None:
+            self._worker.end(patience=0)
+        self._worker = None
 
 
 def _outcome(function: CalledFunction, argument: bytes) -> bytes:
@@ -249,10 +233,10 @@ def _outcome(function: CalledFunction, argument: bytes) -> bytes:
     return json.dumps(vars(attempt(function, argument)), default=plain).encode()
 
 
-def _received(connection: Connection[Any, Any], seconds: float) -> bytes:
-    if not connection.poll(seconds):
+def _received(worker: WorkerProcess, seconds: float) -> bytes:
+    if not worker.connection.poll(seconds):
         raise TimeoutError
-    return connection.recv_bytes(_ANSWER)
+    return worker.connection.recv_bytes(_ANSWER)
 
 
 @contextmanager

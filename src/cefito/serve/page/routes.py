@@ -1,8 +1,7 @@
-"""The page at `/`, frames of videos, and the description of the interface at `/docs`."""
+"""The page at `/`, and frames of videos."""
 
 from __future__ import annotations
 
-import json
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from importlib.resources import files
@@ -12,8 +11,6 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import anyio.to_thread
 from fastapi import APIRouter, Query
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from cefito.data.annotations import nfc
@@ -29,17 +26,6 @@ __all__ = ["page_router"]
 _KEPT = 512  # frames in memory, each of at most `_MOST` bytes
 _MOST = 2 * EACH
 _SIDE = 256  # pixels of a frame's longer side
-_BOUNDS = {
-    "minimum": "≥ ",
-    "exclusiveMinimum": "> ",
-    "maximum": "≤ ",
-    "minLength": "characters ≥ ",
-    "maxLength": "characters ≤ ",
-    "minItems": "entries ≥ ",
-    "maxItems": "entries ≤ ",
-    "maxProperties": "entries ≤ ",
-    "pattern": "matches ",
-}
 
 Text = Annotated[str, Query(max_length=300)]
 Whole = Annotated[int, Query(ge=0, le=999_999_999)]
@@ -53,18 +39,6 @@ def page_router(models: Models) -> APIRouter:
     @router.get("/")
     def page() -> HTMLResponse:
         return _rendered("page.html.j2", runs=models.runs, constraints=_constraint_forms())
-
-    @router.get("/docs")
-    def docs(request: Request) -> HTMLResponse:
-        return _rendered(
-            "docs.html.j2",
-            document=request.app.openapi(),
-            type_of=_type_of,
-            parameters=lambda operation: {
-                one["name"]: {**one["schema"], "description": one.get("description", "")}
-                for one in operation["parameters"]
-            },
-        )
 
     @router.get("/page.css")
     def style() -> Response:
@@ -151,28 +125,6 @@ def _constraint_forms() -> list[_ConstraintForm]:
             shape = "map"
         forms.append(_ConstraintForm(how, shape, kinds, inputs))
     return forms
-
-
-def _type_of(schema: dict[str, Any]) -> Markup:
-    """A JSON schema in words, with links to named schemas."""
-    if "$ref" in schema:
-        return Markup('<a href="#{0}">{0}</a>').format(schema["$ref"].rpartition("/")[2])
-    if "anyOf" in schema:
-        return Markup(" or ").join(map(_type_of, schema["anyOf"]))
-    if "enum" in schema:
-        return Markup(" or ").join(json.dumps(value) for value in schema["enum"])
-    kind = Markup.escape("file" if "format" in schema else schema.get("type", "any"))
-    entries = schema.get("patternProperties", {}).values() or [schema.get("additionalProperties")]
-    if kind == "array":
-        kind = Markup("list of {}").format(_type_of(schema["items"]))
-    elif kind == "object" and isinstance(entry := next(iter(entries)), dict):
-        kind = Markup("object of {}").format(_type_of(entry))
-    bounds = [
-        f"{words}{value:.12g}" if isinstance(value, int | float) else f"{words}{value}"
-        for key, words in _BOUNDS.items()
-        if (value := schema.get(key)) is not None
-    ]
-    return kind + (f" ({', '.join(bounds)})" if bounds else "")
 
 
 class _Frames:
