@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["MOST", "Folded", "card", "counted", "in_markdown"]
-
 MOST = 50
 """Maximum lines of a table."""
 _CELL = "padding:.15em .7em;text-align:left;vertical-align:top;color:inherit;background:transparent"

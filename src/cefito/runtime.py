@@ -30,27 +30,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-__all__ = [
-    "Capability",
-    "Precision",
-    "Processes",
-    "Resolved",
-    "SimulationStream",
-    "Stream",
-    "capability",
-    "check_seed",
-    "count_parameters",
-    "derived_seed",
-    "determining",
-    "full_precision",
-    "generator_for",
-    "named_stream",
-    "pick_device",
-    "processes",
-    "resolve",
-    "return_memory",
-]
-
 Precision = Literal["auto", "float32", "bfloat16"]
 Resolved = Literal["float32", "bfloat16"]
 Capability = Literal["CUDA", "AMX", "AVX512-BF16", "none"]

@@ -21,22 +21,6 @@ from cefito.files import MAX_JSON, read_json, read_text, write_text
 from cefito.markup import counted
 from cefito.settings import Record, parse_record, read_record
 
-__all__ = [
-    "SPLITS",
-    "Action",
-    "Annotations",
-    "Step",
-    "Task",
-    "Taxonomy",
-    "Video",
-    "folded",
-    "nfc",
-    "parsing",
-    "read_annotations",
-    "read_videos",
-    "write_videos",
-]
-
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
     """Refuse JSON with missing keys or wrong types, read at a place that should hold a kind."""

@@ -11,8 +11,6 @@ from cefito.data.prepared import PreparedDataset
 from cefito.errors import ConfigError
 from cefito.files import value_digest
 
-__all__ = ["fold_view", "known_videos", "split_folds"]
-
 
 def known_videos(data: PreparedDataset, *, test: bool = False) -> list[int]:
     """Return the indices of the videos of the protocol; those of the test split only if `test`."""

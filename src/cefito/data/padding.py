@@ -13,8 +13,6 @@ import numpy as np
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
 from cefito.errors import DataError
 
-__all__ = ["pad_dataset"]
-
 
 def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> PreparedDataset:
     """Write a data set in which every video with steps has at least `horizon` ≥ 1 of them."""

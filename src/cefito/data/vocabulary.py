@@ -22,20 +22,6 @@ from cefito.data.annotations import Action, Task, Taxonomy, folded, nfc
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError
 
-__all__ = [
-    "LeftOut",
-    "VocabularyMatch",
-    "extended_taxonomy",
-    "find_action",
-    "find_actions",
-    "find_done",
-    "find_task",
-    "in_words",
-    "match_vocabulary",
-    "sequence",
-    "similar_names",
-]
-
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _LISTED = 8  # most matches shown
 _NEAR = 3  # most suggestions

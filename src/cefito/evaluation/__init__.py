@@ -16,9 +16,9 @@ from cefito.evaluation.metrics import (
 )
 from cefito.evaluation.orders import training_orders
 from cefito.evaluation.plan_files import WindowPlans, read_plans, save_plans, window_plans
-from cefito.evaluation.records import RunEvaluation, TaskScores, VideoIntervals
+from cefito.evaluation.records import Evaluation, RunEvaluation, TaskScores, VideoIntervals
 from cefito.evaluation.runs import evaluate_run
-from cefito.evaluation.score import Evaluation, evaluate_planner, task_scores, video_intervals
+from cefito.evaluation.score import evaluate_planner, task_scores, video_intervals
 
 __all__ = [
     "Evaluation",

@@ -34,8 +34,6 @@ from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 
-__all__ = ["FEW_VIDEOS", "calibrate_run"]
-
 FEW_VIDEOS = 50
 """Number of validation videos below which runs are calibrated by cross-validation."""
 FOLDS = 10

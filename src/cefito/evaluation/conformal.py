@@ -23,8 +23,6 @@ from cefito.planners.base import Planner, Queries
 from cefito.runs.coverage import Condition
 from cefito.search.problem import Plans
 
-__all__ = ["WindowScores", "conditions", "planner_for", "quantiles", "sampled", "windows_for"]
-
 _TOGETHER = 32  # queries whose pairs of first steps are held at once
 
 Reals = NDArray[np.float64]

@@ -19,29 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from cefito.evaluation.orders import Orders, keeps_orders
 from cefito.plugins import Registry
 
-__all__ = [
-    "METRICS",
-    "TOP_K",
-    "Metric",
-    "MetricSums",
-    "ScoredPlans",
-    "edit_similarity",
-    "length_accuracy",
-    "mean_accuracy",
-    "mean_iou",
-    "mean_iou_bitwise",
-    "metric_heads",
-    "metric_legend",
-    "metric_name",
-    "next_step_accuracy",
-    "order_tolerant_success",
-    "position_accuracy",
-    "success_rate",
-    "task_accuracy",
-    "top_k_success_rate",
-    "unpadded",
-]
-
 TOP_K = 5
 """Default number of plans of the top-k success rate."""
 _PADDING = -1  # fills sequences after their end, and plans that a planner could not give

@@ -11,8 +11,6 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.vocabulary import VocabularyMatch
 from cefito.data.windows import split_videos
 
-__all__ = ["MIN_VIDEOS", "Orders", "keeps_orders", "training_orders"]
-
 MIN_VIDEOS = 2
 """Number of training videos with both steps from which on their order counts as kept.
 

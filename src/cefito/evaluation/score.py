@@ -29,16 +29,6 @@ from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 
-__all__ = [
-    "Evaluation",
-    "evaluate_planner",
-    "evaluate_plans",
-    "planned_tasks",
-    "successes",
-    "task_scores",
-    "video_intervals",
-]
-
 
 def task_scores(
     plans: Sequence[Plans],

@@ -5,8 +5,6 @@ from __future__ import annotations
 from cefito.markup import counted
 from cefito.report.schema import ComparisonReport, Lead, RunReport
 
-__all__ = ["comparison_lead", "run_lead"]
-
 _KINDS = {"test": "new", "val": "validation", "train": "training"}
 _FEW = 10  # videos
 _LESS = "fewer than 1"

@@ -33,8 +33,6 @@ from cefito.report.schema import (
 )
 from cefito.study.figures import COLORS
 
-__all__ = ["rendered", "save_report"]
-
 # maximum and minimum bytes of an action's name in a plan; the truth has whole names
 _LONGEST, _SHORTEST = 90, 24
 # target bytes of a gallery, bytes of a step's markup, and bytes around a query's steps

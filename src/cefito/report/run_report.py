@@ -34,8 +34,6 @@ from cefito.runs.settings_export import SettingDifference, compare_settings
 from cefito.settings import flattened
 from cefito.study.tables import published_table
 
-__all__ = ["GALLERY", "report_run"]
-
 GALLERY = 300
 """Default number of queries in the gallery."""
 

@@ -25,8 +25,6 @@ from cefito.runs.folder import DatasetReference, StartReference, TrainedVideos
 from cefito.runs.matching import check_observed
 from cefito.runs.run import Run
 
-__all__ = ["Start"]
-
 logger = logging.getLogger(__name__)
 
 

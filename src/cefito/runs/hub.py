@@ -24,17 +24,6 @@ from cefito.files import sha256
 from cefito.runs.folder import MANIFEST, read_manifest
 from cefito.settings import Record
 
-__all__ = [
-    "CARD",
-    "HUB",
-    "PublishedRun",
-    "Pushed",
-    "catalogue",
-    "fetched",
-    "push_folder",
-    "repository",
-]
-
 HUB = "hub:"
 """Prefix of the name of a run on a hub."""
 CARD = "README.md"

@@ -23,15 +23,6 @@ from cefito.runs.folder import DatasetReference, observed_as
 from cefito.runs.run import Run
 from cefito.settings import Record
 
-__all__ = [
-    "DatasetMatch",
-    "DatasetName",
-    "OtherDataset",
-    "check_observed",
-    "match_dataset",
-    "named_dataset",
-]
-
 logger = logging.getLogger(__name__)
 
 _NAMED = 3

@@ -39,8 +39,6 @@ from cefito.runtime import Processes, check_seed, pick_device
 from cefito.training.log import check_tracker
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["check_run_folder", "finished_run", "new_info", "train_run", "train_runs"]
-
 
 @torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator
 def train_run(

@@ -37,14 +37,9 @@ from cefito.data.windows import (
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.orders import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED
-from cefito.planners.methods import RunConfig, find_method, load_config
+from cefito.planners.methods import PlannerVariant, RunConfig, find_method, load_config
 from cefito.runtime import check_seed, determining, pick_device
-from cefito.study.trials import (
-    ROWS,
-    PlannerVariant,
-    Trial,
-    check_variant,
-)
+from cefito.study.trials import ROWS, Trial, check_variant
 
 __all__ = ["Study", "check_study"]
 

@@ -45,8 +45,6 @@ from cefito.files import (
 from cefito.markup import counted
 from cefito.progress import Progress, silent
 
-__all__ = ["PRECISIONS", "prepare", "summary_rows"]
-
 PRECISIONS = {"float16": "F16", "float32": "F32"}
 """Types in which observations can be stored, and their names in safetensors."""
 

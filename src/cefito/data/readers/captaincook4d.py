@@ -27,8 +27,6 @@ from cefito.errors import DataError
 from cefito.files import MAX_BYTES, check_new, read_json
 from cefito.settings import Record, read_record
 
-__all__ = ["downloaded_files", "prepare_captaincook4d", "read_captaincook4d"]
-
 DOWNLOAD = "captaincook4d"
 """Name under which annotations and features are downloaded."""
 PUBLISHED = {

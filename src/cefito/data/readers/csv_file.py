@@ -14,17 +14,6 @@ from cefito.data.annotations import nfc
 from cefito.errors import DataError, explained
 from cefito.files import read_bytes
 
-__all__ = [
-    "Faults",
-    "check_columns",
-    "csv_rows",
-    "decoded",
-    "encoding_note",
-    "is_number",
-    "listed_places",
-    "read_csv",
-]
-
 _FALLBACK = "Windows-1252"
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",

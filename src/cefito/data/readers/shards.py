@@ -30,8 +30,6 @@ from cefito.errors import DataError
 from cefito.files import load_tensors, write_tensors
 from cefito.progress import Progress
 
-__all__ = ["Job", "Outcome", "Recipe", "make_shards", "shard_tensors"]
-
 SHARD_VIDEOS = 32
 _FORMAT = 4
 _PAIRS = "kept", "shape"  # tuples, which JSON makes lists

@@ -18,8 +18,6 @@ from cefito.data.pickles import load_pickled
 from cefito.errors import DataError
 from cefito.files import check_array, read_bytes
 
-__all__ = ["StepEmbeddings", "read_step_embeddings"]
-
 WIDTH = 256
 """Features of a step."""
 SEGMENT = 2.0

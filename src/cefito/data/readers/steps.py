@@ -25,8 +25,6 @@ from cefito.files import write_text
 from cefito.markup import counted
 from cefito.times import TIME_FORMS, parse_seconds
 
-__all__ = ["StepRows", "read_rows", "write_rows"]
-
 _TABLE = "Expected the columns video and any of task, split, seconds and frame_rate."
 _OTHERS = {
     "MicroDVD captions, which are": r"\{[0-9]+\}\{[0-9]+\}",

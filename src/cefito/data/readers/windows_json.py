@@ -28,8 +28,6 @@ from cefito.data.readers.folder import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
 from cefito.errors import DataError
 
-__all__ = ["WINDOWS", "is_windows", "join_windows", "of_vocabulary", "read_windows"]
-
 WINDOWS = "window files of the unified protocol"
 _SHAPE = (
     'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], '

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["run_probe"]
-
 _PREDICTED_AT_ONCE = 2048
 
 

@@ -15,24 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import load_npy
 from cefito.data.annotations import Annotations, parsing
 from cefito.data.prepared import check_action_text, write_dataset
 from cefito.data.readers.source import read_common
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.simulation.probe import run_probe
 from cefito.errors import ConfigError
-from cefito.files import check_new, load_npy, read_text, sha256
+from cefito.files import check_new, read_text, sha256
 from cefito.markup import counted
 from cefito.runtime import check_seed
-
-__all__ = [
-    "CALIBRATION_HORIZON",
-    "LIKE",
-    "OBSERVATION_DIM",
-    "Figures",
-    "KnobCalibration",
-    "simulate",
-]
 
 OBSERVATION_DIM = 1536
 CALIBRATION_HORIZON = 4

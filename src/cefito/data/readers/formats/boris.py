@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cefito.data.readers.csv_file import csv_rows
-from cefito.data.readers.formats.document import Document, Format, StepRow
-from cefito.data.readers.formats.films import film_address
+from cefito.data.readers.formats.document import Document, Format
+from cefito.data.readers.formats.films import StepRow, film_address
 from cefito.errors import DataError
 from cefito.times import parse_seconds
-
-__all__ = ["FORMAT"]
 
 _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS."
 _MEDIA = ("media file name", "media file path", "media file")
