@@ -93,7 +93,7 @@ class PreparedDataset:
         """Tasks and actions."""
         return self.annotations.taxonomy
 
-    @property
+    @cached_property
     def videos(self) -> tuple[Video, ...]:
         """Annotated videos, in the order of the features."""
         return self.annotations.videos
