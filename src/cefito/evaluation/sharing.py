@@ -228,7 +228,7 @@ def pull_run(place: Path | str, target: Path | str) -> PlanningRun:
     """Make a run folder of a shared run; a run that is refused leaves nothing.
 
     Args:
-        place: `hub:USER/NAME` (or `@REVISION` of it), `hub:NAME` of the catalogue, or a zip file.
+        place: `hub:USER/NAME` (or `@REVISION` of it) or a zip file.
         target: The new folder.
     """
     target = Path(target)
