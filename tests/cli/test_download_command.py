@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import threading
 import zipfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from cefito.cli import main
 from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
+from http_servers import serving
 
 CONTENT = b"weights" * 1000
 HASH = hashlib.sha256(CONTENT).hexdigest()
@@ -21,9 +21,6 @@ HASH = hashlib.sha256(CONTENT).hexdigest()
 @pytest.fixture
 def address(monkeypatch):
     class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
         def do_GET(self):
             self.send_response(200 if self.path == "/weights" else 404)
             self.send_header("Content-Length", str(len(CONTENT)))
@@ -31,15 +28,8 @@ def address(monkeypatch):
             self.wfile.write(CONTENT)
 
     monkeypatch.setenv("no_proxy", "*")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-    )
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/weights"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Handler) as server:
+        yield f"http://127.0.0.1:{server.server_port}/weights"
 
 
 def test_the_weights_of_s3d(address, tmp_path, capsys):
