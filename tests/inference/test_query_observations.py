@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.data.padding import pad_dataset
+from cefito.data.folds import pad_dataset
 from cefito.data.readers import prepare, read_common
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
