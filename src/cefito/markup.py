@@ -69,6 +69,14 @@ def counted(count: int, noun: str, several: str = "") -> str:
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
+def markdown_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
+) -> str:
+    """Return a table of escaped cells in Markdown; `numbers` aligns further columns right."""
+    rule = ["---", *["---:" if numbers else "---"] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
+
+
 def in_markdown(text: str) -> str:
     """Escape text for a line or a cell of Markdown: emphasis, code, formulas, tags and links."""
     return text.translate(_IN_MARKDOWN).replace("](", "]\\(")

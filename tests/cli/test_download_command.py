@@ -2,7 +2,6 @@ import hashlib
 import http.server
 import io
 import json
-import re
 import subprocess
 import sys
 import zipfile
@@ -95,23 +94,6 @@ def test_a_group_of_files(tmp_path, capsys, refused, monkeypatch):
     assert "captaincook4d-features: EgoVLP features of CaptainCook4D's steps" in captured.err
     for file in FILES.values():
         assert (tmp_path / "mine" / file).read_bytes() == (served / file).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("i3d", "unknown download 'i3d'; expected one of: s3d, "),
-        ("unified-windows", "unified-windows: no address is documented. They come with the"),
-        ("s3d --address file:///etc/passwd", "address 'file:///etc/passwd': expected https"),
-        ("s3d --sha256 abc", "'abc': expected 64 hexadecimal digits."),
-    ],
-)
-def test_wrong_calls_are_one_line(argv, message, call, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = call("data", "download", *argv.split())
-    assert (code, out) == (2, "")
-    assert re.match(f"error: .*{re.escape(message)}", err.splitlines()[-1])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_is_gone_exits_2(address, tmp_path, capsys):

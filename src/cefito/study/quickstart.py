@@ -12,7 +12,7 @@ import numpy as np
 
 from cefito.data.downloads import download, find_places
 from cefito.data.prepared import PreparedDataset
-from cefito.data.readers import prepare_captaincook4d
+from cefito.data.readers.captaincook4d import prepare_captaincook4d
 from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError, RunError

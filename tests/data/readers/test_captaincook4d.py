@@ -10,12 +10,9 @@ import pytest
 from cefito.data import write_dataset
 from cefito.data.annotations import Step, Video
 from cefito.data.downloads import download, find_places
-from cefito.data.readers import (
-    captaincook4d,
-    prepare_captaincook4d,
-    prepare_custom,
-    read_captaincook4d,
-)
+from cefito.data.readers import captaincook4d
+from cefito.data.readers.captaincook4d import prepare_captaincook4d, read_captaincook4d
+from cefito.data.readers.custom import prepare_custom
 from cefito.errors import DataError
 from cooking import (
     FILES,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 Elan = pytest.importorskip("pympi.Elan")

@@ -22,8 +22,8 @@ from samples import (
     cvat,
 )
 
-from cefito.data.readers import Choices, read_steps
-from cefito.data.readers.formats import FORMATS
+from cefito.data.readers.formats import FORMATS, Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 SPANS = [("boil water", 0.5, 4.25), ("pour", 4.25, 6.0)]
