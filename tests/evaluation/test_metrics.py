@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.evaluation.metrics import (
-    METRICS,
-    MetricSums,
-    metric_heads,
-    metric_legend,
-    metric_value,
-)
+from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads, metric_legend, metric_value
 
 
 def named(name):

@@ -32,12 +32,7 @@ from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
 from cefito.inference.answer import answer
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runs.checkpoints import (
-    export_classifier,
-    export_field,
-    import_classifier,
-    import_field,
-)
+from cefito.runs.checkpoints import export_classifier, export_field, import_classifier, import_field
 from cefito.runs.finetune import finetune
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run

@@ -289,16 +289,8 @@ def fails(monkeypatch):
 @pytest.mark.parametrize(
     ("at", "problem", "message"),
     [
-        (
-            "fit",
-            ValueError("no such\n  thing"),
-            "ValueError: no such thing. This is a defect",
-        ),
-        (
-            "plan",
-            ZeroDivisionError("by zero"),
-            "ZeroDivisionError: by zero. This is a defect",
-        ),
+        ("fit", ValueError("no such\n  thing"), "ValueError: no such thing. This is a defect"),
+        ("plan", ZeroDivisionError("by zero"), "ZeroDivisionError: by zero. This is a defect"),
         ("fit", RunError("the loss became nan. Lower it."), "the loss became nan. Lower it."),
     ],
 )

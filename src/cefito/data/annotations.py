@@ -239,9 +239,7 @@ class Video:
     predicted: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
     def mapped(
-        self,
-        actions: Sequence[int] | Mapping[int, int],
-        tasks: Mapping[int, int] | None = None,
+        self, actions: Sequence[int] | Mapping[int, int], tasks: Mapping[int, int] | None = None
     ) -> Video:
         """The video with other ids of actions, and of tasks if given, by old id."""
         steps = tuple(replace(step, action=actions[step.action]) for step in self.steps)

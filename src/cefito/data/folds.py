@@ -52,11 +52,7 @@ def split_folds(
 
 
 def fold_view(
-    data: PreparedDataset,
-    *,
-    train: Sequence[int],
-    held: Sequence[int],
-    val: Sequence[int] = (),
+    data: PreparedDataset, *, train: Sequence[int], held: Sequence[int], val: Sequence[int] = ()
 ) -> PreparedDataset:
     """Return a data set of some videos: those held out are its test split, others give no windows.
 

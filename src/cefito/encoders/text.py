@@ -15,12 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import load_npy
-from cefito.encoders.pretrained import (
-    COPY_AGAIN,
-    find_pretrained,
-    load_weights,
-    quiet_transformers,
-)
+from cefito.encoders.pretrained import COPY_AGAIN, find_pretrained, load_weights, quiet_transformers
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_array, check_rows, load_tensors
 from cefito.progress import Progress, silent

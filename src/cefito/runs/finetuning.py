@@ -12,13 +12,7 @@ import numpy as np
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
 from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
-from cefito.data.windows import (
-    Selection,
-    Windows,
-    fitting_windows,
-    joined_windows,
-    split_videos,
-)
+from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows, split_videos
 from cefito.errors import DataError
 from cefito.files import sha256
 from cefito.runs.folder import DatasetReference, StartReference, TrainedVideos

@@ -10,13 +10,7 @@ from typing import Any
 import torch
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import (
-    Selection,
-    Windows,
-    fitting_windows,
-    joined_windows,
-    with_between,
-)
+from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows, with_between
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
@@ -98,12 +92,7 @@ def train_run(
             setting="steps",
         )
     info = new_info(
-        dataset,
-        config=config,
-        horizon=horizon,
-        shortest=shortest,
-        seed=seed,
-        selection=selection,
+        dataset, config=config, horizon=horizon, shortest=shortest, seed=seed, selection=selection
     )
     if start is not None:
         info = info.model_copy(update={"started_from": start.reference()})
@@ -323,11 +312,7 @@ def train_runs(
             fitting_windows(dataset, horizon=horizon, selection=selection)
         for horizon, place in folders.items():
             info = new_info(
-                dataset,
-                config=configs[horizon],
-                horizon=horizon,
-                seed=seed,
-                selection=selection,
+                dataset, config=configs[horizon], horizon=horizon, seed=seed, selection=selection
             )
             check_run_folder(place, info)
     runs = {}

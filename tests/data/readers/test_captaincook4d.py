@@ -199,10 +199,7 @@ def entry(values, recording="1_7"):
     ("edit", "match"),
     [
         (lambda v: forget(v, "3_4"), "has 1 test recordings with features; expected 2. Remove"),
-        (
-            lambda v: v["split"]["train"].remove("1_7"),
-            "has 1 train recordings with features",
-        ),
+        (lambda v: v["split"]["train"].remove("1_7"), "has 1 train recordings with features"),
         (lambda v: v["annotations"].pop("1_10"), "has 1 test recordings with features; expected 2"),
         (lambda v: v["annotations"]["1_7"]["steps"].pop(), "has 24 steps with features; expected"),
         (

@@ -33,13 +33,7 @@ from cefito.data.readers.observing import Beyond, check_layout
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.readers.source import Source, irregularities
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import (
-    check_new,
-    new_folder,
-    read_json,
-    write_json,
-    write_tensors,
-)
+from cefito.files import check_new, new_folder, read_json, write_json, write_tensors
 from cefito.markup import counted
 from cefito.progress import Progress, silent
 

@@ -55,10 +55,7 @@ def test_a_tier_of_steps(tmp_path):
 
 def test_tiers_that_refer_to_others_and_media_that_begin_later(tmp_path):
     path = write_eaf(
-        tmp_path / "tea.eaf",
-        {"Segments": TEA},
-        origin=2000,
-        words=[("boil", 2000), ("pour", 5000)],
+        tmp_path / "tea.eaf", {"Segments": TEA}, origin=2000, words=[("boil", 2000), ("pour", 5000)]
     )
     with pytest.raises(
         DataError, match=r"has 2 tiers: 'Segments' \(2\), 'Names' \(2\)\."
