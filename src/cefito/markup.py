@@ -6,7 +6,7 @@ the page and work with dark themes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -67,6 +67,13 @@ def _text(value: object) -> str:
 def counted(count: int, noun: str, several: str = "") -> str:
     """Return a count and its noun, as in "1 task" or "1,200 tasks"."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int) -> str:
+    """Return the first names, separated by commas, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
 
 
 def markdown_table(
