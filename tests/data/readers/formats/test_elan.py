@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from samples import spans
 
 from cefito.data.readers.formats import Choices
 from cefito.data.readers.step_source import read_steps
@@ -32,12 +33,6 @@ def write_eaf(path, tiers, *, media="file:///D:/My%20films/tea 1.mp4", origin=No
             eaf.add_ref_annotation("Names", next(iter(tiers)), time, label)
     eaf.to_file(str(path))
     return path
-
-
-def spans(source):
-    (video,) = source.annotations.videos
-    names = [action.name for action in source.annotations.taxonomy.actions]
-    return [(names[step.action], step.start, step.end) for step in video.steps]
 
 
 def test_a_tier_of_steps(tmp_path):

@@ -20,6 +20,7 @@ from samples import (
     VIDAT,
     VTT,
     cvat,
+    spans,
 )
 
 from cefito.data.readers.formats import FORMATS, Choices
@@ -39,12 +40,6 @@ def read(tmp_path):
         return read_steps(tmp_path / name, choices=Choices(**{"task": "tea"} | choices))
 
     return read
-
-
-def spans(source, number=0):
-    names = [action.name for action in source.annotations.taxonomy.actions]
-    steps = source.annotations.videos[number].steps
-    return [(names[step.action], step.start, step.end) for step in steps]
 
 
 @pytest.mark.parametrize(
