@@ -325,9 +325,8 @@ class _VideoTable:
             if end is None:
                 self._dropped += 1
                 continue
-            split = row.split or facts.split
-            known = {"task": row.task or task, "split": split, "end": end}
-            found.append(replace(row, **known, origin=document.place()))
+            split, place = row.split or facts.split, document.place()
+            found.append(replace(row, task=row.task or task, split=split, end=end, origin=place))
         return found
 
     def _no_task(self, document: Document, row: StepRow) -> DataError:
