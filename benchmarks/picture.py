@@ -28,7 +28,8 @@ from PIL import Image, ImageDraw, ImageEnhance
 from playwright.sync_api import Page, sync_playwright
 
 import cefito
-from cefito.data.readers import prepare, read_steps
+from cefito.data.readers.assemble import prepare
+from cefito.data.readers.step_source import read_steps
 
 RATE, STEP = 2, 3  # frames a second, seconds of a step
 SIZE = 512, 384  # pixels in which scenes are drawn

@@ -80,7 +80,8 @@ def write(folder: Path, *, videos: int, seconds: int, compressed: bool) -> None:
 
 
 def measure(folder: Path, workers: int) -> None:
-    from cefito.data.readers import prepare, read_benchmark
+    from cefito.data.readers.assemble import prepare
+    from cefito.data.readers.benchmarks import read_benchmark
 
     observed = before = peak()
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import http.server
 import json
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from cefito.data import Annotations, Taxonomy
 from cefito.data.annotations import SPLITS, Step, Video
 from cefito.data.downloads import find_places, places
+from http_servers import serving
 
 FILES = {
     place.name.removeprefix("captaincook4d-"): place.file for place in find_places("captaincook4d")
@@ -123,30 +123,20 @@ def accept_features(patch: Any, path: Path, **known: Any) -> None:
 def serve_cook_files(patch: Any, folder: Path) -> Iterator[Callable[[], None]]:
     """Let downloads of CaptainCook4D come from a folder; the function stops the server."""
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
+    class Handler(SimpleHTTPRequestHandler):
+        __init__ = functools.partialmethod(SimpleHTTPRequestHandler.__init__, directory=str(folder))
 
-    handler = functools.partial(Handler, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     patch.setenv("no_proxy", "*")
-    for place in find_places("captaincook4d"):
-        address = f"http://127.0.0.1:{server.server_port}/{place.file}"
-        if place.sha256 is None:
-            patch.setitem(places(), place.name, place.model_copy(update={"address": address}))
-        else:
-            accept_features(patch, folder / place.file, address=address)
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-    )
-    thread.start()
+    with serving(Handler) as server:
+        for place in find_places("captaincook4d"):
+            address = f"http://127.0.0.1:{server.server_port}/{place.file}"
+            if place.sha256 is None:
+                patch.setitem(places(), place.name, place.model_copy(update={"address": address}))
+            else:
+                accept_features(patch, folder / place.file, address=address)
 
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
 
-    try:
         yield stop
-    finally:
-        stop()

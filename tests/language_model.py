@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from zlib import crc32
 
+from http_servers import serving
+
 MODEL = "stand-in"
 SETTINGS = {"llm.model": MODEL, "llm.plans": 5, "llm.retries": 0}
 """Settings to ask the stand-in for five plans."""
@@ -130,22 +132,12 @@ def stand() -> Iterator[Stand]:
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, *_: Any) -> None:
             """Ignore clients that are gone."""
 
-    server = Server(("127.0.0.1", 0), Handler)
-    served = Stand(f"http://127.0.0.1:{server.server_address[1]}/v1")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(Handler, Server) as server:
+        served = Stand(f"http://127.0.0.1:{server.server_address[1]}/v1")
         yield served
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

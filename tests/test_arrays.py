@@ -1,6 +1,5 @@
 """Arrays of strangers: what their headers announce is believed only where it is there."""
 
-import io
 import os
 import tracemalloc
 import zipfile
@@ -14,12 +13,7 @@ from hypothesis import strategies as st
 from cefito.arrays import ALIGNMENT, aligned, load_npy, load_npz, observed_rows
 from cefito.errors import DataError
 from cefito.files import load_tensors, read_json, write_tensors
-
-
-def saved(array):
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
+from traps import npy_bytes
 
 
 def header(shape, descr="<f4"):
@@ -53,8 +47,8 @@ def test_arrays_come_back(array, tmp_path):
         (header("(1000000000,)"), "4,000,000,000 bytes; there are 0"),
         (header("(" + "9" * 40 + ",)"), "announces"),
         (header("(-8,)") + bytes(32), "announces (-8,)"),
-        (saved(np.ones(3)) + b"x", "24 bytes; there are 25"),
-        (saved(np.ones(3))[:-1], "24 bytes; there are 23"),
+        (npy_bytes(np.ones(3)) + b"x", "24 bytes; there are 25"),
+        (npy_bytes(np.ones(3))[:-1], "24 bytes; there are 23"),
         (b"hello", "cannot be read as NumPy arrays"),
     ],
 )

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
 
 # What everyone may use; each of these only what stands before it.
 GROUND = (
-    *("lazy", "errors", "plugins", "settings", "arrays", "locks", "files", "progress"),
+    *("errors", "plugins", "settings", "arrays", "locks", "files", "progress"),
     *("runtime", "markup", "times"),
 )
 # For each room the rooms that it may use, besides itself and the ground.

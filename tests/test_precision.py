@@ -7,52 +7,32 @@ from cefito.runtime import capability, determining, resolve
 
 @pytest.fixture
 def processor(monkeypatch):
-    """A processor of one's choice: what PyTorch says of it, and its flags."""
+    """A processor of one's choice, as PyTorch sees it."""
 
-    def choose(*, tile=None, wide=None, flags=None, machine="x86_64"):
+    def choose(*, tile=None, wide=None, machine="x86_64"):
         monkeypatch.setattr(module.platform, "machine", lambda: machine)
         for name, answer in (("_is_amx_tile_supported", tile), ("_is_avx512_bf16_supported", wide)):
             monkeypatch.delattr(torch.cpu, name, raising=False)
             if answer is not None:
                 monkeypatch.setattr(torch.cpu, name, lambda answer=answer: answer, raising=False)
-        monkeypatch.setattr(module, "_PROCESSOR", flags)
         module._processor.cache_clear()
 
     yield choose
     module._processor.cache_clear()
 
 
-def shown(tmp_path, flags):
-    path = tmp_path / "cpuinfo"
-    path.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbogomips\t: 1\n", encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize(
     ("tile", "wide", "expected"),
     [(True, True, "AMX"), (False, True, "AVX512-BF16"), (False, False, "none")],
 )
-def test_pytorch_is_asked_for_the_processor(processor, tmp_path, tile, wide, expected):
-    processor(tile=tile, wide=wide, flags=shown(tmp_path, "amx_bf16 avx512_bf16"))
+def test_pytorch_is_asked_for_the_processor(processor, tile, wide, expected):
+    processor(tile=tile, wide=wide)
     assert capability("cpu") == expected
     assert resolve("auto", "cpu") == ("float32" if expected == "none" else "bfloat16")
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ("fpu sse avx512_bf16 amx_bf16 amx_tile", "AMX"),
-        ("fpu avx512_bf16", "AVX512-BF16"),
-        ("fpu avx512f amx_int8", "none"),
-    ],
-)
-def test_flags_stand_in_where_pytorch_cannot_tell(processor, tmp_path, flags, expected):
-    processor(flags=shown(tmp_path, flags))
-    assert capability(torch.device("cpu")) == expected
-
-
-def test_systems_without_flags_and_other_processors(processor, tmp_path):
-    processor(flags=tmp_path / "missing")
+def test_a_pytorch_that_cannot_tell_and_other_processors(processor):
+    processor()
     assert capability("cpu") == "none"
     processor(tile=True, wide=True, machine="arm64")
     assert capability("cpu") == "none"

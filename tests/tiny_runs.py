@@ -87,3 +87,8 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Content of each file of a folder by its name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

@@ -6,10 +6,9 @@ light.
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING
-
-from cefito import lazy
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cefito import progress
@@ -110,4 +109,14 @@ __all__ = [
     "train_runs",
 ]
 
-__getattr__, __dir__ = lazy.attributes(__name__, _HOMES)
+
+def __getattr__(name: str) -> Any:
+    """Return a name, whose module is loaded when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_HOMES[name]}")
+    return module if _HOMES[name] == name else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -23,19 +23,6 @@ from numpy.typing import NDArray
 
 from cefito.errors import CefitoError, DataError, explained, reason
 
-__all__ = [
-    "ALIGNMENT",
-    "MAX_ARRAY_BYTES",
-    "Border",
-    "aligned",
-    "check_binary",
-    "check_regular",
-    "load_npy",
-    "load_npz",
-    "observed_rows",
-    "row_numbers",
-]
-
 MAX_ARRAY_BYTES = 64 << 30
 """Largest array that is read."""
 ALIGNMENT = 64

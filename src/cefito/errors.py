@@ -16,18 +16,6 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = [
-    "CefitoError",
-    "ConfigError",
-    "DataError",
-    "RunError",
-    "SamplingError",
-    "explained",
-    "is_out_of_memory",
-    "reason",
-    "remedy_for",
-]
-
 _PERMISSIONS = "Change its permissions or choose another folder."
 _SPACE = "Free some disk space or choose another folder."
 _REMEDIES = {

@@ -19,44 +19,13 @@ from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import aligned, check_binary, check_regular, load_npy, load_npz
+from cefito.arrays import aligned, check_binary, check_regular
 from cefito.errors import CefitoError, ConfigError, DataError, RunError, explained
 from cefito.locks import made_folders, temporary_beside
 from cefito.settings import Record, read_record
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_JSON",
-    "NOT_JSON",
-    "SEAL",
-    "FileRecord",
-    "check_array",
-    "check_new",
-    "check_rows",
-    "check_weights",
-    "file_digest",
-    "lines_of",
-    "load_npy",
-    "load_npz",
-    "load_tensors",
-    "load_torch",
-    "load_weights",
-    "new_folder",
-    "read_bytes",
-    "read_json",
-    "read_text",
-    "sha256",
-    "unsealed",
-    "value_digest",
-    "value_sealed",
-    "write_bytes",
-    "write_json",
-    "write_tensors",
-    "write_text",
-]
 
 MAX_JSON = 16 << 20
 """Bytes of the largest JSON file, and of the longest line of a table, that are read: 16 MiB."""

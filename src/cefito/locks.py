@@ -24,8 +24,6 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK_FILE", "is_leftover", "locked", "made_folders", "temporary_beside"]
-
 LOCK_FILE = ".lock"
 _SUFFIX = ".tmp"
 

@@ -6,11 +6,9 @@ the page and work with dark themes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-
-__all__ = ["MOST", "Folded", "card", "counted", "in_markdown"]
 
 MOST = 50
 """Maximum lines of a table."""
@@ -69,6 +67,21 @@ def _text(value: object) -> str:
 def counted(count: int, noun: str, several: str = "") -> str:
     """Return a count and its noun, as in "1 task" or "1,200 tasks"."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int) -> str:
+    """Return the first names, separated by commas, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
+
+
+def markdown_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False
+) -> str:
+    """Return a table of escaped cells in Markdown; `numbers` aligns further columns right."""
+    rule = ["---", *["---:" if numbers else "---"] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
 
 
 def in_markdown(text: str) -> str:

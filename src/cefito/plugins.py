@@ -23,17 +23,6 @@ from numpy.typing import NDArray
 
 from cefito.errors import CefitoError, ConfigError, RunError, is_out_of_memory, reason
 
-__all__ = [
-    "PackageError",
-    "Registry",
-    "array",
-    "blamed",
-    "checked_class",
-    "demand",
-    "recast",
-    "shares",
-]
-
 Entry = TypeVar("Entry")
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, Protocol
 
-__all__ = ["Advance", "Progress", "bar", "prefixed", "silent"]
-
 PLAIN_INTERVAL = 10.0
 """Seconds between two lines of progress without a terminal."""
 _NOTEBOOK_INTERVAL = 0.2  # seconds between two updates of a bar in a notebook

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from enum import IntEnum, unique
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,36 +29,14 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-__all__ = [
-    "Capability",
-    "Precision",
-    "Processes",
-    "Resolved",
-    "SimulationStream",
-    "Stream",
-    "capability",
-    "check_seed",
-    "count_parameters",
-    "derived_seed",
-    "determining",
-    "full_precision",
-    "generator_for",
-    "named_stream",
-    "pick_device",
-    "processes",
-    "resolve",
-    "return_memory",
-]
-
 Precision = Literal["auto", "float32", "bfloat16"]
 Resolved = Literal["float32", "bfloat16"]
 Capability = Literal["CUDA", "AMX", "AVX512-BF16", "none"]
 
-_PROCESSOR = Path("/proc/cpuinfo")
-_MULTIPLIERS: tuple[tuple[Capability, str, str], ...] = (
-    ("AMX", "_is_amx_tile_supported", "amx_bf16"),
-    ("AVX512-BF16", "_is_avx512_bf16_supported", "avx512_bf16"),
-)  # the quicker first: what PyTorch asks, and the flag that Linux shows
+_MULTIPLIERS: tuple[tuple[Capability, str], ...] = (
+    ("AMX", "_is_amx_tile_supported"),
+    ("AVX512-BF16", "_is_avx512_bf16_supported"),
+)  # the quicker first, and what PyTorch is asked
 
 
 def capability(device: torch.device | str) -> Capability:
@@ -82,32 +59,13 @@ def resolve(precision: Precision, device: torch.device | str) -> Resolved:
 
 @cache
 def _processor() -> Capability:
-    """PyTorch is asked; where this version cannot tell, what Linux says of the processor."""
     import torch
 
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return "none"
-    flags: set[str] | None = None
-    for kind, question, flag in _MULTIPLIERS:
-        ask = getattr(torch.cpu, question, None)
-        if ask is not None:
-            found = bool(ask())
-        else:
-            flags = _flags() if flags is None else flags
-            found = flag in flags
-        if found:
-            return kind
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        for kind, question in _MULTIPLIERS:
+            if getattr(torch.cpu, question, bool)():  # a private function, which may go
+                return kind
     return "none"
-
-
-def _flags() -> set[str]:
-    """Flags of the first processor; none where the system does not show them."""
-    try:
-        lines = _PROCESSOR.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return set()
-    line = next((line for line in lines if line.startswith("flags")), "")
-    return set(line.partition(":")[2].split())
 
 
 @contextmanager

@@ -20,29 +20,6 @@ from pydantic_core import PydanticCustomError
 
 from cefito.errors import CefitoError, ConfigError, RunError, explained
 
-__all__ = [
-    "LARGEST",
-    "MAX_WEIGHTS",
-    "AnySettings",
-    "PresetFile",
-    "Record",
-    "Settings",
-    "Times",
-    "changed",
-    "check_key",
-    "check_weights",
-    "first_error",
-    "flattened",
-    "parse_record",
-    "preset_names",
-    "preset_values",
-    "read_preset",
-    "read_record",
-    "setting_names",
-    "validated",
-    "variant_applies",
-]
-
 LARGEST = 10**9
 """Largest whole number of a setting."""
 MAX_WEIGHTS = 64 << 30

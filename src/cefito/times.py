@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-__all__ = ["TIME_FORMS", "Seconds", "as_seconds", "parse_duration", "parse_seconds"]
-
 TIME_FORMS = "Expected seconds (43.27 or 43,27) or hours, minutes and seconds (1:02:03.5)."
 """Remedy of messages about times."""
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]+)?|[+-]?[.,][0-9]+")

@@ -2,10 +2,8 @@ import hashlib
 import http.server
 import io
 import json
-import re
 import subprocess
 import sys
-import threading
 import zipfile
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from cefito.cli import main
 from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
+from http_servers import serving
 
 CONTENT = b"weights" * 1000
 HASH = hashlib.sha256(CONTENT).hexdigest()
@@ -21,9 +20,6 @@ HASH = hashlib.sha256(CONTENT).hexdigest()
 @pytest.fixture
 def address(monkeypatch):
     class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
         def do_GET(self):
             self.send_response(200 if self.path == "/weights" else 404)
             self.send_header("Content-Length", str(len(CONTENT)))
@@ -31,15 +27,8 @@ def address(monkeypatch):
             self.wfile.write(CONTENT)
 
     monkeypatch.setenv("no_proxy", "*")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-    )
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/weights"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Handler) as server:
+        yield f"http://127.0.0.1:{server.server_port}/weights"
 
 
 def test_the_weights_of_s3d(address, tmp_path, capsys):
@@ -105,23 +94,6 @@ def test_a_group_of_files(tmp_path, capsys, refused, monkeypatch):
     assert "captaincook4d-features: EgoVLP features of CaptainCook4D's steps" in captured.err
     for file in FILES.values():
         assert (tmp_path / "mine" / file).read_bytes() == (served / file).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("i3d", "unknown download 'i3d'; expected one of: s3d, "),
-        ("unified-windows", "unified-windows: no address is documented. They come with the"),
-        ("s3d --address file:///etc/passwd", "address 'file:///etc/passwd': expected https"),
-        ("s3d --sha256 abc", "'abc': expected 64 hexadecimal digits."),
-    ],
-)
-def test_wrong_calls_are_one_line(argv, message, call, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = call("data", "download", *argv.split())
-    assert (code, out) == (2, "")
-    assert re.match(f"error: .*{re.escape(message)}", err.splitlines()[-1])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_is_gone_exits_2(address, tmp_path, capsys):

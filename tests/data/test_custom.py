@@ -52,10 +52,7 @@ def test_provenance_names_the_folder_but_no_path_and_repeats_exactly(make_source
     assert second.name == "another name"
 
 
-@pytest.mark.parametrize(
-    ("stored", "expected"),
-    [("<f2", "f2"), ("<f8", "f4"), (">f4", "f4")],
-)
+@pytest.mark.parametrize(("stored", "expected"), [("<f2", "f2"), ("<f8", "f4"), (">f4", "f4")])
 def test_precision(make_source, tmp_path, stored, expected):
     values = np.random.default_rng(0).standard_normal((STEPS, 4)).astype(np.float16)
     for order in "CF":

@@ -22,6 +22,7 @@ import pytest
 from cefito.data import downloads
 from cefito.data.downloads import download, find_place, places
 from cefito.errors import ConfigError, DataError
+from http_servers import serving
 from tiny_runs import stopping_after
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 700_000, dtype=np.uint8).tobytes()
@@ -37,8 +38,8 @@ FILES = {
 }
 
 
-class Server:
-    """A server of one file."""
+class Answers:
+    """How a server of one file answers."""
 
     def __init__(self):
         self.content = CONTENT
@@ -47,17 +48,6 @@ class Server:
         self.headers = {}
         self.stop = None  # bytes after which it closes the connection
         self.asked = []
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def log_message(self, *_):
-                pass
-
-            def do_GET(self):
-                outer.answer(self)
-
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.http.server_port}/file"
 
     def answer(self, to):
         self.asked.append({"path": to.path, **dict(to.headers)})
@@ -73,15 +63,15 @@ class Server:
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
-    server = Server()
-    thread = threading.Thread(
-        target=server.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-    )
-    thread.start()
-    yield server
-    server.http.shutdown()
-    server.http.server_close()
-    thread.join()
+    answers = Answers()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            answers.answer(self)
+
+    with serving(Handler) as answers.http:
+        answers.address = f"http://127.0.0.1:{answers.http.server_port}/file"
+        yield answers
 
 
 @pytest.fixture

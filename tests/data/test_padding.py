@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data import cut_windows, open_dataset
 from cefito.data.annotations import read_annotations
-from cefito.data.padding import pad_dataset
+from cefito.data.folds import pad_dataset
 from cefito.data.windows import count_windows, split_videos
 from cefito.errors import DataError
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cefito.encoders import actions, embed_actions
+from cefito.encoders import actions
+from cefito.encoders.actions import embed_actions
 from cefito.errors import ConfigError, DataError
 
 NAMES = ["boil", "pour", "boil"]

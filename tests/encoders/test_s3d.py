@@ -16,6 +16,7 @@ from cefito.encoders.frames import Sampling
 from cefito.encoders.s3d import S3D, S3DEncoder, load_s3d
 from cefito.errors import ConfigError, RunError
 from cefito.files import sha256
+from traps import Trap
 
 # Every tensor of the released checkpoint as [name, shape, type].
 LISTED = json.loads((Path(__file__).parent / "s3d_state_dict.json").read_text())
@@ -252,14 +253,6 @@ def test_files_of_other_kinds(tmp_path, released):
     assert "holds no tensors by name" in refused(path)
 
 
-class Payload:
-    def __init__(self, target):
-        self.target = target
-
-    def __reduce__(self):
-        return Path.touch, (self.target,)
-
-
 @pytest.mark.parametrize(
     "save",
     [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))],
@@ -267,6 +260,6 @@ class Payload:
 )
 def test_pickled_code_is_not_run(tmp_path, save):
     path, trap = tmp_path / "evil.pth", tmp_path / "ran"
-    save({"fc.weight": Payload(trap)}, path)
+    save({"fc.weight": Trap(trap)}, path)
     refused(path)
     assert not trap.exists()

@@ -12,6 +12,7 @@ from cefito.encoders.cache import CachedText, default_cache
 from cefito.encoders.text import LAYERS, TEXT_MODELS, PretrainedText, read_embeddings
 from cefito.errors import ConfigError, DataError
 from cefito.files import write_tensors
+from traps import Trap
 
 TEXTS = ["pour water", "jack up", "cut", "whisk the mixture", "jack down the car", "pour water"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -295,20 +296,15 @@ def test_weights_that_are_missing_or_broken(copied):
     refused(folder, "could be loaded")
 
 
-class Harmful:
-    def __reduce__(self):
-        return (Path.touch, (Path(Harmful.flag),))
-
-
 def test_pickled_weights_are_refused_without_running_them(copied, tmp_path):
     import pickle
 
     folder = copied("t5")
     (folder / "model.safetensors").unlink()
-    Harmful.flag = str(tmp_path / "ran")
+    harmful = {"shared.weight": Trap(tmp_path / "ran")}
     for save in (
-        lambda path: torch.save({"shared.weight": Harmful()}, path),
-        lambda path: path.write_bytes(pickle.dumps({"shared.weight": Harmful()})),
+        lambda path: torch.save(harmful, path),
+        lambda path: path.write_bytes(pickle.dumps(harmful)),
     ):
         save(folder / "pytorch_model.bin")
         refused(folder, "no T5EncoderModel could be loaded")

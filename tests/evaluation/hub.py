@@ -6,12 +6,13 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+import http_servers
 
 
 class Hub:
@@ -37,9 +38,6 @@ class Hub:
 
 class _Answers(BaseHTTPRequestHandler):
     hub: Hub
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
     def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -127,13 +125,6 @@ def _regular(name: str) -> dict[str, Any]:
 def serving() -> Iterator[Hub]:
     """A hub that answers while it is open."""
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answers", (_Answers,), {"hub": hub}))
-    hub.address = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with http_servers.serving(type("Answers", (_Answers,), {"hub": hub})) as server:
+        hub.address = f"http://127.0.0.1:{server.server_port}"
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -92,11 +92,11 @@ def test_scores_of_given_plans(world):
     assert (evaluation.token_forwards_per_query, evaluation.leaves_per_query) == (15, 1.5)
     assert evaluation.seconds_per_query > 0
     best, found = np.stack([truth[0], wrong[1], [-1] * 3, wrong[3]]), evaluation.metrics
-    assert found["success_rate"] == metrics.success_rate(best, truth) == 25
+    assert found["success_rate"] == metrics.metric_value("success_rate", best, truth) == 25
     assert found["top_2_success_rate"] == 50
-    assert found["mean_accuracy"] == metrics.mean_accuracy(best, truth)
-    assert found["mean_iou"] == pytest.approx(metrics.mean_iou(best, truth))
-    assert found["position_accuracy"] == metrics.position_accuracy(best, truth).tolist()
+    assert found["mean_accuracy"] == metrics.metric_value("mean_accuracy", best, truth)
+    assert found["mean_iou"] == pytest.approx(metrics.metric_value("mean_iou", best, truth))
+    assert found["position_accuracy"] == metrics.metric_value("position_accuracy", best, truth)
     assert found["task_accuracy"] == 75
     assert json.loads(json.dumps(evaluation.to_dict())) == evaluation.to_dict()
     assert evaluation.to_dict()["metrics"] == found

@@ -1,5 +1,4 @@
 import dataclasses
-import hashlib
 import json
 import re
 import shutil
@@ -19,7 +18,6 @@ from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs import bundle
 from cefito.runs.folder import TrainedVideos
-from cefito.runs.hub import PublishedRun, catalogue
 from cefito.runs.run import open_run, write_run
 from cefito.runs.train import train_run
 
@@ -306,44 +304,6 @@ def test_a_run_goes_onto_a_hub_and_comes_back(run, world, hub, tmp_path, capsys)
     with pytest.raises(RunError, match=r"taxonomy\.json: has changed since the run was written"):
         pull_run("hub:me/frequent", tmp_path / "again")
     assert not (tmp_path / "again").exists()
-
-
-def test_a_published_run_is_fetched_by_its_name(run, world, hub, tmp_path, capsys, monkeypatch):
-    pushed = push_run(run.folder, "hub:me/frequent", license_name="MIT")
-    manifest = hub.repositories["me/frequent"]["manifest.json"]
-    assert pushed.sha256 == hashlib.sha256(manifest).hexdigest()
-    assert pushed.revision == hub.commit
-    entry = PublishedRun(
-        name="tea",
-        repository="me/frequent",
-        revision=pushed.revision,
-        sha256=pushed.sha256,
-        line="a run of the tests",
-        licence="MIT",
-    )
-    published = {"tea": entry, "other": entry.model_copy(update={"sha256": "0" * 64})}
-    monkeypatch.setattr("cefito.runs.hub.catalogue", lambda: published)
-    monkeypatch.chdir(tmp_path)
-    assert main(["pull"]) == 0
-    assert "a run of the tests" in capsys.readouterr().out
-    assert main(["pull", "tea"]) == 0
-    assert plans(open_run(tmp_path / "tea"), world) == plans(run, world)
-    assert plans(open_run("hub:tea"), world) == plans(run, world)
-    with pytest.raises(RunError, match=r"hub:other: manifest\.json of me/frequent is not the pub"):
-        pull_run("hub:other", tmp_path / "other")
-    with pytest.raises(ConfigError, match=r"hub:gone: no such run is published; .* has tea, other"):
-        open_run("hub:gone")
-    assert not (tmp_path / "other").exists()
-
-
-def test_an_empty_catalogue(run, tmp_path, capsys, monkeypatch):
-    assert all(name == entry.name for name, entry in catalogue().items())
-    monkeypatch.setattr("cefito.runs.hub.catalogue", dict)
-    assert main(["pull"]) == 0
-    assert main(["pull", "tea", str(tmp_path / "tea")]) == 2
-    assert "no such run is published; the catalogue is empty" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="expected hub:USER/NAME, or"):
-        push_run(run.folder, "hub:tea")
 
 
 def test_a_run_of_several_lengths_is_shared(run_of_lengths, hub, tmp_path, capsys):

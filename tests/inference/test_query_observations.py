@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.data.padding import pad_dataset
-from cefito.data.readers import prepare, read_common
+from cefito.data.folds import pad_dataset
+from cefito.data.readers.assemble import prepare
+from cefito.data.readers.source import read_common
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
 from cefito.inference.query import (

@@ -6,7 +6,7 @@ from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.records import RunEvaluation, VideoIntervals
 from cefito.inference.answer import PlannedSequence
 from cefito.report.breakdowns import surest
-from cefito.report.lead import comparison_lead, run_lead
+from cefito.report.page import comparison_lead, run_lead
 from cefito.report.schema import ComparisonReport, Group, Lead, RunReport
 from cefito.study.tables import published_table
 

@@ -12,8 +12,9 @@ import torch
 from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.action_text import with_action_text
-from cefito.data.padding import pad_dataset
-from cefito.data.readers import prepare, read_steps
+from cefito.data.folds import pad_dataset
+from cefito.data.readers.assemble import prepare
+from cefito.data.readers.step_source import read_steps
 from cefito.encoders.thumbnails import thumbnail, thumbnails
 from cefito.errors import ConfigError
 from cefito.planners.methods import load_config

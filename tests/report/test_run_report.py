@@ -21,7 +21,7 @@ from cefito.evaluation.records import RunEvaluation
 from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.breakdowns import TrainingSequences, confusion, energy_gap, gallery
-from cefito.report.lead import run_lead
+from cefito.report.page import run_lead
 from cefito.report.schema import Confusion, RunReport
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run

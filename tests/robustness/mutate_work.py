@@ -34,16 +34,16 @@ import numpy as np
 from mutations import Hang, Outcome, config, digest, in_bytes, in_files, in_json, limited, report
 from PIL import Image
 
+from cefito.arrays import load_npy
 from cefito.batch.batch import plan_batch
 from cefito.batch.query_rows import QuerySettings, read_queries
 from cefito.data.annotations import read_annotations
-from cefito.data.readers import read_steps
 from cefito.data.readers.archives import load_features
+from cefito.data.readers.step_source import read_steps
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.encoders.images import load_image
 from cefito.errors import CefitoError
 from cefito.executors import EXECUTORS, Killed
-from cefito.files import load_npy
 from cefito.report import report_comparison, report_run
 from cefito.runs.run import Run, open_run
 from cefito.runs.train import train_run

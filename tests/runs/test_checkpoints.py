@@ -32,12 +32,7 @@ from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
 from cefito.inference.answer import answer
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runs.checkpoints import (
-    export_classifier,
-    export_field,
-    import_classifier,
-    import_field,
-)
+from cefito.runs.checkpoints import export_classifier, export_field, import_classifier, import_field
 from cefito.runs.finetune import finetune
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
@@ -45,7 +40,7 @@ from cefito.search import Constraints
 from cefito.search.settings import SEARCHES
 from part_worlds import part_of
 from slow_predictor import SlowPredictor, norm
-from tiny_runs import TINY_RUN
+from tiny_runs import TINY_RUN, contents
 
 TAXONOMY = {
     "dataset": "kitchen",
@@ -598,10 +593,6 @@ def test_taxonomy_and_text_must_fit(tmp_path, field_file, text, refused):
     taxonomy["tasks"], taxonomy["actions"] = taxonomy["tasks"][:1], taxonomy["actions"][:3]
     other.write_text(json.dumps(taxonomy))
     refused(field_file, f"knows {K} actions", "other.json lists 3", taxonomy=other)
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def test_nothing_is_overwritten(folder, field_file, files):

@@ -23,7 +23,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.training.trainer import TrainingContext
 from part_worlds import part_of
-from tiny_runs import stopping_after
+from tiny_runs import contents, stopping_after
 
 OLD, NEW = [0, 1, 2, 3], [4, 3, 1]
 ADDED = 4  # the task of NEW that OLD lacks
@@ -100,10 +100,6 @@ def whole(old, tmp_path_factory):
     return train_run(
         old, tmp_path_factory.mktemp("runs") / "whole", config=SMALL, horizon=3, seed=0
     )
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @pytest.fixture(scope="module")

@@ -27,11 +27,7 @@ from cefito.search.settings import SearchConfig, search_settings
 from cefito.training import trainer
 from tiny_runs import TINY_RUN, stopping_after
 
-TINY = TINY_RUN | {
-    "training.optimiser.epochs": 2,
-    "chain.width": 8,
-    "search.fitting_windows": 10,
-}
+TINY = TINY_RUN | {"training.optimiser.epochs": 2, "chain.width": 8, "search.fitting_windows": 10}
 CONFIG = load_config("paper", overrides=TINY)
 FREQUENT = load_config("paper", method="frequent", overrides=TINY, shared=True)
 WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")

@@ -90,17 +90,6 @@ def test_examples(made):
     assert kept == [example.to_dict() for example in made.examples]
 
 
-def test_curves_are_ascending_and_mark_the_annotated_sequence(made):
-    test = cut_windows(open_dataset(made.folder / "world"), horizon=HORIZON, split="test")
-    tasks = made.run.planner.predict_tasks(quickstart.Queries.from_windows(test))
-    for row in range(0, len(test), 5):
-        curve = quickstart._curve(made.run, test, row)
-        assert len(curve.energies) == len(made.run.planner.space.actions[tasks[row]]) ** HORIZON
-        assert (curve.energies[1:] >= curve.energies[:-1]).all()
-        inside = set(test.actions[row].tolist()) <= set(made.run.planner.space.actions[tasks[row]])
-        assert (curve.truth_rank is not None) == inside
-
-
 def test_an_existing_folder_is_refused(made, tmp_path):
     (tmp_path / "file").write_text("keep")
     for folder in (made.folder, tmp_path / "file"):

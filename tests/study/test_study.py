@@ -16,22 +16,14 @@ from cefito.data.windows import action_space, cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, evaluate_run
 from cefito.executors import EXECUTORS, make_executor
-from cefito.planners.methods import METHODS, Method
+from cefito.planners.methods import METHODS, Method, PlannerVariant
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.runs.run import open_run
 from cefito.study import running, study
 from cefito.study.results import gather
 from cefito.study.running import missing_trials, run_study
 from cefito.study.study import Study
-from cefito.study.trials import (
-    ROWS,
-    PlannerVariant,
-    TrialFile,
-    check_variant,
-    find_rows,
-    needs_server,
-    read_trial,
-)
+from cefito.study.trials import ROWS, TrialFile, check_variant, find_rows, needs_server, read_trial
 from cefito.training import trainer
 from tiny_runs import TINY_RUN, snapshot
 
@@ -297,16 +289,8 @@ def fails(monkeypatch):
 @pytest.mark.parametrize(
     ("at", "problem", "message"),
     [
-        (
-            "fit",
-            ValueError("no such\n  thing"),
-            "ValueError: no such thing. This is a defect",
-        ),
-        (
-            "plan",
-            ZeroDivisionError("by zero"),
-            "ZeroDivisionError: by zero. This is a defect",
-        ),
+        ("fit", ValueError("no such\n  thing"), "ValueError: no such thing. This is a defect"),
+        ("plan", ZeroDivisionError("by zero"), "ZeroDivisionError: by zero. This is a defect"),
         ("fit", RunError("the loss became nan. Lower it."), "the loss became nan. Lower it."),
     ],
 )

@@ -238,7 +238,7 @@ def pad(source: Path, target: Path, /, *, horizon: int) -> None:
         target: New folder.
         horizon: Least number of actions of every video.
     """
-    from cefito.data.padding import pad_dataset
+    from cefito.data.folds import pad_dataset
     from cefito.data.prepared import open_dataset
 
     wrote(target, pad_dataset(open_dataset(source), target, horizon=horizon))

@@ -18,7 +18,7 @@ from cefito.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cefito.data.readers import Source
+    from cefito.data.readers.source import Source
 
 __all__ = ["app"]
 
@@ -82,8 +82,9 @@ def custom(
         encoder: Encoder of videos.
     """
     from cefito.data.readers import merges as room
-    from cefito.data.readers import prepare_custom, read_common, read_steps
-    from cefito.data.readers.step_source import MERGING
+    from cefito.data.readers.custom import prepare_custom
+    from cefito.data.readers.source import read_common
+    from cefito.data.readers.step_source import MERGING, read_steps
 
     if len(paths) < 2:
         raise ConfigError("give the files of annotated steps, or their folder, and a new folder.")
@@ -145,7 +146,7 @@ def _benchmark(
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
-    from cefito.data.readers import read_benchmark
+    from cefito.data.readers.benchmarks import read_benchmark
 
     read = partial(
         read_benchmark, benchmark, annotations, taxonomy=taxonomy, action_text=action_text
@@ -186,7 +187,11 @@ def captaincook4d(
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
-    from cefito.data.readers import downloaded_files, prepare_captaincook4d, read_captaincook4d
+    from cefito.data.readers.captaincook4d import (
+        downloaded_files,
+        prepare_captaincook4d,
+        read_captaincook4d,
+    )
 
     target, names = target or out, None
     published = source is not None and annotations is None and split is None
@@ -214,7 +219,7 @@ def _prepare(
     read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
 ) -> list[str]:
     """Prepare a data set, print what was left out, and return the notes."""
-    from cefito.data.readers import prepare, summary_rows
+    from cefito.data.readers.assemble import prepare, summary_rows
 
     videos = observed.videos
     if videos is None and encoder != S3D_OF_BENCHMARKS:

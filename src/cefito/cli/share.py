@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, table, talk
+from cefito.cli.console import log_warnings, talk
 from cefito.cli.options import Flag
 
 __all__ = ["export", "pull", "push"]
@@ -52,21 +52,16 @@ def push(run: Path, place: str, /, *, license_name: Licence = "", private: Flag 
     talk(f"commit {pushed.revision}, SHA-256 of manifest.json {pushed.sha256}")
 
 
-def pull(place: str | None = None, folder: Path | None = None, /) -> None:
-    """Make a run folder of a shared run; without arguments, list the published runs.
+def pull(place: str, folder: Path | None = None, /) -> None:
+    """Make a run folder of a shared run.
 
     Args:
-        place: Name of a published run, hub:USER/NAME, hub:USER/NAME@REVISION, or a zip file of
-            cefito export.
+        place: hub:USER/NAME, hub:USER/NAME@REVISION, or a zip file of cefito export.
         folder: Run folder to make; by default the name.
     """
     from cefito.evaluation.sharing import pull_run
-    from cefito.runs.hub import HUB, catalogue
+    from cefito.runs.hub import HUB
 
-    if place is None:
-        rows = [(run.name, run.line, run.licence) for run in catalogue().values()]
-        table("published runs", ("name", "run", "licence"), rows)
-        return
     if not (place.startswith(HUB) or Path(place).is_file()):
         place = HUB + place
     if folder is None:

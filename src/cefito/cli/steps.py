@@ -12,7 +12,7 @@ from cefito.cli.console import print_json, table, talk
 from cefito.cli.options import Flag, Several, pairs
 
 if TYPE_CHECKING:
-    from cefito.data.readers import Choices
+    from cefito.data.readers.formats import Choices
 
 __all__ = ["NO_CHOICES", "StepOptions", "steps"]
 
@@ -53,7 +53,7 @@ class StepOptions:
     @property
     def choices(self) -> Choices:
         """The choices for the readers."""
-        from cefito.data.readers import Choices
+        from cefito.data.readers.formats import Choices
 
         columns = pairs("--column", self.column, "OURS=THEIRS, as in --column step=action")
         values = asdict(self)
@@ -77,7 +77,8 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
         options: What the files leave open.
         json: Print what was read as JSON instead of a table.
     """
-    from cefito.data.readers import convert_steps, irregularities
+    from cefito.data.readers.source import irregularities
+    from cefito.data.readers.step_source import convert_steps
 
     source = convert_steps(files, out, choices=options.choices)
     for note in source.notes:

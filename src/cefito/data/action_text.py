@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import load_npy
 from cefito.data.annotations import Taxonomy
 from cefito.data.pickles import is_pickled, load_pickled
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
 from cefito.errors import DataError
-from cefito.files import check_array, check_new, load_npy, read_bytes
-
-__all__ = ["Embed", "read_action_text", "with_action_text"]
+from cefito.files import check_array, check_new, read_bytes
 
 _MOST = 1 << 28  # bytes of a pickle
 _SHAPE = (

@@ -21,22 +21,6 @@ from cefito.files import MAX_JSON, read_json, read_text, write_text
 from cefito.markup import counted
 from cefito.settings import Record, parse_record, read_record
 
-__all__ = [
-    "SPLITS",
-    "Action",
-    "Annotations",
-    "Step",
-    "Task",
-    "Taxonomy",
-    "Video",
-    "folded",
-    "nfc",
-    "parsing",
-    "read_annotations",
-    "read_videos",
-    "write_videos",
-]
-
 
 def parsing(place: str, kind: str, expected: str) -> AbstractContextManager[None]:
     """Refuse JSON with missing keys or wrong types, read at a place that should hold a kind."""
@@ -255,9 +239,7 @@ class Video:
     predicted: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
     def mapped(
-        self,
-        actions: Sequence[int] | Mapping[int, int],
-        tasks: Mapping[int, int] | None = None,
+        self, actions: Sequence[int] | Mapping[int, int], tasks: Mapping[int, int] | None = None
     ) -> Video:
         """The video with other ids of actions, and of tasks if given, by old id."""
         steps = tuple(replace(step, action=actions[step.action]) for step in self.steps)

@@ -8,8 +8,6 @@ from typing import Any
 
 from cefito.errors import DataError
 
-__all__ = ["common_form", "is_authors_taxonomy"]
-
 _AUTHORS_TASK = re.compile(r"([0-9]+)_(?:[0-9]+_)?(.*\S.*)", re.DOTALL)
 _MOST_IDS = 10_000
 

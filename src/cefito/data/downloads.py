@@ -32,8 +32,6 @@ from cefito.locks import made_folders
 from cefito.progress import Progress, silent
 from cefito.settings import Record
 
-__all__ = ["Downloaded", "Place", "download", "find_place", "find_places", "places"]
-
 _MIB = 1 << 20
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0  # seconds without a byte

@@ -8,13 +8,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from cefito.arrays import load_npy, load_npz
 from cefito.data.annotations import SPLITS, Annotations, Taxonomy, Video, read_annotations
 from cefito.data.prepared import open_dataset
 from cefito.data.readers.custom import ACTION_TEXT_FILE, FEATURES_FILE
 from cefito.data.windows import count_windows, split_videos
-from cefito.files import load_npy, load_npz
-
-__all__ = ["HORIZONS", "annotations_of", "describe", "list_actions", "list_tasks", "list_videos"]
 
 Rows = list[dict[str, Any]]
 

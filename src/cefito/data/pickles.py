@@ -20,8 +20,6 @@ from typing_extensions import override
 
 from cefito.errors import explained
 
-__all__ = ["is_pickled", "load_pickled"]
-
 _BROKEN = (
     *(pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError),
     *(AttributeError, OverflowError, MemoryError, ImportError),

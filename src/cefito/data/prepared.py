@@ -38,19 +38,6 @@ from cefito.files import (
 from cefito.markup import Folded, card, counted
 from cefito.settings import Record, read_record
 
-__all__ = [
-    "FORMAT_VERSION",
-    "TEXT_FILE",
-    "PreparedDataset",
-    "check_action_text",
-    "check_observations",
-    "name_and_fingerprint",
-    "open_dataset",
-    "video_folder_entry",
-    "write_dataset",
-    "write_header",
-]
-
 FORMAT_VERSION = 1
 _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulate)."
 _FILES = ("taxonomy.json", "videos.jsonl", "features.safetensors")  # required
@@ -106,7 +93,7 @@ class PreparedDataset:
         """Tasks and actions."""
         return self.annotations.taxonomy
 
-    @property
+    @cached_property
     def videos(self) -> tuple[Video, ...]:
         """Annotated videos, in the order of the features."""
         return self.annotations.videos

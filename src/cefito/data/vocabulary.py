@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,23 +21,10 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Action, Task, Taxonomy, folded, nfc
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError
-
-__all__ = [
-    "LeftOut",
-    "VocabularyMatch",
-    "extended_taxonomy",
-    "find_action",
-    "find_actions",
-    "find_done",
-    "find_task",
-    "in_words",
-    "match_vocabulary",
-    "sequence",
-    "similar_names",
-]
+from cefito.markup import listed
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_LISTED = 8  # most matches shown
+_list = partial(listed, most=8)  # matches shown
 _NEAR = 3  # most suggestions
 _BEGINNING = 3  # least letters of the beginning of a word
 
@@ -200,13 +187,6 @@ def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:
 
 def _owners(taxonomy: Taxonomy, action: int) -> list[str]:
     return [task.name for task in taxonomy.tasks if action in task.actions]
-
-
-def _list(entries: Iterable[str]) -> str:
-    """The first entries, separated by commas, and the number of further ones."""
-    listed = list(entries)
-    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-    return ", ".join(listed[:_LISTED]) + more
 
 
 @dataclass(frozen=True)

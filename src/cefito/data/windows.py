@@ -195,35 +195,36 @@ def cut_windows(
     if not 1 <= least <= horizon or split not in SPLITS:
         expected = f"expected a horizon of at least 1, and a split of {', '.join(SPLITS)}"
         raise DataError(f"horizon {horizon}, split '{split}': {expected}.")
-    members = split_videos(dataset.videos)[split]
+    videos = dataset.videos
+    members = split_videos(videos)[split]
+    steps = {index: [step.action for step in videos[index].steps] for index in members}
     places = [
         (index, first, length)
-        for index in members
-        for first in range(len(dataset.videos[index].steps) - least + 1)
-        for length in range(least, min(horizon, len(dataset.videos[index].steps) - first) + 1)
+        for index, actions in steps.items()
+        for first in range(len(actions) - least + 1)
+        for length in range(least, min(horizon, len(actions) - first) + 1)
     ]
     if not places:
-        longest = max((len(dataset.videos[index].steps) for index in members), default=0)
+        longest = max(map(len, steps.values()), default=0)
         remedy = "Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."
         found = f"horizon {horizon} ({len(members)} videos of at most {longest} steps)"
         raise DataError(f"{dataset.folder}: split '{split}' gives no windows of {found}. {remedy}")
     video, start, length = np.array(places, dtype=np.int64).T.copy()
     rows = dataset.first_row[video] + start
-    steps = {index: [step.action for step in dataset.videos[index].steps] for index in members}
     windows = Windows(
         initial=dataset.start[rows].astype(np.float32, copy=False),
         goal=dataset.end[rows + length - 1].astype(np.float32, copy=False),
         actions=padded_rows(
             [steps[index][first : first + size] for index, first, size in places], horizon
         ),
-        tasks=np.array([dataset.videos[index].task for index in video], dtype=np.int64),
+        tasks=np.array([videos[index].task for index in video], dtype=np.int64),
         video=video,
         start=start,
         taxonomy=dataset.taxonomy,
         action_text=dataset.action_text,
         dataset=dataset.name,
         split=split,
-        predicted=_predicted(dataset.videos, places),
+        predicted=_predicted(videos, places),
     )
     if shortest is None:
         return windows
@@ -231,7 +232,7 @@ def cut_windows(
         windows,
         before=padded_rows([steps[index][:first] for index, first, _ in places]),
         remaining=np.array([len(steps[index]) - first for index, first, _ in places]),
-        elapsed=np.array([_seconds(dataset.videos[index], *place) for index, *place in places]),
+        elapsed=np.array([_seconds(videos[index], *place) for index, *place in places]),
     )
 
 

@@ -15,8 +15,6 @@ from cefito.errors import ConfigError
 from cefito.files import sha256
 from cefito.progress import Progress, silent
 
-__all__ = ["embed_actions"]
-
 
 def embed_actions(
     names: Sequence[str],

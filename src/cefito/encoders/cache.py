@@ -23,8 +23,6 @@ from cefito.files import load_tensors, write_tensors
 if TYPE_CHECKING:
     from cefito.encoders.text import TextEncoder
 
-__all__ = ["CachedText", "default_cache"]
-
 
 def default_cache() -> Path:
     """Return cefito's text folder in the platform's folder for caches."""

@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from cefito.arrays import check_regular
+from cefito.arrays import check_regular, load_npy
 from cefito.encoders.frames import probe
 from cefito.encoders.images import PLACES
 from cefito.encoders.video import BATCH, VideoEncoder, check_batch, encode_rows, record
 from cefito.errors import ConfigError, DataError, RunError, explained
-from cefito.files import load_npy, read_json, write_bytes, write_json
+from cefito.files import read_json, write_bytes, write_json
 from cefito.progress import Advance, Progress, silent
-
-__all__ = ["SUFFIXES", "Extraction", "extract_videos"]
 
 SUFFIXES = (
     *(".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4"),

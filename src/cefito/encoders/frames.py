@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-__all__ = ["Sampling", "VideoInfo", "clips", "glance", "probe"]
-
 _ALLOWED_LOSS = 2.0, 0.01  # seconds, and share of the announced length, that may be missing
 _LONGEST_FRAME = 3600.0  # seconds; a longer gap between two frames is a fault of the timestamps
 _REACH = 10  # requested seconds at most this far apart are decoded in one go

@@ -14,8 +14,6 @@ from cefito.encoders.images import PretrainedImages, check_made_with, repeats
 from cefito.encoders.text import PretrainedText
 from cefito.errors import ConfigError
 
-__all__ = ["SHARED_LAYER", "GoalTexts"]
-
 SHARED_LAYER = "projected"
 """Layer of CLIP whose vectors of pictures and of texts are in one space."""
 _NAMES = 64  # names whose mean vector is taken

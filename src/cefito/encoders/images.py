@@ -33,21 +33,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = [
-    "FILE",
-    "FOLDER",
-    "IMAGE_LAYERS",
-    "IMAGE_MODELS",
-    "PLACES",
-    "ImageEncoder",
-    "PretrainedImages",
-    "check_made_with",
-    "encode_pictures",
-    "load_image",
-    "observations_from_images",
-    "repeats",
-]
-
 FOLDER, FILE = "folder", "file"
 """Entries of the record of an encoder: the folder of a local model, the file of weights."""
 

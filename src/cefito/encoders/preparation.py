@@ -18,8 +18,6 @@ from cefito.files import read_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["MAX_PIXELS", "Preparation", "check_pixels"]
-
 MAX_PIXELS = 40_000_000
 """Largest picture that is made by resizing: more than a frame of an 8K video."""
 

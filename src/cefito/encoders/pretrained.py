@@ -17,17 +17,6 @@ from cefito.arrays import check_regular
 from cefito.errors import ConfigError, explained
 from cefito.files import read_json, sha256
 
-__all__ = [
-    "COPY_AGAIN",
-    "PREPARATION_FILES",
-    "Pretrained",
-    "find_pretrained",
-    "load_weights",
-    "needed_packages",
-    "quiet_transformers",
-    "weights_digest",
-]
-
 PREPARATION_FILES = ("preprocessor_config.json", "processor_config.json")
 """Files that describe how pictures are prepared; the first one found counts."""
 COPY_AGAIN = "Copy the model again."

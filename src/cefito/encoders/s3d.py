@@ -20,8 +20,6 @@ from cefito.encoders.images import FILE
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_torch, sha256
 
-__all__ = ["S3D", "S3DEncoder", "load_s3d"]
-
 Triple = tuple[int, int, int]
 # input channels, then output channels of the branches b0, b1 (a, b), b2 (a, b) and b3
 _MIXED = {

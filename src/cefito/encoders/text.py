@@ -14,17 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.encoders.pretrained import (
-    COPY_AGAIN,
-    find_pretrained,
-    load_weights,
-    quiet_transformers,
-)
+from cefito.arrays import load_npy
+from cefito.encoders.pretrained import COPY_AGAIN, find_pretrained, load_weights, quiet_transformers
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import check_array, check_rows, load_npy, load_tensors
+from cefito.files import check_array, check_rows, load_tensors
 from cefito.progress import Progress, silent
-
-__all__ = ["LAYERS", "TEXT_MODELS", "PretrainedText", "TextEncoder", "read_embeddings"]
 
 TEXT_MODELS = {"clip": "openai/clip-vit-base-patch32", "t5": "google/flan-t5-base"}
 """Names on the hub by short name."""

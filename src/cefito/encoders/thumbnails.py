@@ -11,8 +11,6 @@ from torch import Tensor
 from cefito.encoders.frames import Sampling, clips, glance
 from cefito.errors import ConfigError, explained
 
-__all__ = ["SIDE", "thumbnail", "thumbnails"]
-
 SIDE = 160
 """Maximum pixels of a thumbnail's longer side."""
 _QUALITIES = (75, 60, 45, 30, 20)

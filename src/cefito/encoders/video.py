@@ -27,20 +27,6 @@ from cefito.files import check_array
 from cefito.plugins import Registry, array, blamed, checked_class, demand, recast
 from cefito.progress import Advance, Progress, silent
 
-__all__ = [
-    "BATCH",
-    "ENCODERS",
-    "Pictures",
-    "VideoEncoder",
-    "check_batch",
-    "encode_rows",
-    "extract_features",
-    "observations_from_video",
-    "open_encoder",
-    "record",
-    "settings_of",
-]
-
 BATCH = 4
 """Default clips per batch."""
 

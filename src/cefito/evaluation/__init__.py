@@ -1,24 +1,11 @@
 """Evaluation: metrics, statistics, and the scoring of planners and runs on windows."""
 
-from cefito.evaluation.metrics import (
-    MetricSums,
-    edit_similarity,
-    length_accuracy,
-    mean_accuracy,
-    mean_iou,
-    mean_iou_bitwise,
-    next_step_accuracy,
-    order_tolerant_success,
-    position_accuracy,
-    success_rate,
-    task_accuracy,
-    top_k_success_rate,
-)
+from cefito.evaluation.metrics import MetricSums, metric_value
 from cefito.evaluation.orders import training_orders
 from cefito.evaluation.plan_files import WindowPlans, read_plans, save_plans, window_plans
-from cefito.evaluation.records import RunEvaluation, TaskScores, VideoIntervals
+from cefito.evaluation.records import Evaluation, RunEvaluation, TaskScores, VideoIntervals
 from cefito.evaluation.runs import evaluate_run
-from cefito.evaluation.score import Evaluation, evaluate_planner, task_scores, video_intervals
+from cefito.evaluation.score import evaluate_planner, task_scores, video_intervals
 
 __all__ = [
     "Evaluation",
@@ -27,22 +14,12 @@ __all__ = [
     "TaskScores",
     "VideoIntervals",
     "WindowPlans",
-    "edit_similarity",
     "evaluate_planner",
     "evaluate_run",
-    "length_accuracy",
-    "mean_accuracy",
-    "mean_iou",
-    "mean_iou_bitwise",
-    "next_step_accuracy",
-    "order_tolerant_success",
-    "position_accuracy",
+    "metric_value",
     "read_plans",
     "save_plans",
-    "success_rate",
-    "task_accuracy",
     "task_scores",
-    "top_k_success_rate",
     "training_orders",
     "video_intervals",
     "window_plans",

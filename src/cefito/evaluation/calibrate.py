@@ -16,13 +16,7 @@ from cefito.data.folds import fold_view, split_folds
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, cut_windows, split_videos
 from cefito.errors import RunError
-from cefito.evaluation.conformal import (
-    WindowScores,
-    conditions,
-    quantiles,
-    sampled,
-    windows_for,
-)
+from cefito.evaluation.conformal import WindowScores, conditions, quantiles, sampled, windows_for
 from cefito.locks import locked
 from cefito.planners.base import Planner
 from cefito.planners.checks import check_probabilities
@@ -33,8 +27,6 @@ from cefito.runs.folder import MANIFEST, recorded
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
-
-__all__ = ["FEW_VIDEOS", "calibrate_run"]
 
 FEW_VIDEOS = 50
 """Number of validation videos below which runs are calibrated by cross-validation."""

@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from cefito.evaluation.records import Answered, Calibration, Reliability, RiskCoverage
 from cefito.search.problem import Plans
 
-__all__ = ["answered", "best_probabilities", "calibration", "searched_mass"]
-
 _BINS = 15  # of the expected calibration error, with equal counts
 _POINTS = 21  # of the curve of success against coverage, from 0 to 100 %
 _DRAWN = 1000  # calibration errors by chance

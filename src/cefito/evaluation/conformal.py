@@ -23,8 +23,6 @@ from cefito.planners.base import Planner, Queries
 from cefito.runs.coverage import Condition
 from cefito.search.problem import Plans
 
-__all__ = ["WindowScores", "conditions", "planner_for", "quantiles", "sampled", "windows_for"]
-
 _TOGETHER = 32  # queries whose pairs of first steps are held at once
 
 Reals = NDArray[np.float64]
@@ -58,19 +56,11 @@ class WindowScores:
     next_two: Reals | None
 
     @classmethod
-    def of(
-        cls,
-        planner: Planner,
-        windows: Windows,
-        condition: Condition,
-    ) -> WindowScores:
+    def of(cls, planner: Planner, windows: Windows, condition: Condition) -> WindowScores:
         """Score the windows of a condition; see `windows_for`."""
         planner, windows = planner_for(planner, condition), windows_for(windows, condition)
         queries = Queries.from_windows(
-            windows,
-            oracle_task=condition.task,
-            goal=condition.goal,
-            done=condition.done,
+            windows, oracle_task=condition.task, goal=condition.goal, done=condition.done
         )
         next_step, next_two = _step_scores(planner, queries, windows.actions)
         return cls(

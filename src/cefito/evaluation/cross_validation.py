@@ -36,8 +36,6 @@ from cefito.progress import Progress, prefixed, silent
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans
 
-__all__ = ["FOLD_SCORES", "cross_validate"]
-
 FOLD_SCORES = "folds.json"
 """File of the scores, in the folder of the runs."""
 

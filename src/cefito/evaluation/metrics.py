@@ -9,7 +9,7 @@ shorter ones are padded with -1 at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -18,29 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cefito.evaluation.orders import Orders, keeps_orders
 from cefito.plugins import Registry
-
-__all__ = [
-    "METRICS",
-    "TOP_K",
-    "Metric",
-    "MetricSums",
-    "ScoredPlans",
-    "edit_similarity",
-    "length_accuracy",
-    "mean_accuracy",
-    "mean_iou",
-    "mean_iou_bitwise",
-    "metric_heads",
-    "metric_legend",
-    "metric_name",
-    "next_step_accuracy",
-    "order_tolerant_success",
-    "position_accuracy",
-    "success_rate",
-    "task_accuracy",
-    "top_k_success_rate",
-    "unpadded",
-]
 
 TOP_K = 5
 """Default number of plans of the top-k success rate."""
@@ -52,94 +29,26 @@ Part: TypeAlias = tuple[Sum, Sum]
 """Sum of a metric over some windows and its divisor, each perhaps by position [L]."""
 
 
-def success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """SR: share of windows whose whole sequence is right, per cent.
+def metric_value(
+    name: str, predicted: ArrayLike, actual: ArrayLike, **known: Any
+) -> float | list[float]:
+    """Return a metric of plans, per cent; a list for metrics of each position that is annotated.
 
     Args:
-        predicted: Action ids [N, L], padded with -1 at the end; nothing else for a missing plan.
+        name: Its key in `METRICS`, such as "edit_similarity".
+        predicted: Action ids of the best plans [N, L], or of the k best [N, k, L], padded with -1
+            at the end; nothing else for a missing plan.
         actual: Action ids [N, L], padded with -1 at the end, at least one for each window.
+        known: Fields of `ScoredPlans` that the metric needs, such as `actual_tasks` and `orders`.
 
     Raises:
-        ValueError: Not such integers, not equal in shape, or no window, for this and all metrics
-            below.
+        ValueError: Not such integers, not equal in shape, no window, or something that the metric
+            needs is not known.
     """
-    return _percent(_success, predicted, actual)
-
-
-def mean_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """mAcc: share of positions, up to the end of the longer sequence, whose action is right.
-
-    Arguments of this and the metrics below as in `success_rate`.
-    """
-    return _percent(_accuracy, predicted, actual)
-
-
-def mean_iou(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """mIoU: mean intersection over union of both sets of actions."""
-    return _percent(_iou, predicted, actual)
-
-
-def edit_similarity(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """Mean of 1 − Levenshtein distance / length of the longer sequence.
-
-    The segmental edit score (Lea et al., CVPR 2017), which RAP (arXiv 2403.18600) scores plans of
-    unknown length by. Equal neighbours are steps of their own and are not merged.
-    """
-    return _percent(_edit, predicted, actual)
-
-
-def next_step_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """Share of windows whose first action is right."""
-    return _percent(_next, predicted, actual)
-
-
-def length_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """Share of windows whose number of actions is right."""
-    return _percent(_length, predicted, actual, lengths_given=False)
-
-
-def order_tolerant_success(
-    predicted: ArrayLike, actual: ArrayLike, tasks: ArrayLike, orders: Orders
-) -> float:
-    """Share of windows with the annotated actions in an order that training does not rule out.
-
-    A plan has every action as often as the annotation, and never b before a if the orders of the
-    window's true task [N] have (a, b). The annotated sequence itself is always right. The motive:
-    similarity to one sequence misjudges other valid plans (SurgGoal, arXiv 2601.10455).
-    """
-    known = {"actual_tasks": np.asarray(tasks), "orders": orders}
-    return _percent(_order_tolerant, predicted, actual, **known)
-
-
-def mean_iou_bitwise(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """The "element-wise mIoU" of published tables: bitwise AND over bitwise OR of action *ids*.
-
-    The mean over windows of Σ_t (predicted & actual) / (Σ_t (predicted | actual) + 1e-6), reported
-    only for comparison with such tables. It does not measure overlap but depends on how actions are
-    numbered: 6 for 7 counts 6/7, 8 for 7 nothing, action 0 for 0 nothing; if the ids of a task are
-    neighbours, random steps score above 90 %. Padding counts as action 0.
-    """
-    return _percent(_bitwise, predicted, actual)
-
-
-def position_accuracy(predicted: ArrayLike, actual: ArrayLike) -> NDArray[np.float64]:
-    """Share of annotated actions that are right at each position [T], up to the longest one."""
-    return np.asarray(_percents(*_positions(_scored(predicted, actual))))
-
-
-def top_k_success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """Share of windows whose whole sequence [N, L] is among k plans [N, k, L]."""
-    plans = np.asarray(predicted)
-    if plans.ndim != 3 or not plans.size:
-        raise ValueError(f"predicted has shape {list(plans.shape)}; expected [N, k, T], not empty")
-    total, count = _top_k(replace(_scored(plans[:, 0], actual), plans=plans))
-    return 100 * total / count
-
-
-def task_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """Share of windows whose task is right; task ids [N] and [N]."""
-    left, right = np.asarray(predicted), np.asarray(actual)
-    return mean_accuracy(left.reshape(len(left), -1), right.reshape(len(right), -1))
+    part = METRICS[name].total(_scored(predicted, actual, **{"lengths_given": False, **known}))
+    if part is None:
+        raise ValueError(f"{name}: needs more than plans and actions")
+    return _percents(*part)
 
 
 def unpadded(actions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -188,11 +97,13 @@ def _success(scored: ScoredPlans) -> tuple[float, float]:
 
 
 def _accuracy(scored: ScoredPlans) -> tuple[float, float]:
+    """Positions, up to the end of the longer sequence, whose action is right."""
     steps = (scored.best != _PADDING) | (scored.actual != _PADDING)  # up to the longer end [N, L]
     return float(((scored.best == scored.actual) & steps).sum()), int(steps.sum())
 
 
 def _iou(scored: ScoredPlans) -> tuple[float, float]:
+    """Intersection over union of both sets of actions."""
     total = 0.0
     for row, actual in zip(scored.best.tolist(), scored.actual.tolist(), strict=True):
         ours, theirs = set(row) - {_PADDING}, set(actual) - {_PADDING}
@@ -201,6 +112,11 @@ def _iou(scored: ScoredPlans) -> tuple[float, float]:
 
 
 def _edit(scored: ScoredPlans) -> tuple[float, float]:
+    """1 − Levenshtein distance / length of the longer sequence.
+
+    The segmental edit score (Lea et al., CVPR 2017), which RAP (arXiv 2403.18600) scores plans of
+    unknown length by. Equal neighbours are steps of their own and are not merged.
+    """
     from rapidfuzz.distance import Levenshtein
 
     pairs = zip(scored.best, scored.actual, strict=True)
@@ -223,6 +139,12 @@ def _length(scored: ScoredPlans) -> tuple[float, float] | None:
 
 
 def _order_tolerant(scored: ScoredPlans) -> tuple[float, float] | None:
+    """Windows with the annotated actions in an order that training does not rule out.
+
+    A plan has every action as often as the annotation, and never b before a if the orders of the
+    window's true task [N] have (a, b). The annotated sequence itself is always right. The motive:
+    similarity to one sequence misjudges other valid plans (SurgGoal, arXiv 2601.10455).
+    """
     if scored.orders is None or scored.actual_tasks is None:
         return None
     right = (scored.best == scored.actual).all(axis=1)  # [N]
@@ -234,6 +156,13 @@ def _order_tolerant(scored: ScoredPlans) -> tuple[float, float] | None:
 
 
 def _bitwise(scored: ScoredPlans) -> tuple[float, float]:
+    """The "element-wise mIoU" of published tables: bitwise AND over bitwise OR of action *ids*.
+
+    The mean over windows of Σ_t (predicted & actual) / (Σ_t (predicted | actual) + 1e-6), reported
+    only for comparison with such tables. It does not measure overlap but depends on how actions are
+    numbered: 6 for 7 counts 6/7, 8 for 7 nothing, action 0 for 0 nothing; if the ids of a task are
+    neighbours, random steps score above 90 %. Padding counts as action 0.
+    """
     # rows without a plan add nothing; 0 is neutral in AND and OR
     rows = (scored.best[scored.planned], scored.actual[scored.planned])
     ours, theirs = (part.clip(min=0) for part in rows)
@@ -253,6 +182,7 @@ def _tasks(scored: ScoredPlans) -> tuple[float, float] | None:
 
 
 def _positions(scored: ScoredPlans) -> Part:
+    """Annotated actions that are right at each position."""
     ours, theirs = (rows[:, : scored.positions] for rows in (scored.best, scored.actual))
     steps = theirs != _PADDING
     right, count = ((ours == theirs) & steps).sum(axis=0), steps.sum(axis=0)  # [L]
@@ -388,19 +318,20 @@ class MetricSums:
 
 
 def _scored(predicted: ArrayLike, actual: ArrayLike, **known: Any) -> ScoredPlans:
-    left, right = np.asarray(predicted), np.asarray(actual)
-    for name, array in (("predicted", left), ("actual", right)):
-        if array.dtype.kind not in "iu" or array.ndim != 2:
+    plans, right = np.asarray(predicted), np.asarray(actual)
+    plans = plans[:, None] if plans.ndim == 2 else plans
+    for name, array, axes in (("predicted", plans, 3), ("actual", right, 2)):
+        if array.dtype.kind not in "iu" or array.ndim != axes:
             raise ValueError(
                 f"{name} has type {array.dtype} and shape {list(array.shape)}; expected integers "
-                "[N, T]"
+                "[N, L], or plans [N, k, L]"
             )
+    left = plans[:, 0] if plans.size else plans.reshape(0, 0)
     if left.shape != right.shape or not left.size:
         raise ValueError(
             f"predicted {list(left.shape)} and actual {list(right.shape)} must be equal in shape, "
             "not empty"
         )
-    left, right = left.astype(np.int64), right.astype(np.int64)
     for name, array, first in (("predicted", left, _PADDING), ("actual", right, 0)):
         resumed = (array[:, :-1] == _PADDING) & (array[:, 1:] != _PADDING)
         if array.min() < _PADDING or array[:, 0].min() < first or resumed.any():
@@ -408,18 +339,7 @@ def _scored(predicted: ArrayLike, actual: ArrayLike, **known: Any) -> ScoredPlan
                 f"{name} has negative ids; expected only -1 after the end of a sequence, and a "
                 "first action in each row of actual"
             )
-    return ScoredPlans(plans=left[:, None], actual=right, **known)
-
-
-def _percent(
-    total: Callable[[ScoredPlans], tuple[float, float] | None],
-    predicted: ArrayLike,
-    actual: ArrayLike,
-    **known: Any,
-) -> float:
-    part = total(_scored(predicted, actual, **known))
-    assert part is not None
-    return 100 * part[0] / part[1]
+    return ScoredPlans(plans=plans.astype(np.int64), actual=right.astype(np.int64), **known)
 
 
 def _percents(total: Sum, count: Sum) -> float | list[float]:

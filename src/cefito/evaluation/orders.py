@@ -11,8 +11,6 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.vocabulary import VocabularyMatch
 from cefito.data.windows import split_videos
 
-__all__ = ["MIN_VIDEOS", "Orders", "keeps_orders", "training_orders"]
-
 MIN_VIDEOS = 2
 """Number of training videos with both steps from which on their order counts as kept.
 
@@ -41,8 +39,9 @@ def training_orders(
     """
     together: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)  # videos with both
     ordered: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)  # those that keep the order
-    for index in split_videos(dataset.videos)["train"] if videos is None else videos:
-        video = dataset.videos[index]
+    every = dataset.videos
+    for index in split_videos(every)["train"] if videos is None else videos:
+        video = every[index]
         task, actions = video.task, [step.action for step in video.steps]
         if vocabulary is not None:
             actions = [int(known) for known in vocabulary.actions[task, actions] if known >= 0]

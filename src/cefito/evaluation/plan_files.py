@@ -21,8 +21,6 @@ from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
 from cefito.search.problem import Plans
 
-__all__ = ["WindowPlans", "read_plans", "save_plans", "window_plans"]
-
 
 class WindowPlans(FileRecord):
     """Plans of one window and the true sequence."""

@@ -12,22 +12,6 @@ from cefito.planners.base import Evidence
 from cefito.runs.matching import OtherDataset
 from cefito.search.settings import SearchConfig
 
-__all__ = [
-    "ABSENT",
-    "CALIBRATION_HEADS",
-    "Answered",
-    "Calibration",
-    "Evaluation",
-    "FoldScores",
-    "Reliability",
-    "Replies",
-    "RiskCoverage",
-    "RunEvaluation",
-    "TaskScores",
-    "TasksWithoutTraining",
-    "VideoIntervals",
-]
-
 ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
 """Default of fields that files omit if they are None."""
 CALIBRATION_HEADS = {

@@ -33,8 +33,6 @@ from cefito.runtime import return_memory
 from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
 
-__all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run", "scores_name"]
-
 logger = logging.getLogger(__name__)
 
 SAMPLE_SEED = 0

@@ -15,29 +15,13 @@ from cefito.errors import ConfigError
 from cefito.evaluation.calibration import best_probabilities, calibration, searched_mass
 from cefito.evaluation.metrics import TOP_K, MetricSums, metric_name, unpadded
 from cefito.evaluation.orders import Orders
-from cefito.evaluation.records import (
-    Calibration,
-    Evaluation,
-    Replies,
-    TaskScores,
-    VideoIntervals,
-)
+from cefito.evaluation.records import Calibration, Evaluation, Replies, TaskScores, VideoIntervals
 from cefito.evaluation.statistics import DRAWS, LEVEL, video_interval
 from cefito.planners.base import Planner, Queries
 from cefito.planners.checks import check_elapsed
 from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
-
-__all__ = [
-    "Evaluation",
-    "evaluate_planner",
-    "evaluate_plans",
-    "planned_tasks",
-    "successes",
-    "task_scores",
-    "video_intervals",
-]
 
 
 def task_scores(
@@ -46,7 +30,6 @@ def task_scores(
     *,
     tasks: NDArray[np.int64] | None = None,
     orders: Orders | None = None,
-    top_k: int = TOP_K,
 ) -> list[TaskScores]:
     """Metrics of each task that has windows, by ascending ids.
 
@@ -56,9 +39,8 @@ def task_scores(
         tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
         orders: Orders that training keeps, from `training_orders`; without them there is no
             order-tolerant success rate.
-        top_k: The k of the top-k success rate.
     """
-    settings = _sum_settings(plans, windows, orders, top_k)
+    settings = _sum_settings(plans, windows, orders)
     return [
         TaskScores(
             task=task,
@@ -77,16 +59,14 @@ def video_intervals(
     *,
     tasks: NDArray[np.int64] | None = None,
     orders: Orders | None = None,
-    top_k: int = TOP_K,
     level: float = LEVEL,
     draws: int = DRAWS,
-    seed: int = 0,
 ) -> VideoIntervals | None:
     """Confidence intervals of every metric; None for a single video, which cannot be resampled.
 
     A percentile bootstrap over whole videos. Other arguments as in `task_scores`.
     """
-    settings = _sum_settings(plans, windows, orders, top_k)
+    settings = _sum_settings(plans, windows, orders)
     parts = [_sums(plans, windows, tasks, rows, **settings) for _, rows in _groups(windows.video)]
     if len(parts) < 2:
         return None
@@ -97,12 +77,12 @@ def video_intervals(
         counts = np.array([part.counts[name] for part in parts])  # the same
         columns = zip(*map(np.atleast_2d, (sums.T, counts.T)), strict=True)
         ends = [
-            video_interval(100 * total, count, level=level, draws=draws, seed=seed)
+            video_interval(100 * total, count, level=level, draws=draws)
             for total, count in columns
             if count.any()
         ]
         lows, highs = ([end[side] for end in ends] for side in (0, 1))
-        shown = metric_name(name, top_k)
+        shown = metric_name(name)
         low[shown], high[shown] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
     return VideoIntervals(level=level, videos=len(parts), draws=draws, low=low, high=high)
 
@@ -115,7 +95,7 @@ def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
 
 
 def _sum_settings(
-    plans: Sequence[Plans], windows: Windows, orders: Orders | None, top_k: int
+    plans: Sequence[Plans], windows: Windows, orders: Orders | None, top_k: int = TOP_K
 ) -> dict[str, Any]:
     """Settings of all sums over parts of some windows."""
     given = all(

@@ -17,7 +17,7 @@ from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoIntervals
 from cefito.files import check_new, new_folder, write_text
 from cefito.inference.planning_run import PlanningRun, open_run
-from cefito.markup import counted, in_markdown
+from cefito.markup import counted, in_markdown, markdown_table
 from cefito.runs.bundle import pack
 from cefito.runs.folder import MANIFEST, check_manifest
 from cefito.runs.hub import CARD, Pushed, push_folder, repository
@@ -140,7 +140,7 @@ def _trainings(training: Mapping[str, TrainingResult]) -> str:
         (in_markdown(name), str(result.epochs), str(result.best_epoch))
         for name, result in training.items()
     ]
-    return _table(("network", "epochs", "kept epoch"), rows) if rows else ""
+    return markdown_table(("network", "epochs", "kept epoch"), rows) if rows else ""
 
 
 def _scores(scores: Sequence[RunEvaluation]) -> str:
@@ -159,7 +159,7 @@ def _scores(scores: Sequence[RunEvaluation]) -> str:
         parts.append(
             f"{in_markdown(one.dataset)}, split {one.split}, T = {one.steps}, "
             f"{one.windows:,}{sampled} windows, {one.conditions}; the search was {exact}:\n\n"
-            + _table(("per cent", "score", "interval"), rows)
+            + markdown_table(("per cent", "score", "interval"), rows)
         )
     if any(one.intervals is not None for one in scores):
         parts.append(
@@ -172,11 +172,6 @@ def _interval(intervals: VideoIntervals | None, metric: str) -> str:
     if intervals is None or (ends := intervals.ends(metric)) is None:
         return "–"
     return f"{ends[0]:.2f} to {ends[1]:.2f} ({100 * intervals.level:.0f} %)"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _limits(run: Run) -> str:
@@ -228,7 +223,7 @@ def pull_run(place: Path | str, target: Path | str) -> PlanningRun:
     """Make a run folder of a shared run; a run that is refused leaves nothing.
 
     Args:
-        place: `hub:USER/NAME` (or `@REVISION` of it), `hub:NAME` of the catalogue, or a zip file.
+        place: `hub:USER/NAME` (or `@REVISION` of it) or a zip file.
         target: The new folder.
     """
     target = Path(target)

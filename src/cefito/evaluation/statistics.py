@@ -9,17 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "DRAWS",
-    "LEVEL",
-    "Difference",
-    "Interval",
-    "bootstrap_width",
-    "paired_difference",
-    "seed_interval",
-    "video_interval",
-]
-
 LEVEL = 0.9
 """Default confidence level of intervals."""
 DRAWS = 2000

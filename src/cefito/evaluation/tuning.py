@@ -35,19 +35,6 @@ from cefito.training.trainer import TrainingContext
 
 logger = logging.getLogger(__name__)
 
-__all__ = [
-    "FOLDS",
-    "TunedChange",
-    "Tuning",
-    "luck",
-    "read_tuning",
-    "settings_text",
-    "single_changes",
-    "tune",
-    "tuned_config",
-    "tuning_key",
-]
-
 FOLDS = 3
 _LEAST = float(np.log(1e-4))  # log-probability that less likely truths count as
 

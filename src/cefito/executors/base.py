@@ -10,19 +10,6 @@ from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
-__all__ = [
-    "Done",
-    "Executor",
-    "Failed",
-    "JobQueue",
-    "Killed",
-    "Outcome",
-    "PoolExecutor",
-    "SerialExecutor",
-    "attempt",
-    "ignore",
-]
-
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
 

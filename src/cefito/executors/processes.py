@@ -16,8 +16,6 @@ from typing import Any
 from cefito.executors.base import Failed, JobQueue, Killed, PoolExecutor, failure
 from cefito.executors.worker import CalledFunction, work
 
-__all__ = ["ProcessExecutor", "WorkerProcess", "threads_each"]
-
 _ROUND = 1.0  # seconds between two looks at silent workers
 _PATIENCE = 5.0  # seconds in which a worker must end
 

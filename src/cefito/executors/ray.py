@@ -23,8 +23,6 @@ from cefito.executors.base import Failed, JobQueue, PoolExecutor, failure
 from cefito.executors.processes import threads_each
 from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
 
-__all__ = ["RayExecutor"]
-
 _STORE_BYTES = 128 << 20  # shared memory of a cluster on this machine; jobs and values are small
 _PATIENCE = 10.0  # seconds in which a cluster must answer
 

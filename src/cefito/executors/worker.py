@@ -19,8 +19,6 @@ from typing import Any
 
 from cefito.executors.base import attempt, failure
 
-__all__ = ["THREAD_SETTINGS", "CalledFunction", "pickled_outcome", "work"]
-
 _READY = b"ready"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

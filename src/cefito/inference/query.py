@@ -13,14 +13,14 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import Border
+from cefito.arrays import Border, load_npy
 from cefito.data.annotations import nfc
 from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.archives import FeatureArray, load_features
 from cefito.data.readers.observing import observe
 from cefito.data.vocabulary import similar_names
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.files import check_array, load_npy
+from cefito.files import check_array
 from cefito.planners.base import Queries
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run

@@ -17,19 +17,6 @@ from cefito.report.mistakes import missing_steps, plan_kinds, step_kinds
 from cefito.report.schema import Confusion, EnergyGap, GalleryQuery, Group, LossCurve
 from cefito.training.log import incomplete, read_metrics
 
-__all__ = [
-    "GALLERY_SEED",
-    "LISTED",
-    "TrainingSequences",
-    "by_candidates",
-    "by_seen",
-    "confusion",
-    "energy_gap",
-    "gallery",
-    "loss_curves",
-    "surest",
-]
-
 GALLERY_SEED = 0
 """Seed of the gallery's sample, so that samples of one size are the same everywhere."""
 LISTED = 5

@@ -16,8 +16,6 @@ from cefito.evaluation.records import Calibration
 from cefito.report.schema import Confusion, EnergyGap
 from cefito.study.figures import COLORS, plain_log_scale, plot_coverage, plot_reliability
 
-__all__ = ["confusion_chart", "coverage_chart", "gap_chart", "line_chart", "reliability_chart"]
-
 _EDGE = "#d0d7de"
 _LABEL = 100  # pixels that the label of an axis may take
 _NAME = 28  # letters of a name on an axis; its title has all of it

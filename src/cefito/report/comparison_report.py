@@ -9,20 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.evaluation.statistics import LEVEL, video_interval
+from cefito.planners.methods import PlannerVariant
 from cefito.report.breakdowns import loss_curves
-from cefito.report.schema import (
-    CHOSEN_ON,
-    ComparisonReport,
-    Group,
-    Lead,
-    RowResults,
-    command,
-)
+from cefito.report.schema import CHOSEN_ON, ComparisonReport, Group, Lead, RowResults, command
 from cefito.study.results import RESULTS, Results
 from cefito.study.tables import metric_interval, paired_rows, result_tables
-from cefito.study.trials import PlannerVariant, ScoredTrial
-
-__all__ = ["report_comparison"]
+from cefito.study.trials import ScoredTrial
 
 
 def report_comparison(folder: Path | str) -> ComparisonReport:

@@ -16,8 +16,6 @@ from cefito.markup import counted
 from cefito.progress import Progress, silent
 from cefito.report.schema import GalleryQuery
 
-__all__ = ["EACH", "TOTAL", "VideoFiles", "find_video_files", "with_frames"]
-
 EACH = 6_000
 """Maximum bytes of a frame."""
 TOTAL = 3_000_000

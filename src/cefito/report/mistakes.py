@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-__all__ = ["KINDS", "Kind", "missing_steps", "plan_kinds", "step_kinds"]
-
 Kind = Literal["right", "order", "repetition", "substitution"]
 """A planned step: right; annotated in another place; planned before; another action."""
 KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")

@@ -34,8 +34,6 @@ from cefito.runs.settings_export import SettingDifference, compare_settings
 from cefito.settings import flattened
 from cefito.study.tables import published_table
 
-__all__ = ["GALLERY", "report_run"]
-
 GALLERY = 300
 """Default number of queries in the gallery."""
 
@@ -89,14 +87,7 @@ def report_run(
         folder = None if videos is None else Path(videos)
         files = find_video_files(run.dataset(dataset), folder)
     scores, windows = _scored(
-        run,
-        dataset,
-        progress,
-        split=split,
-        goal=goal,
-        done=done,
-        elapsed=elapsed,
-        sample=sample,
+        run, dataset, progress, split=split, goal=goal, done=done, elapsed=elapsed, sample=sample
     )
     train = _training(run)
     known = TrainingSequences.of(train) if train else None
@@ -219,10 +210,7 @@ def _training(run: Run) -> Windows | None:
         return None
     try:
         return fitting_windows(
-            run.dataset(),
-            horizon=run.horizon,
-            shortest=run.shortest,
-            selection=run.info.selection,
+            run.dataset(), horizon=run.horizon, shortest=run.shortest, selection=run.info.selection
         )[0]
     except CefitoError:
         return None

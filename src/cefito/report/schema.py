@@ -14,20 +14,6 @@ from cefito.runs.matching import DatasetName
 from cefito.runs.settings_export import SettingDifference
 from cefito.study.rendering import Table
 
-__all__ = [
-    "CHOSEN_ON",
-    "ComparisonReport",
-    "Confusion",
-    "EnergyGap",
-    "GalleryQuery",
-    "Group",
-    "Lead",
-    "LossCurve",
-    "RowResults",
-    "RunReport",
-    "command",
-]
-
 CHOSEN_ON = {
     "held-out": "validation split",
     "published": "TEST split, as published work does",

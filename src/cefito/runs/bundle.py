@@ -13,8 +13,6 @@ from cefito.errors import DataError, RunError
 from cefito.files import new_folder, sha256, write_atomic
 from cefito.runs.folder import MANIFEST, RUN_FILE, check_manifest
 
-__all__ = ["MAX_BYTES", "pack", "unpack", "unpacked"]
-
 MAX_BYTES = 8 << 30
 """Largest run that is unpacked: 8 GiB."""
 MAX_FILES = 64

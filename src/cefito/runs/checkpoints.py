@@ -26,8 +26,6 @@ from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.runs.folder import DatasetReference, RunInfo, versions
 from cefito.runs.run import Run, open_run, write_run
 
-__all__ = ["export_classifier", "export_field", "import_classifier", "import_field"]
-
 
 def import_field(
     checkpoint: Path,

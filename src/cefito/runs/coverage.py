@@ -11,15 +11,6 @@ from cefito.files import FileRecord, value_digest
 from cefito.runs.folder import RUN_FILE, VIDEOS_FILE
 from cefito.settings import Record
 
-__all__ = [
-    "COVERAGE_FILE",
-    "LEVELS",
-    "Condition",
-    "CoverageTable",
-    "Thresholds",
-    "weights_digest",
-]
-
 COVERAGE_FILE = "coverage.json"
 LEVELS = tuple(percent / 100 for percent in range(50, 100))
 """Levels that thresholds are kept for; a level between two has the threshold of the upper one."""

@@ -30,8 +30,6 @@ from cefito.search.settings import SearchConfig
 from cefito.settings import changed, flattened, validated
 from cefito.training.settings import TrainingConfig
 
-__all__ = ["finetune", "finetuning_config"]
-
 _SHARE = 4  # divides the epochs of a training, by default
 
 

@@ -12,20 +12,12 @@ import numpy as np
 from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import PreparedDataset
 from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
-from cefito.data.windows import (
-    Selection,
-    Windows,
-    fitting_windows,
-    joined_windows,
-    split_videos,
-)
+from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows, split_videos
 from cefito.errors import DataError
 from cefito.files import sha256
 from cefito.runs.folder import DatasetReference, StartReference, TrainedVideos
 from cefito.runs.matching import check_observed
 from cefito.runs.run import Run
-
-__all__ = ["Start"]
 
 logger = logging.getLogger(__name__)
 

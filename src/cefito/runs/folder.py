@@ -27,30 +27,6 @@ from cefito.files import file_digest, read_json, value_digest, write_json
 from cefito.settings import Record, read_record
 from cefito.training.result import TrainingResult
 
-__all__ = [
-    "MANIFEST",
-    "RUN_FILE",
-    "TUNING_FILE",
-    "TUNING_FOLDER",
-    "VIDEOS_FILE",
-    "DatasetReference",
-    "Manifest",
-    "RunInfo",
-    "StartReference",
-    "TrainedVideos",
-    "check_manifest",
-    "checked_copy",
-    "chosen_run",
-    "folders_for",
-    "horizons_in",
-    "observed_as",
-    "read_manifest",
-    "recorded",
-    "trained_videos",
-    "versions",
-    "video_ids",
-]
-
 RUN_FILE = "run.json"
 TUNING_FILE = "tuning.json"
 """What a tuning tried and chose, if there was one."""

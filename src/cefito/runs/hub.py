@@ -1,39 +1,17 @@
-"""Runs on a model hub, through `huggingface_hub` (the extra `hub`), and the catalogue of some.
-
-`catalogue.json` names published runs by repository, commit and the SHA-256 of their manifest, which
-has the hash of every other file.
-"""
+"""Runs on a model hub, through `huggingface_hub` (the extra `hub`)."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
-
-from pydantic import Field
 
 from cefito.errors import ConfigError, RunError
 from cefito.files import sha256
 from cefito.runs.folder import MANIFEST, read_manifest
-from cefito.settings import Record
-
-__all__ = [
-    "CARD",
-    "HUB",
-    "PublishedRun",
-    "Pushed",
-    "catalogue",
-    "fetched",
-    "push_folder",
-    "repository",
-]
 
 HUB = "hub:"
 """Prefix of the name of a run on a hub."""
@@ -49,48 +27,13 @@ _NETWORK = ("httpx", "requests", "urllib3")  # of the library, which differ betw
 _NAME = re.compile(r"hub:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?")
 
 
-_LISTED = re.compile(r"hub:(\w[\w.-]*)")
-
-
-class PublishedRun(Record):
-    """A run of the catalogue."""
-
-    name: str  # fetched by `hub:NAME`
-    repository: Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]
-    revision: Annotated[str, Field(pattern="^[0-9a-f]{40}$")]  # a commit
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # of its manifest
-    line: str  # what it is
-    licence: str
-
-
 @dataclass(frozen=True)
 class Pushed:
-    """A run that was uploaded: what the catalogue needs of it."""
+    """A run that was uploaded: its address, commit and the SHA-256 of its manifest."""
 
     address: str
     revision: str
     sha256: str
-
-
-@cache
-def catalogue() -> dict[str, PublishedRun]:
-    """Published runs by name."""
-    text = files("cefito.runs").joinpath("catalogue.json").read_text(encoding="utf-8")
-    runs = [PublishedRun.model_validate(entry) for entry in json.loads(text)["runs"]]
-    return {run.name: run for run in runs}
-
-
-def _published(place: str) -> PublishedRun | None:
-    """Return the run of the catalogue that `hub:NAME` names; None for `hub:USER/NAME`."""
-    found = _LISTED.fullmatch(place)
-    if found is None:
-        return None
-    if found[1] not in catalogue():
-        known = f"has {', '.join(catalogue())}" if catalogue() else "is empty"
-        raise ConfigError(
-            f"{place}: no such run is published; the catalogue {known}. Name hub:USER/NAME."
-        )
-    return catalogue()[found[1]]
 
 
 def repository(place: str) -> tuple[str, str | None]:
@@ -107,23 +50,13 @@ def repository(place: str) -> tuple[str, str | None]:
 def fetched(place: str) -> Path:
     """Fetch a run into the cache of `huggingface_hub`, and return its folder.
 
-    The manifest is fetched first, then only the files that it lists. `hub:NAME` is a run of the
-    catalogue, whose manifest must be the one that the catalogue names.
+    The manifest is fetched first, then only the files that it lists.
     """
-    published = _published(place)
-    if published is None:
-        name, revision = repository(place)
-    else:
-        name, revision = published.repository, published.revision
+    name, revision = repository(place)
     hub = _library()
     with _errors(place, hub):
         api = hub.HfApi(library_name="cefito")
         found = api.hf_hub_download(name, MANIFEST, revision=revision)
-        if published is not None and sha256(Path(found)) != published.sha256:
-            raise RunError(
-                f"{place}: {MANIFEST} of {name} is not the published one (its SHA-256 differs from "
-                "the catalogue). Update cefito."
-            )
         wanted = [*read_manifest(Path(found)).files, MANIFEST, CARD]
         return Path(api.snapshot_download(name, revision=revision, allow_patterns=wanted))
 

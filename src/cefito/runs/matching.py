@@ -7,8 +7,9 @@ features as the run was trained on, made in the same way as far as both records 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,14 @@ from cefito.data.prepared import PreparedDataset, name_and_fingerprint
 from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
-from cefito.markup import counted
+from cefito.markup import counted, listed
 from cefito.runs.folder import DatasetReference, observed_as
 from cefito.runs.run import Run
 from cefito.settings import Record
 
-__all__ = [
-    "DatasetMatch",
-    "DatasetName",
-    "OtherDataset",
-    "check_observed",
-    "match_dataset",
-    "named_dataset",
-]
-
 logger = logging.getLogger(__name__)
 
-_NAMED = 3
+_few = partial(listed, most=3)
 _KNOWN = "%s was trained on its validation videos, too; scores on them are too good"
 _UNKNOWN = (
     "%s does not say which videos it was trained on; if these are among them, scores are too good"
@@ -262,8 +254,3 @@ def _unknown(vocabulary: VocabularyMatch, start: str = ": ") -> str:
         names = [f"'{action.name}' of '{task.name}'" for task, action in actions]
         parts.append(f"new to their tasks: {counted(len(actions), 'action')} ({_few(names)})")
     return start + "; ".join(parts) if parts else ""
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -23,8 +23,6 @@ from cefito.runs.folder import RUN_FILE, RunInfo
 from cefito.runs.hub import HUB
 from cefito.settings import flattened, variant_applies
 
-__all__ = ["SettingDifference", "compare_settings", "settings_text", "settings_values"]
-
 _COLUMN = 33  # where comments begin, as in the shipped presets
 
 

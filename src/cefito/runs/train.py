@@ -10,13 +10,7 @@ from typing import Any
 import torch
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import (
-    Selection,
-    Windows,
-    fitting_windows,
-    joined_windows,
-    with_between,
-)
+from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows, with_between
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
@@ -38,8 +32,6 @@ from cefito.runs.run import Run, open_run, write_run
 from cefito.runtime import Processes, check_seed, pick_device
 from cefito.training.log import check_tracker
 from cefito.training.trainer import TrainingContext
-
-__all__ = ["check_run_folder", "finished_run", "new_info", "train_run", "train_runs"]
 
 
 @torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator
@@ -100,12 +92,7 @@ def train_run(
             setting="steps",
         )
     info = new_info(
-        dataset,
-        config=config,
-        horizon=horizon,
-        shortest=shortest,
-        seed=seed,
-        selection=selection,
+        dataset, config=config, horizon=horizon, shortest=shortest, seed=seed, selection=selection
     )
     if start is not None:
         info = info.model_copy(update={"started_from": start.reference()})
@@ -325,11 +312,7 @@ def train_runs(
             fitting_windows(dataset, horizon=horizon, selection=selection)
         for horizon, place in folders.items():
             info = new_info(
-                dataset,
-                config=configs[horizon],
-                horizon=horizon,
-                seed=seed,
-                selection=selection,
+                dataset, config=configs[horizon], horizon=horizon, seed=seed, selection=selection
             )
             check_run_folder(place, info)
     runs = {}

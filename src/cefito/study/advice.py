@@ -21,8 +21,6 @@ from cefito.evaluation.statistics import video_interval
 from cefito.planners.base import Queries
 from cefito.planners.simple.nearest import NearestPlanner
 
-__all__ = ["FEW", "advise"]
-
 FEW = 5
 """Number of videos below which a task, or the scores of a number of steps, has too few."""
 SHARES = (25, 50, 100)  # per cent of the training videos of each task

@@ -16,8 +16,6 @@ from cefito.study.results import RESULTS, Results
 from cefito.study.trials import ScoredTrial, TrialFile, parse_trial
 from cefito.training.log import incomplete, read_metrics
 
-__all__ = ["Checked", "check"]
-
 
 @dataclass(frozen=True)
 class Checked:

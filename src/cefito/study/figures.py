@@ -15,21 +15,6 @@ from cefito.evaluation.records import Calibration
 from cefito.evaluation.statistics import seed_interval
 from cefito.training.log import read_metrics
 
-__all__ = [
-    "COLORS",
-    "Curve",
-    "EnergyCurve",
-    "draw_curves",
-    "draw_energies",
-    "draw_plans",
-    "draw_reliability",
-    "draw_training",
-    "literal",
-    "plain_log_scale",
-    "plot_coverage",
-    "plot_reliability",
-]
-
 COLORS = {
     "blue": "#1f5fa8",
     "red": "#b3261e",

@@ -10,15 +10,6 @@ from typing import Any
 from cefito.planners.base import Abilities, Shape
 from cefito.planners.methods import METHODS, Method, load_config
 
-__all__ = [
-    "PUBLISHED",
-    "TOP_K",
-    "ListedMethod",
-    "abilities_of",
-    "listed_methods",
-    "published_sizes",
-]
-
 PUBLISHED = Shape(observation_dim=1536, tasks=18, actions=133, horizon=3, text_dim=512)
 """CrossTask in the unified protocol at T = 3, with text vectors of CLIP ViT-B/32."""
 TOP_K = "top-k"

@@ -13,14 +13,6 @@ from typing import Any
 from cefito.errors import ConfigError
 from cefito.study.rendering import NONE, Entry
 
-__all__ = [
-    "PublishedProtocol",
-    "PublishedRow",
-    "PublishedScore",
-    "published_lines",
-    "published_rows",
-]
-
 _PUBLISHED = (
     "Published rows: ± is the full width of a percentile bootstrap over seeds; epochs were chosen "
     "on test; mIoU is bitwise on action ids, and no set IoU; rows of an own protocol have other "

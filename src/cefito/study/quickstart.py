@@ -12,12 +12,13 @@ import numpy as np
 
 from cefito.data.downloads import download, find_places
 from cefito.data.prepared import PreparedDataset
-from cefito.data.readers import prepare_captaincook4d
+from cefito.data.readers.captaincook4d import prepare_captaincook4d
 from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError, RunError
 from cefito.evaluation.plan_files import WindowPlans, window_plans
-from cefito.evaluation.score import Evaluation, evaluate_planner
+from cefito.evaluation.records import Evaluation
+from cefito.evaluation.score import evaluate_planner
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
@@ -28,8 +29,6 @@ from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.study.figures import EnergyCurve, draw_energies, draw_training
 from cefito.training.trainer import TrainingContext
-
-__all__ = ["REAL", "Quickstart", "run_quickstart", "run_real_quickstart"]
 
 HORIZON = 3
 EXAMPLES = 3

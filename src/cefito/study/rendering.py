@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
-from cefito.markup import in_markdown
+from cefito.markup import in_markdown, markdown_table
 
 __all__ = ["NONE", "Entry", "Table", "latex", "markdown", "signed"]
 
@@ -63,9 +63,7 @@ def markdown(table: Table) -> str:
     lines = [
         f"**{in_markdown(table.title)}**",
         "",
-        _piped([*map(in_markdown, table.heads)]),
-        _piped(["---", *["---:"] * (len(table.heads) - 1)]),
-        *map(_piped, rows),
+        markdown_table([*map(in_markdown, table.heads)], rows, numbers=True),
     ]
     if any(entry.rank for line in table.lines for entry in line):
         lines += ["", "Bold: the best of a column; italic: the second best."]
@@ -101,10 +99,6 @@ def latex(table: Table) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _piped(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _in_latex(text: str) -> str:

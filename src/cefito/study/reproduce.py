@@ -14,14 +14,13 @@ from cefito.data.prepared import PreparedDataset
 from cefito.errors import ConfigError
 from cefito.evaluation.plan_files import window_plans
 from cefito.evaluation.score import evaluate_planner, successes
+from cefito.planners.methods import PlannerVariant
 from cefito.runs.run import open_run
 from cefito.runtime import pick_device
 from cefito.study.figures import Curve, draw_curves, draw_plans
 from cefito.study.results import Results
 from cefito.study.study import Study
-from cefito.study.trials import ROWS, PlannerVariant, find_rows
-
-__all__ = ["EXPERIMENTS", "Experiment", "draw_experiment", "experiment_study", "find_experiment"]
+from cefito.study.trials import ROWS, find_rows
 
 logger = logging.getLogger(__name__)
 

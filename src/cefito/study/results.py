@@ -16,16 +16,10 @@ from cefito.evaluation.records import ABSENT
 from cefito.evaluation.tuning import settings_text
 from cefito.files import FileRecord
 from cefito.planners.any_length.predicted import PREDICTED
+from cefito.planners.methods import PlannerVariant
 from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
-from cefito.study.trials import (
-    FailedTrial,
-    PlannerVariant,
-    ScoredTrial,
-    Trial,
-    TrialFile,
-    read_trial,
-)
+from cefito.study.trials import FailedTrial, ScoredTrial, Trial, TrialFile, read_trial
 
 __all__ = ["RESULTS", "Results", "WindowList", "gather"]
 

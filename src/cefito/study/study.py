@@ -34,17 +34,12 @@ from cefito.data.windows import (
     steps_text,
     with_between,
 )
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError, RunError, explained
 from cefito.evaluation.orders import Orders, training_orders
 from cefito.evaluation.runs import SAMPLE_SEED
-from cefito.planners.methods import RunConfig, find_method, load_config
+from cefito.planners.methods import PlannerVariant, RunConfig, find_method, load_config
 from cefito.runtime import check_seed, determining, pick_device
-from cefito.study.trials import (
-    ROWS,
-    PlannerVariant,
-    Trial,
-    check_variant,
-)
+from cefito.study.trials import ROWS, Trial, check_variant
 
 __all__ = ["Study", "check_study"]
 
@@ -247,10 +242,5 @@ def check_study(study: Study, *, workers: int = 1) -> None:
     for horizon in reversed(study.horizons):  # the first one's windows are needed first
         study._test_windows(horizon)
     pick_device(study.device)
-    try:
+    with explained(study.out, "cannot be made", "Choose another folder.", error=RunError):
         study.out.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
-        reason = getattr(problem, "strerror", None) or problem
-        raise RunError(
-            f"{study.out}: cannot be made ({reason}). Choose another folder."
-        ) from problem

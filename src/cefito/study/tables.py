@@ -21,10 +21,11 @@ from cefito.evaluation.statistics import (
     seed_interval,
 )
 from cefito.planners.base import Evidence
+from cefito.planners.methods import PlannerVariant
 from cefito.study.published import published_lines, published_rows
 from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
-from cefito.study.trials import PlannerVariant, ScoredTrial
+from cefito.study.trials import ScoredTrial
 
 __all__ = [
     "difference_table",

@@ -33,7 +33,6 @@ __all__ = [
     "ROWS",
     "FailedTrial",
     "FailureFile",
-    "PlannerVariant",
     "ScoredTrial",
     "Trial",
     "TrialFile",

@@ -34,8 +34,6 @@ from cefito.study.methods import abilities_of
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["PlannerContract", "assert_same_plans", "quick"]
-
 HORIZON, TOP_K, WIDTH = 3, 4, 12
 CONSTRAINTS = Constraints(forbidden=(0,), no_repeats=True)
 # endings of the keys of settings that make fitting quick

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import zipfile
@@ -14,20 +13,12 @@ import numpy as np
 import pytest
 
 from cefito.data import read_annotations
-from cefito.data.readers import Source, read_benchmark
+from cefito.data.readers.benchmarks import read_benchmark
+from cefito.data.readers.source import Source
 from cefito.errors import DataError
+from traps import Trap, npy_bytes
 
 DIM = 6
-
-
-class Trap:
-    """Leaves a file behind when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
 
 
 @pytest.fixture
@@ -38,24 +29,16 @@ def flag(tmp_path: Path) -> Path:
     assert not path.exists(), "something was unpickled"
 
 
-def npy_bytes(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
 @pytest.fixture
 def write_archive(flag: Path) -> Callable[..., Path]:
     """Write a published archive, which ends in .npy: `frames_features` beside a pickle."""
 
     def write(path: Path, features: np.ndarray, *, compression: int = zipfile.ZIP_STORED) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        trap = np.array([Trap(flag)], dtype=object)
-        buffer = io.BytesIO()
-        np.lib.format.write_array(buffer, trap, allow_pickle=True)
-        assert b"touch" in buffer.getvalue()
+        trap = npy_bytes(np.array([Trap(flag)], dtype=object), pickled=True)
+        assert b"touch" in trap
         with zipfile.ZipFile(path, "w", compression) as archive:
-            archive.writestr("steps_features.npy", buffer.getvalue())
+            archive.writestr("steps_features.npy", trap)
             archive.writestr("frames_features.npy", npy_bytes(features))
             archive.writestr("../../outside.npy", npy_bytes(features[:1]))
             archive.writestr("info.pkl", pickle.dumps(Trap(flag)))

@@ -20,7 +20,8 @@ from authors_repository import (
 from cefito.data import Taxonomy, cut_windows, open_dataset
 from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Step, Video, read_videos, write_videos
-from cefito.data.readers import prepare, read_benchmark
+from cefito.data.readers.assemble import prepare
+from cefito.data.readers.benchmarks import read_benchmark
 from cefito.errors import DataError
 from cefito.planners.queries import Queries
 

@@ -10,12 +10,9 @@ import pytest
 from cefito.data import write_dataset
 from cefito.data.annotations import Step, Video
 from cefito.data.downloads import download, find_places
-from cefito.data.readers import (
-    captaincook4d,
-    prepare_captaincook4d,
-    prepare_custom,
-    read_captaincook4d,
-)
+from cefito.data.readers import captaincook4d
+from cefito.data.readers.captaincook4d import prepare_captaincook4d, read_captaincook4d
+from cefito.data.readers.custom import prepare_custom
 from cefito.errors import DataError
 from cooking import (
     FILES,
@@ -202,10 +199,7 @@ def entry(values, recording="1_7"):
     ("edit", "match"),
     [
         (lambda v: forget(v, "3_4"), "has 1 test recordings with features; expected 2. Remove"),
-        (
-            lambda v: v["split"]["train"].remove("1_7"),
-            "has 1 train recordings with features",
-        ),
+        (lambda v: v["split"]["train"].remove("1_7"), "has 1 train recordings with features"),
         (lambda v: v["annotations"].pop("1_10"), "has 1 test recordings with features; expected 2"),
         (lambda v: v["annotations"]["1_7"]["steps"].pop(), "has 24 steps with features; expected"),
         (

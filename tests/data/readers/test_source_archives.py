@@ -1,6 +1,4 @@
-import io
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,18 +6,13 @@ import pytest
 from cefito.data.readers.archives import FeatureError, load_features
 from cefito.data.readers.folder import FileFolder
 from cefito.errors import DataError
+from traps import Trap, npy_bytes
 
 
 def read(path, wanted=None):
     features = load_features(path)
     rows = np.arange(features.rows) if wanted is None else np.asarray(wanted)
     return features.read(rows)
-
-
-def npy(array):
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
 
 
 def archive(path, **members):
@@ -60,17 +53,9 @@ def refused(path, wanted=None):
 
 
 def test_pickled_features_are_refused_and_never_loaded(tmp_path, flag):
-    class Trap:
-        def __reduce__(self):
-            return Path.touch, (flag,)
-
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.array([[Trap()]], dtype=object), allow_pickle=True)
-    (tmp_path / "plain.npy").write_bytes(buffer.getvalue())
-    for path in (
-        tmp_path / "plain.npy",
-        archive(tmp_path / "a.npy", frames_features=buffer.getvalue()),
-    ):
+    data = npy_bytes(np.array([[Trap(flag)]], dtype=object), pickled=True)
+    (tmp_path / "plain.npy").write_bytes(data)
+    for path in (tmp_path / "plain.npy", archive(tmp_path / "a.npy", frames_features=data)):
         reason, message = refused(path)
         assert reason == "unreadable"
         assert "never loaded" in message
@@ -86,7 +71,7 @@ def test_damage(tmp_path, write_archive, features_of):
     place = data.index(whole.tobytes()) + 17
     path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
     assert "Bad CRC-32" in refused(path, [0])[1]
-    two = archive(tmp_path / "two.npy", one=npy(whole), two=npy(whole))
+    two = archive(tmp_path / "two.npy", one=npy_bytes(whole), two=npy_bytes(whole))
     assert "array 'frames_features.npy', found 'one.npy', 'two.npy'" in refused(two)[1]
     assert refused(tmp_path / "none.npy")[1].endswith("no such file.")
     np.save(tmp_path / "b.npy", whole)

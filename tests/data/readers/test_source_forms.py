@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cefito.data.annotations import Step, Video
-from cefito.data.readers import read_benchmark
+from cefito.data.readers.benchmarks import read_benchmark
 from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.source import UNPUBLISHED
 from cefito.errors import ConfigError, DataError

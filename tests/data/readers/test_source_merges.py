@@ -7,9 +7,12 @@ import unicodedata
 import numpy as np
 import pytest
 
-from cefito.data.readers import prepare_custom, read_benchmark, read_common, read_steps
+from cefito.data.readers.benchmarks import read_benchmark
+from cefito.data.readers.custom import prepare_custom
 from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.merges import read_merges, suggest_merges, write_merges
+from cefito.data.readers.source import read_common
+from cefito.data.readers.step_source import read_steps
 from cefito.data.simulation.simulate import simulate
 from cefito.errors import DataError
 

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from cefito.data import open_dataset
 from cefito.data.annotations import Annotations, Step
-from cefito.data.readers import Source, prepare, read_common, shards, summary_rows
+from cefito.data.readers import shards
+from cefito.data.readers.assemble import prepare, summary_rows
 from cefito.data.readers.observing import is_beyond, kept_steps
+from cefito.data.readers.source import Source, read_common
 from cefito.errors import ConfigError, DataError
 
 WIDTH = 6

@@ -6,7 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from cefito.data.readers import prepare, shards
+from cefito.data.readers import shards
+from cefito.data.readers.assemble import prepare
 from cefito.progress import silent
 
 

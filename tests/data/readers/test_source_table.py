@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from cefito.data import cut_windows
 from cefito.data.annotations import Step, Video, folded
-from cefito.data.readers import Choices, prepare, read_steps
+from cefito.data.readers.assemble import prepare
+from cefito.data.readers.formats import Choices
 from cefito.data.readers.name_similarity import near_duplicates
-from cefito.data.readers.step_source import MERGING
+from cefito.data.readers.step_source import MERGING, read_steps
 from cefito.errors import DataError
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "table"

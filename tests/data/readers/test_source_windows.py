@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cefito.data import read_annotations
 from cefito.data.annotations import Step
-from cefito.data.readers import read_benchmark
+from cefito.data.readers.benchmarks import read_benchmark
 from cefito.data.readers.windows_json import join_windows
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from cefito.data import open_dataset
-from cefito.data.simulation.probe import run_probe
-from cefito.data.simulation.simulate import LIKE, REFERENCE_TRAIN, Figures, simulate
+from cefito.data.simulation.simulate import LIKE, REFERENCE_TRAIN, Figures, run_probe, simulate
 from cefito.errors import ConfigError, DataError
 
 

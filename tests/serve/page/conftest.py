@@ -14,7 +14,8 @@ pytest.importorskip("transformers")
 
 from browsing import WAIT, chromium, open_page
 from cefito.data import PreparedDataset
-from cefito.data.readers import prepare, read_steps
+from cefito.data.readers.assemble import prepare
+from cefito.data.readers.step_source import read_steps
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
 from cefito.planners.methods import load_config

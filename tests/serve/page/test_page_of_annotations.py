@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from browsing import ALL, choose_video, faults, move_handle, plan_now, strips
-from cefito.data.readers import prepare, read_steps
+from cefito.data.readers.assemble import prepare
+from cefito.data.readers.step_source import read_steps
 
 
 @pytest.fixture

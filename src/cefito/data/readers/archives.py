@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from cefito.arrays import check_binary, load_npy, load_npz
 from cefito.errors import DataError, explained
 
-__all__ = ["FeatureArray", "FeatureError", "load_features"]
-
 _MEMBER = "frames_features"
 
 

@@ -1,12 +1,11 @@
 """From annotations and a folder of features to a prepared data set.
 
-Videos are observed in parallel (`shards`); the observations are then copied, group by group, into
-the file of the data set. What is left out is counted in the provenance, with the reasons.
+Videos are observed in parallel (`shards`); the observations are then written into one file. What is
+left out is counted in the provenance, with the reasons.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,21 +33,12 @@ from cefito.data.readers.observing import Beyond, check_layout
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.readers.source import Source, irregularities
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import (
-    check_new,
-    new_folder,
-    read_json,
-    write_atomic,
-    write_json,
-    write_tensors,
-)
+from cefito.files import check_new, new_folder, read_json, write_json, write_tensors
 from cefito.markup import counted
 from cefito.progress import Progress, silent
 
-__all__ = ["PRECISIONS", "prepare", "summary_rows"]
-
-PRECISIONS = {"float16": "F16", "float32": "F32"}
-"""Types in which observations can be stored, and their names in safetensors."""
+PRECISIONS = ("float16", "float32")
+"""Types in which observations can be stored."""
 
 
 def prepare(
@@ -298,47 +288,16 @@ def _write(
     with new_folder(target) as folder:
         write_json(folder / "taxonomy.json", annotations.taxonomy.to_dict())
         write_videos(folder / "videos.jsonl", videos)
-        _write_observations(
-            folder / "features.safetensors",
-            shard_tensors([outcome for _, outcome in used]),
-            shape=(annotations.step_count, width),
-            precision=precision,
-        )
+        start, end = np.empty((2, annotations.step_count, width), dtype=precision)
+        row = 0
+        for pair in shard_tensors([outcome for _, outcome in used]):
+            last = row + len(pair[0])
+            start[row:last], end[row:last] = pair
+            row = last
+        write_tensors(folder / "features.safetensors", {"start": start, "end": end})
         if text is not None:
             write_tensors(folder / TEXT_FILE, {"action_text": text})
         name = name or annotations.taxonomy.dataset
         write_header(folder, name=name, observation_dim=width, provenance=provenance)
         dataset = open_dataset(folder)
     return replace(dataset, folder=target)
-
-
-def _write_observations(
-    path: Path,
-    pairs: Iterator[tuple[NDArray[Any], NDArray[Any]]],
-    *,
-    shape: tuple[int, int],
-    precision: str,
-) -> None:
-    """Write `start` and `end` as a safetensors file, one video in memory at a time."""
-    size = shape[0] * shape[1] * np.dtype(precision).itemsize
-    header = json.dumps(
-        {
-            name: {
-                "dtype": PRECISIONS[precision],
-                "shape": list(shape),
-                "data_offsets": [first, first + size],
-            }
-            for name, first in (("start", 0), ("end", size))
-        }
-    ).encode()
-    header += b" " * (-len(header) % 8)
-
-    def fill(temporary: Path) -> None:
-        with temporary.open("wb") as starts, temporary.open("r+b") as ends:
-            starts.write(len(header).to_bytes(8, "little") + header)
-            ends.seek(8 + len(header) + size)
-            for start, end in pairs:
-                starts.write(start.tobytes())
-                ends.write(end.tobytes())
-
-    write_atomic(path, fill, DataError)

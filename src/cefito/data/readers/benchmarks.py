@@ -16,8 +16,6 @@ from cefito.data.readers.windows_json import WINDOWS, is_windows, of_vocabulary,
 from cefito.errors import ConfigError, DataError
 from cefito.files import MAX_BYTES, read_json
 
-__all__ = ["BENCHMARKS", "read_benchmark"]
-
 BENCHMARKS = ("crosstask", "coin", "niv")
 _FORMS = (
     "Known forms: a folder with taxonomy.json and videos.jsonl; window files of the unified "

@@ -14,8 +14,6 @@ from cefito.data.annotations import Annotations, Taxonomy, Video, nfc, parsing
 from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, make_step, padded
 from cefito.errors import DataError
 
-__all__ = ["is_coin", "read_coin"]
-
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
 _SHAPE = (
     'Expected {"class", "recipe_type", "subset": "training" or "testing", "annotation": [{"id", '

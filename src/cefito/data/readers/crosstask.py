@@ -16,8 +16,6 @@ from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, draw_
 from cefito.errors import DataError
 from cefito.files import read_text
 
-__all__ = ["find_release", "read_release"]
-
 _TASKS, _SPLIT = "tasks_primary.txt", "videos_val.csv"
 _BLOCKS = (
     "Expected blocks of five lines: task id, title, address, number of steps, names of the steps "

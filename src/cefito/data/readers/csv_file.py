@@ -13,17 +13,7 @@ from typing import Any
 from cefito.data.annotations import nfc
 from cefito.errors import DataError, explained
 from cefito.files import read_bytes
-
-__all__ = [
-    "Faults",
-    "check_columns",
-    "csv_rows",
-    "decoded",
-    "encoding_note",
-    "is_number",
-    "listed_places",
-    "read_csv",
-]
+from cefito.markup import listed
 
 _FALLBACK = "Windows-1252"
 _MARKS = {
@@ -56,9 +46,7 @@ class Faults:
 def listed_places(places: Sequence[str]) -> str:
     """Name places such as "a.csv, line 3", without what they have in common."""
     file = places[0].partition(", ")[0] + ", "
-    shown = [places[0], *(place.removeprefix(file) for place in places[1:_PLACES])]
-    more = len(places) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return listed([places[0], *(place.removeprefix(file) for place in places[1:])], _PLACES)
 
 
 def decoded(data: bytes, path: Path, encoding: str | None = None) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import load_npy, load_npz
 from cefito.data.prepared import (
     PreparedDataset,
     check_action_text,
@@ -27,10 +28,8 @@ from cefito.data.readers.observing import Beyond
 from cefito.data.readers.source import read_common, read_folder
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import ConfigError, DataError
-from cefito.files import check_new, load_npy, load_npz
+from cefito.files import check_new
 from cefito.progress import Progress, silent
-
-__all__ = ["ACTION_TEXT_FILE", "FEATURES_FILE", "prepare", "prepare_custom"]
 
 FEATURES_FILE = "features.npz"
 ACTION_TEXT_FILE = "action_text_features.npy"

@@ -11,8 +11,6 @@ from cefito.data.annotations import nfc
 from cefito.data.readers.archives import FeatureError
 from cefito.errors import DataError
 
-__all__ = ["FileFolder", "feature_name"]
-
 _ENDINGS = (".npy", ".npz")
 _MOST = 200_000  # entries of a folder and its subfolders; COIN has 11,827 videos
 

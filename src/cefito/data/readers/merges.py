@@ -21,16 +21,6 @@ from cefito.data.readers.name_similarity import names_alike
 from cefito.errors import DataError, explained
 from cefito.files import write_text
 
-__all__ = [
-    "Merges",
-    "Suggestion",
-    "apply_merges",
-    "equal_names",
-    "read_merges",
-    "suggest_merges",
-    "write_merges",
-]
-
 _COLUMNS = ("kind", "from", "to")
 _SHOWN = 10  # unknown names in a message
 _SHAPE = "Expected the columns kind (task or step), from and to."

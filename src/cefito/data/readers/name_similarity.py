@@ -10,8 +10,6 @@ import numpy as np
 
 from cefito.data.annotations import Taxonomy, folded
 
-__all__ = ["names_alike", "near_duplicates"]
-
 _SIMILAR = 0.9
 _BLOCK = 512  # names compared at a time, which bounds memory
 

@@ -23,15 +23,6 @@ from cefito.data.annotations import Step
 from cefito.data.readers.archives import FeatureArray, FeatureError
 from cefito.errors import DataError
 
-__all__ = [
-    "Beyond",
-    "check_layout",
-    "is_beyond",
-    "is_rounding",
-    "kept_steps",
-    "observe",
-]
-
 Beyond = Literal["drop", "rewrite", "error"]
 """Policy for steps beyond the features.
 

@@ -19,18 +19,10 @@ from numpy.typing import NDArray
 from cefito.arrays import Border
 from cefito.data.annotations import Video
 from cefito.data.readers.archives import FeatureArray, FeatureError, load_features
-from cefito.data.readers.observing import (
-    Beyond,
-    is_beyond,
-    is_rounding,
-    kept_steps,
-    observe,
-)
+from cefito.data.readers.observing import Beyond, is_beyond, is_rounding, kept_steps, observe
 from cefito.errors import DataError
 from cefito.files import load_tensors, write_tensors
 from cefito.progress import Progress
-
-__all__ = ["Job", "Outcome", "Recipe", "make_shards", "shard_tensors"]
 
 SHARD_VIDEOS = 32
 _FORMAT = 4
@@ -150,11 +142,7 @@ def _observe(
         raise FeatureError("all steps beyond", f"{job.path}: {late}.")
     times = [[steps[place].start for place in kept], [steps[place].end for place in kept]]
     pair = observe(
-        features,
-        times,
-        seconds=recipe.seconds,
-        precision=recipe.precision,
-        border=recipe.border,
+        features, times, seconds=recipe.seconds, precision=recipe.precision, border=recipe.border
     )
     shape = (len(features.values), features.width)
     return Outcome(shard, key, pair.shape[2], shape, tuple(kept), len(outside), clamped), pair

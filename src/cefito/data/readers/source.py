@@ -18,18 +18,6 @@ from cefito.errors import DataError, explained
 from cefito.markup import counted
 from cefito.times import as_seconds
 
-__all__ = [
-    "UNPUBLISHED",
-    "Source",
-    "check_repeats",
-    "draw_split",
-    "irregularities",
-    "make_step",
-    "padded",
-    "read_common",
-    "read_folder",
-]
-
 TEST_SHARE = 0.3
 SPLIT_SEED = 20260502
 UNPUBLISHED = (

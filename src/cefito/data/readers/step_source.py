@@ -23,8 +23,6 @@ from cefito.errors import DataError
 from cefito.files import check_target
 from cefito.markup import counted
 
-__all__ = ["MERGING", "convert_steps", "read_steps"]
-
 MERGING = "Names that mean the same can also be merged by a map of names."
 """Note on steps with names that differ by little."""
 _MANY = 20  # names of steps of which more should occur twice

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from operator import eq, mul
 from pathlib import Path
@@ -22,10 +23,8 @@ from cefito.data.readers.formats.document import MAX_RATE
 from cefito.data.readers.formats.films import film_address, named_films
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import write_text
-from cefito.markup import counted
+from cefito.markup import counted, listed
 from cefito.times import TIME_FORMS, parse_seconds
-
-__all__ = ["StepRows", "read_rows", "write_rows"]
 
 _TABLE = "Expected the columns video and any of task, split, seconds and frame_rate."
 _OTHERS = {
@@ -39,7 +38,8 @@ _OTHERS = {
     "FFmpeg's metadata, which are": ";FFMETADATA",
 }
 """How files of kinds that are not read begin."""
-_SHOWN = 12  # tiers in a message
+_shown = partial(listed, most=12)
+"""Names in a message."""
 _DIGITS = 6  # of seconds
 
 
@@ -86,8 +86,8 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
     refused += [error for _, error in empty if len(empty) == len(documents)]
     if len(refused) > 1:
         others = [str(error).partition(": ")[0] for error in refused[1:]]
-        listed = f"{refused[0]} Refused as well: {_shown(others)}."
-        raise DataError(listed, setting=refused[0].setting) from refused[0]
+        said = f"{refused[0]} Refused as well: {_shown(others)}."
+        raise DataError(said, setting=refused[0].setting) from refused[0]
     if refused:
         raise refused[0]
     _check_lacking(documents, rows)
@@ -126,12 +126,12 @@ def _check_lacking(documents: Iterable[Document], rows: Iterable[StepRow]) -> No
 
 def write_rows(path: Path, rows: Iterable[StepRow]) -> None:
     """Write a table of steps, as it is read too."""
-    listed = list(rows)
-    has_split = any(row.split for row in listed)
+    every = list(rows)
+    has_split = any(row.split for row in every)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["video", "task", "step", "start", "end", *(["split"] if has_split else [])])
-    for row in listed:
+    for row in every:
         split = [row.split] if has_split else []
         writer.writerow([row.video, row.task, row.step, row.start, row.end, *split])
     write_text(path, text.getvalue())
@@ -198,12 +198,6 @@ def _one_tier(document: Document, used: Format, rows: list[StepRow]) -> list[Ste
         what = f"the choice among {len(counts)} {used.tier}s ({shown})"
         document.lacks("tier", what, document.wrong(f"{problem}."))
     return [row for row in rows if wanted is None or row.tier == wanted]
-
-
-def _shown(names: Sequence[str]) -> str:
-    """The first of some names, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _left_out(files: Sequence[Document]) -> list[str]:
@@ -308,7 +302,7 @@ class _VideoTable:
             best = [row for row, count in alike.items() if count == max(alike.values())]
             others = [self._film_of.setdefault(row, video) for row in best[:1]]
             if len(best) > 1 or others not in ([], [video]):
-                found = f"{_shown(best)} for {_shown(list(dict.fromkeys([*others, video])))}"
+                found = f"{_shown(best)} for {_shown(dict.fromkeys([*others, video]))}"
                 problem = f"cannot tell videos with the same file name apart, {found}"
                 raise self._refused(self._path, f"{problem}. Write them with their folders.")
             self._row_of[video] = best[0] if best else ""
@@ -331,9 +325,8 @@ class _VideoTable:
             if end is None:
                 self._dropped += 1
                 continue
-            split = row.split or facts.split
-            known = {"task": row.task or task, "split": split, "end": end}
-            found.append(replace(row, **known, origin=document.place()))
+            split, place = row.split or facts.split, document.place()
+            found.append(replace(row, task=row.task or task, split=split, end=end, origin=place))
         return found
 
     def _no_task(self, document: Document, row: StepRow) -> DataError:

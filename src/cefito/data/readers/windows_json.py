@@ -14,21 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cefito.data.annotations import (
-    SPLITS,
-    Annotations,
-    Step,
-    Taxonomy,
-    Video,
-    folded,
-    nfc,
-    parsing,
-)
+from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, folded, nfc, parsing
 from cefito.data.readers.folder import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
 from cefito.errors import DataError
-
-__all__ = ["WINDOWS", "is_windows", "join_windows", "of_vocabulary", "read_windows"]
 
 WINDOWS = "window files of the unified protocol"
 _SHAPE = (

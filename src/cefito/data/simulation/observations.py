@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from cefito.data.annotations import Annotations, Taxonomy, Video
 from cefito.runtime import SimulationStream, check_seed
 
-__all__ = ["ObservationKnobs", "action_looks", "observe"]
-
 _BLOCK = 4096  # steps whose hidden states and features are held in float32 at a time
 
 

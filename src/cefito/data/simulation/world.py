@@ -16,8 +16,6 @@ from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.runtime import SimulationStream, check_seed
 
-__all__ = ["WORLD_NAME", "Slot", "WorldKnobs", "make_world", "world_tasks", "write_world"]
-
 WORLD_NAME = "synthetic world (simulated)"
 
 # Stages are separated by ">", slots by ","; "a | b" are alternatives, "?" is optional, "*" may

@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cefito.arrays import load_npy
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import Windows
 from cefito.encoders.text import TextEncoder
-from cefito.files import check_array, load_npy
+from cefito.files import check_array
 from cefito.training.augmentation import ActionMeans
 
 __all__ = [

@@ -6,6 +6,7 @@ ELAN's files are written by pympi, captions by webvtt-py, and those of Label Stu
 from __future__ import annotations
 
 import json
+from typing import Any
 
 VIA_JSON = {
     "project": {"pid": "__VIA_PROJECT_ID__", "pname": "Tea", "vid_list": ["1", "2"]},
@@ -167,3 +168,10 @@ CHAPTERS = """How to make tea. Thanks for watching!
 (1:05) Pour
 1:02:03 Outro
 """
+
+
+def spans(source: Any, number: int = 0) -> list[tuple[str, float, float]]:
+    """Name, start and end of each step of a video of a source."""
+    names = [action.name for action in source.annotations.taxonomy.actions]
+    steps = source.annotations.videos[number].steps
+    return [(names[step.action], step.start, step.end) for step in steps]

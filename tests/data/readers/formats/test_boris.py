@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 COLUMNS = "Observation id,Observation type,Source,Time offset (s),Subject,Behavior,Modifier #1"

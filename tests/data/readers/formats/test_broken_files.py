@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from samples import ANVIL, BORIS, CHAPTERS, CVAT, SRT, VIA_CSV, VIA_JSON, VIA_SEGMENTS, VIDAT, VTT
 
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 EXPORT = (Path(__file__).resolve().parents[1] / "exported" / "label_studio.json").read_text()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from samples import spans
 
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 Elan = pytest.importorskip("pympi.Elan")
@@ -33,12 +35,6 @@ def write_eaf(path, tiers, *, media="file:///D:/My%20films/tea 1.mp4", origin=No
     return path
 
 
-def spans(source):
-    (video,) = source.annotations.videos
-    names = [action.name for action in source.annotations.taxonomy.actions]
-    return [(names[step.action], step.start, step.end) for step in video.steps]
-
-
 def test_a_tier_of_steps(tmp_path):
     path = write_eaf(tmp_path / "any.xml", {"Steps": [*TEA, ("", 7000, 8000)]})
     found = read_steps(path, choices=Choices(task="make tea"))
@@ -54,10 +50,7 @@ def test_a_tier_of_steps(tmp_path):
 
 def test_tiers_that_refer_to_others_and_media_that_begin_later(tmp_path):
     path = write_eaf(
-        tmp_path / "tea.eaf",
-        {"Segments": TEA},
-        origin=2000,
-        words=[("boil", 2000), ("pour", 5000)],
+        tmp_path / "tea.eaf", {"Segments": TEA}, origin=2000, words=[("boil", 2000), ("pour", 5000)]
     )
     with pytest.raises(
         DataError, match=r"has 2 tiers: 'Segments' \(2\), 'Names' \(2\)\."

@@ -7,8 +7,9 @@ import json
 import pytest
 from samples import VTT
 
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
 from cefito.data.readers.formats.films import film_address
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 TEA = Choices(task="tea")

@@ -6,18 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from samples import spans
 
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 EXPORTED = Path(__file__).resolve().parent.parent / "exported"
 TEA = Choices(task="make tea", frame_rate=4)
-
-
-def spans(source, number=0):
-    names = [action.name for action in source.annotations.taxonomy.actions]
-    steps = source.annotations.videos[number].steps
-    return [(names[step.action], step.start, step.end) for step in steps]
 
 
 @pytest.mark.parametrize("name", ["label_studio.json", "label_studio_min.json", "label_studio.csv"])

@@ -9,7 +9,8 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -10,7 +10,8 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
 
 RATE = 25
 LETTERS = "abcé漢ß ,;'&<>\"-_()🍵"

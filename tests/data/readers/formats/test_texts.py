@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cefito.data.readers import Choices, read_steps
+from cefito.data.readers.formats import Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 TWO = "00:00:00.500 --> 00:00:04.250", "00:00:04.250 --> 00:00:06.000"

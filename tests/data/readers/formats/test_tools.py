@@ -20,10 +20,11 @@ from samples import (
     VIDAT,
     VTT,
     cvat,
+    spans,
 )
 
-from cefito.data.readers import Choices, read_steps
-from cefito.data.readers.formats import FORMATS
+from cefito.data.readers.formats import FORMATS, Choices
+from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
 SPANS = [("boil water", 0.5, 4.25), ("pour", 4.25, 6.0)]
@@ -39,12 +40,6 @@ def read(tmp_path):
         return read_steps(tmp_path / name, choices=Choices(**{"task": "tea"} | choices))
 
     return read
-
-
-def spans(source, number=0):
-    names = [action.name for action in source.annotations.taxonomy.actions]
-    steps = source.annotations.videos[number].steps
-    return [(names[step.action], step.start, step.end) for step in steps]
 
 
 @pytest.mark.parametrize(

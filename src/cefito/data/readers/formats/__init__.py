@@ -14,7 +14,8 @@ from cefito.data.readers.formats import (
     via,
     vidat,
 )
-from cefito.data.readers.formats.document import Choices, Document, Format, StepRow
+from cefito.data.readers.formats.document import Choices, Document, Format
+from cefito.data.readers.formats.films import StepRow
 
 __all__ = ["FORMATS", "Choices", "Document", "Format", "StepRow"]
 

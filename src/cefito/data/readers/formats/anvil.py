@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.data.readers.formats.document import Document, Format
+from cefito.data.readers.formats.films import StepRow
 from cefito.times import parse_seconds
-
-__all__ = ["FORMAT"]
 
 
 def _read(document: Document) -> Iterator[StepRow]:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cefito.data.readers.csv_file import csv_rows
-from cefito.data.readers.formats.document import Document, Format, StepRow
-from cefito.data.readers.formats.films import film_address
+from cefito.data.readers.formats.document import Document, Format
+from cefito.data.readers.formats.films import StepRow, film_address
 from cefito.errors import DataError
+from cefito.markup import listed
 from cefito.times import parse_seconds
-
-__all__ = ["FORMAT"]
 
 _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS."
 _MEDIA = ("media file name", "media file path", "media file")
@@ -66,9 +65,8 @@ def _read(document: Document) -> Iterator[StepRow]:
         (list(early), "events before its time offset. Correct the offset in BORIS, export again"),
     ):
         if names:
-            listed = ", ".join(f"observation '{name}'" for name in names[:_SHOWN])
-            listed += f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
-            raise document.wrong(f"{listed} has {fault}.")
+            said = listed((f"observation '{name}'" for name in names), _SHOWN)
+            raise document.wrong(f"{said} has {fault}.")
     subjects = document.choices.tier is not None
     subjects |= any(len(about.subjects) > 1 for about in observations.values())
     for about, name, step in found:
@@ -110,10 +108,9 @@ def _events(document: Document) -> Iterator[tuple[str, dict[str, Any], float, fl
             yield place, row, start, end
     faults += [place for before in opened.values() for place, _ in before]
     if faults:
-        others = [place.rpartition(", ")[2] for place in faults[1:]]
-        listed = f", nor has {', '.join(others[:_SHOWN])}" * bool(others)
-        listed += f" and {len(others) - _SHOWN} more" * (len(others) > _SHOWN)
-        problem = f"{faults[0]}: has no times of start and stop{listed}"
+        others = listed((place.rpartition(", ")[2] for place in faults[1:]), _SHOWN)
+        also = f", nor has {others}" * bool(others)
+        problem = f"{faults[0]}: has no times of start and stop{also}"
         raise DataError(f"{problem}. Fix unpaired events in BORIS and export again.")
 
 

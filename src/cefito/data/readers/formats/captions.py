@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from cefito.data.readers.csv_file import Faults
-from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.data.readers.formats.document import Document, Format
+from cefito.data.readers.formats.films import StepRow
 from cefito.times import parse_seconds
-
-__all__ = ["SBV", "SRT", "VTT"]
 
 _Line = tuple[int, str]  # number and text
 _ARROW = "-->"

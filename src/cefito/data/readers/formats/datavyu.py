@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.data.readers.formats.document import Document, Format
+from cefito.data.readers.formats.films import StepRow
 from cefito.times import parse_seconds
-
-__all__ = ["FORMAT"]
 
 _COLUMN = re.compile(r"(.+?) \((MATRIX|NOMINAL|TEXT|INTEGER|FLOAT),\w*,[^)\n]*\)(?:-(.*))?")
 _TIME = r"([0-9]{1,3}:[0-9]{2}:[0-9]{2}):([0-9]{3})"

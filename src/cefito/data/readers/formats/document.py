@@ -26,8 +26,6 @@ from cefito.errors import DataError, explained
 from cefito.files import NOT_JSON, read_bytes
 from cefito.settings import Record, first_error
 
-__all__ = ["MAX_RATE", "Choices", "Document", "Format", "LooseRecord", "StepRow", "whole_number"]
-
 _AGAIN = "Export it again."
 _NOT_XML = expat.ExpatError, ParseError, ValueError, LookupError, AssertionError
 _DECLARED = re.compile(rb"<\?xml[^>]{0,200}encoding")

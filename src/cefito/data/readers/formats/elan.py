@@ -7,9 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from cefito.data.readers.formats.document import Document, Format, StepRow, whole_number
-
-__all__ = ["FORMAT"]
+from cefito.data.readers.formats.document import Document, Format, whole_number
+from cefito.data.readers.formats.films import StepRow
 
 _VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|mts|m2ts|wmv|ogv)$", re.I)
 _Span = tuple[float, float]

@@ -13,8 +13,6 @@ from cefito.data.annotations import nfc
 from cefito.errors import DataError
 from cefito.markup import counted
 
-__all__ = ["StepRow", "film_address", "named_films"]
-
 _ENDING = re.compile(r"(?<=[^/])\.(?=\w*[A-Za-z])\w{2,5}$")
 _ROOTED = re.compile(r"[/\\]|[A-Za-z]:[/\\]|\w[\w+.-]*://")
 _UPLOADED = re.compile(r"((?:^|/)upload/(?:\d+/)?[0-9a-f]{8})-(?=[^/]+$)")  # by Label Studio

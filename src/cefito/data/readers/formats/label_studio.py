@@ -10,10 +10,9 @@ from typing import Any
 
 from pydantic import Field
 
-from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
+from cefito.data.readers.formats.document import Document, Format, LooseRecord
+from cefito.data.readers.formats.films import StepRow
 from cefito.times import Seconds, parse_seconds
-
-__all__ = ["FORMAT"]
 
 _TASKS = re.compile(r'"(?:annotations|completions)"\s*:')
 _STORED = re.compile(r'"(?:from_name|lead_time)"\s*:')

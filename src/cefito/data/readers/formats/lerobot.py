@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from pydantic import PositiveFloat, Strict
 
 from cefito.arrays import check_binary
-from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
+from cefito.data.readers.formats.document import Document, Format, LooseRecord
+from cefito.data.readers.formats.films import StepRow
 from cefito.errors import explained
-
-__all__ = ["FORMAT"]
 
 _REMEDY = "Annotate the episodes with subtasks, or copy the data set again."
 _COLUMNS = ("episode_index", "frame_index", "timestamp", "task_index")

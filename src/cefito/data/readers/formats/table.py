@@ -10,11 +10,10 @@ from typing import Any
 from cefito.arrays import check_binary
 from cefito.data.annotations import SPLITS, nfc
 from cefito.data.readers.csv_file import Faults, check_columns, csv_rows, is_number
-from cefito.data.readers.formats.document import Document, Format, StepRow
+from cefito.data.readers.formats.document import Document, Format
+from cefito.data.readers.formats.films import StepRow
 from cefito.errors import DataError, explained
 from cefito.times import TIME_FORMS, parse_seconds
-
-__all__ = ["COLUMNS", "CSV", "PARQUET", "SHAPE"]
 
 COLUMNS = ("video", "task", "step", "start", "end")
 SHAPE = (

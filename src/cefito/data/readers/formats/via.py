@@ -9,10 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
+from cefito.data.readers.formats.document import Document, Format, LooseRecord
+from cefito.data.readers.formats.films import StepRow
 from cefito.times import Seconds
-
-__all__ = ["FORMAT"]
 
 _HEADER = re.compile(r"^# ?CSV_HEADER ?= ?(.*metadata_id.*)$", re.MULTILINE)
 _VIEW = re.compile(r"(\d+)_")  # begins the ids of segments

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cefito.data.readers.formats.document import Document, Format, LooseRecord, StepRow
+from cefito.data.readers.formats.document import Document, Format, LooseRecord
+from cefito.data.readers.formats.films import StepRow
 from cefito.times import Seconds
-
-__all__ = ["FORMAT"]
 
 
 class _Video(LooseRecord):
