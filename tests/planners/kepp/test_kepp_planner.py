@@ -137,9 +137,9 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     train, val = world
     told = {}
 
-    def look(train, val, config, walks, val_walks, **_):
+    def look(train, val, settings, walks, val_walks, config, step, **_):
         told.update(walks=walks, val_walks=val_walks)
-        return None, None, None
+        return KeppPlanner((), None, config, step), {PLAN: None}
 
     monkeypatch.setattr(KeppPlanner, "train", look)
     result = fit(world, **{"kepp.paths": paths})
@@ -156,8 +156,8 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     for fold, name in enumerate(FOLDS):
         inside, held = (train.subset(np.flatnonzero((folds == fold) == side)) for side in (0, 1))
         given = {"seed": 0, "context": TrainingContext(), "suffix": name}
-        network, shape, _ = StepModel.train(inside, val, tiny().kepp, **given)
-        ends = StepModel(network, shape).ends(Queries.from_windows(held))
+        step_of_fold, _ = StepModel.train(inside, val, tiny(), **given)
+        ends = step_of_fold.ends(Queries.from_windows(held))
         counts = counted_transitions(inside, len(train.taxonomy.actions), "videos")
         walks = WalkGraph(counts, 3, 2).between(ends)
         np.testing.assert_array_equal(told["walks"][folds == fold], walks)

@@ -262,9 +262,7 @@ class Guide:
     ) -> Outlook:
         """Return the distribution of what follows the steps done."""
         known = self._known(initial, goal, done)
-        log_lengths = self.model.log_lengths_of(known)[0]
-        first = self.model.lengths.index(self.lengths[0])
-        log_lengths = log_lengths[first : first + len(self.lengths)].log_softmax(dim=0)
+        log_lengths = self.model.log_lengths_of(known, self.lengths)[0]
         scores = [self.model.scores_of(length, known) for length in self.lengths]
         return self._chains.outlook(scores, log_lengths)
 

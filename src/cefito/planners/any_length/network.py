@@ -200,6 +200,7 @@ class AnyLengthNetwork(ObservationEncoder):
         # transitions: logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`
         super().__init__(config, observation_dim)
         self.lengths = tuple(lengths)
+        self.horizon = self.lengths[-1]
         (tasks, actions), known = states.grid.shape, states.lookup.shape[1]
         self.unknown = nn.Parameter(torch.zeros(2, config.width))
         self.heads = nn.ModuleList(

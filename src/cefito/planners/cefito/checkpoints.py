@@ -152,7 +152,7 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
         actions=planner.vocabulary.actions or 0,
         horizon=planner.horizon,
     )
-    model = TaskModel(network.eval(), shape)
+    model = TaskModel((network.eval(),), shape)
     return replace(planner, settings=settings, task_model=model), record
 
 

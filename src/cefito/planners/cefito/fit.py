@@ -349,9 +349,7 @@ def fit_parts(
     shared: dict[str, Any] = {"settings": settings, "seed": seed, "context": context}
     task_model = None
     if settings.search.task_model == "classifier":
-        task_model, trainings[TaskModel.title] = TaskModel.fit(
-            train, val, start=start.get("task_model"), **shared
-        )
+        task_model, trainings = TaskModel.train(train, val, start=start.get("task_model"), **shared)
     chain, chain_results = ChainModel.fit(
         train, val, space=space, start=start.get("chain"), **shared
     )

@@ -40,6 +40,7 @@ class ObservationEncoder(nn.Module):
     """
 
     mean: Tensor
+    horizon: int  # T, of the longest sequences
 
     def __init__(self, config: ChainConfig, observation_dim: int) -> None:
         super().__init__()

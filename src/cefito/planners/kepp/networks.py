@@ -18,7 +18,7 @@ from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.matrix import ColumnBlock, Layout
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, end_weights
 from cefito.planners.diffusion.planner import sampled_scores
-from cefito.planners.kepp.settings import KeppConfig
+from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.kepp.walks import WalkGraph, walk_block
 from cefito.planners.network import TrainedNetwork
 from cefito.planners.shared.transitions import counted_transitions
@@ -81,8 +81,13 @@ class StepModel(TrainedNetwork[KeppStepNetwork]):
 
     @override
     @classmethod
-    def training(cls, config: KeppConfig) -> TrainingConfig:
-        return config.step.training
+    def training_of(cls, settings: KeppSettings) -> TrainingConfig:
+        return settings.kepp.step.training
+
+    @override
+    @classmethod
+    def config_of(cls, settings: KeppSettings) -> KeppConfig:
+        return settings.kepp
 
     @override
     @classmethod

@@ -1,4 +1,4 @@
-"""Settings of KEPP; the defaults are the published ones, repeated in `paper.toml`."""
+"""Settings of KEPP; the defaults are the published ones."""
 
 from __future__ import annotations
 

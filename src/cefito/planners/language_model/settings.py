@@ -1,4 +1,4 @@
-"""Settings of the planners that ask a language model; `paper.toml` repeats the defaults."""
+"""Settings of the planners that ask a language model."""
 
 from __future__ import annotations
 

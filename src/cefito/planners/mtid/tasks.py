@@ -13,10 +13,9 @@ from typing_extensions import override
 from cefito.field.classifier import TaskNetwork
 from cefito.field.predictor import Dropout, normalise
 from cefito.planners.base import Shape
-from cefito.planners.mtid.settings import MtidClassifierConfig, MtidSettings
+from cefito.planners.mtid.settings import MtidClassifierConfig
 from cefito.planners.shared.layers import PostNormLayer, draw_layers, keep
 from cefito.planners.shared.task_model import TaskPredictor
-from cefito.training.settings import ClassifierTrainingConfig
 
 __all__ = ["MtidTaskModel", "MtidTaskNetwork"]
 
@@ -61,10 +60,3 @@ class MtidTaskModel(TaskPredictor[MtidTaskNetwork]):
     part: ClassVar[str] = "mtid_classifier"
     stream: ClassVar[int] = 23
     build = MtidTaskNetwork
-
-    @override
-    @classmethod
-    def configs(
-        cls, settings: MtidSettings
-    ) -> tuple[MtidClassifierConfig, ClassifierTrainingConfig]:
-        return settings.mtid_classifier, settings.mtid_classifier.training

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Abilities, Queries
+from cefito.planners.planllm.method import LEAKY
 from cefito.planners.planllm.network import PlanLlmNetwork
 from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.loss import SchemaLoss
@@ -53,7 +54,6 @@ class PlanLlmPlanner(SchemaPlanner):
     stream = 12
     build = PlanLlmNetwork
     loss: ClassVar[Any] = PlanLlmLoss
-    network: PlanLlmNetwork
     config: PlanLlmConfig
 
 
@@ -107,7 +107,7 @@ class LeakyPlanner(PlanLlmPlanner):
     so.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_between=True)
+    abilities: ClassVar[Abilities] = LEAKY
     departures: ClassVar[tuple[str, ...]] = ("no BERT", "sees the states between")
     title = "leaky PlanLLM network"
     part = "planllm-leaky"

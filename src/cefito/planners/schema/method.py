@@ -1,5 +1,6 @@
 """Declaration of SCHEMA."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.schema.settings import SchemaSettings
 
@@ -18,6 +19,8 @@ SCHEMA = Method(
     ),
     needs=(GRAPH,),
     uses=(DESCRIPTIONS,),
+    abilities=Abilities(),
+    parameters={"SCHEMA network": 6_117_016},
     variants=(
         PlannerVariant(name="schema", title="SCHEMA", own_name=True, method="schema"),
         ablation(
