@@ -196,7 +196,7 @@ class Method:
     paper: Paper | None = None  # None if unpublished
     # of its planners, as their class has them; None: a list imports the class to know and count
     abilities: Abilities | None = None
-    # of each network at the published size, `cefito.study.methods.PUBLISHED`, if there is one
+    # of each network at the published size (`method_catalogue.PUBLISHED`), if its paper has one
     parameters: Mapping[str, int] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # beside windows and its own networks
     uses: tuple[str, ...] = ()  # used if available, replaced otherwise
@@ -220,7 +220,7 @@ METHODS: Registry[Method] = Registry(
         name: f"cefito.planners.{place}"
         for name, place in {
             "cefito": "cefito.method:CEFITO",
-            "chain": "crf.method:CHAIN",
+            "chain": "chain.method:CHAIN",
             "any-length": "any_length.method:ANY_LENGTH",
             "viterbi": "viterbi.method:VITERBI",
             "pdpp": "pdpp.method:PDPP",

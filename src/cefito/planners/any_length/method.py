@@ -4,8 +4,6 @@ from cefito.planners.any_length.settings import AnyLengthSettings
 from cefito.planners.base import Abilities
 from cefito.planners.methods import Method, PlannerVariant
 
-__all__ = ["ABILITIES", "ANY_LENGTH"]
-
 ABILITIES = Abilities(constraints=True, probabilities=True, any_length=True)
 
 ANY_LENGTH = Method(

@@ -32,16 +32,14 @@ from cefito.planners.any_length.usual import (
     pooled,
 )
 from cefito.planners.base import Queries
-from cefito.planners.crf.calibration import fit_confidence, known_states
-from cefito.planners.crf.ensemble import ChainEnsemble
-from cefito.planners.crf.inference import SequenceScores, average
-from cefito.planners.crf.states import TaskStates, smoothed_transitions
+from cefito.planners.chain.calibration import fit_confidence, known_states
+from cefito.planners.chain.ensemble import ChainEnsemble
+from cefito.planners.chain.inference import SequenceScores, average
+from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
-
-__all__ = ["AnyLengthModel"]
 
 _BLOCK = 512  # queries scored at once
 _USUAL = "usual.safetensors"  # file of the n-grams

@@ -19,16 +19,14 @@ from cefito.planners.any_length.method import ABILITIES
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.settings import AnyLengthSettings
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries
-from cefito.planners.crf.ensemble import EnsemblePlanner, WeightedScores
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.model import ChainEvidence
-from cefito.planners.crf.planner import likeliest_plans
+from cefito.planners.chain.ensemble import EnsemblePlanner, WeightedScores
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.model import ChainEvidence
+from cefito.planners.chain.planner import likeliest_plans
 from cefito.planners.network import ends_on_all
 from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
-
-__all__ = ["AnyLengthPlanner", "Ranking"]
 
 Ranking = Literal["probability", "length", "edit"]
 _ROUNDING = 1e-5  # of a sum of probabilities

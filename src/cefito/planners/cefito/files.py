@@ -22,13 +22,11 @@ from cefito.files import load_tensors, load_weights, read_json, write_json, writ
 from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.objective import OBJECTIVES, Evidence, ObjectiveFit, Weights
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.crf.model import ChainModel
+from cefito.planners.chain.model import ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 from cefito.settings import validated
 from cefito.training.trainer import TrainingContext
-
-__all__ = ["read_planner", "warn_fallback", "write_planner"]
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.methods import CLASSIFIER, TEXT, Method, Paper, PlannerVariant
 
-__all__ = ["ABILITIES", "CEFITO"]
-
 ABILITIES = Abilities(constraints=True, search=True, probabilities=True, finetuning=True)
 
 _FIELD = {"field.members": 1}  # of rows that plan by the energy alone

@@ -47,8 +47,8 @@ from cefito.planners.cefito.objective import (
     Weights,
 )
 from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.chain.model import ChainEvidence, ChainModel
 from cefito.planners.checks import check_finite, check_queries
-from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.network import ends_on_all, final_windows
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
@@ -60,8 +60,6 @@ from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, make_search
 from cefito.training.trainer import TrainingContext
-
-__all__ = ["CefitoPlanner"]
 
 _CHEAP = 1e9  # operations (a tenth of a second) below which tasks need not be predicted
 _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiples

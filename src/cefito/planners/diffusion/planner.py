@@ -21,8 +21,6 @@ from cefito.planners.shared.task_model import TaskModel, TaskPredictor
 from cefito.search.problem import Plans, SearchCost
 from cefito.search.step_costs import StepCosts
 
-__all__ = ["TaskDiffusionPlanner", "best_plans", "sampled_scores"]
-
 Network = TypeVar("Network", bound=DiffusionNetwork)
 
 

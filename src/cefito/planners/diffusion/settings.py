@@ -9,8 +9,6 @@ from pydantic import Field, PositiveInt, model_validator
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["DiffusionConfig"]
-
 
 class DiffusionConfig(Settings):
     """Matrices over time, denoised by a temporal U-Net; the defaults are PDPP's."""

@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.kepp.settings import KeppSettings
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, ablation
 
-__all__ = ["ABILITIES", "KEPP"]
-
 ABILITIES = Abilities(true_task=False)
 
 

@@ -28,8 +28,6 @@ from cefito.search.problem import Plans
 from cefito.training.result import TrainingResult
 from cefito.training.settings import TrainingConfig
 
-__all__ = ["KeppPlanner"]
-
 logger = logging.getLogger(__name__)
 
 

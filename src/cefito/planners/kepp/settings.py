@@ -9,8 +9,6 @@ from pydantic import Field
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.settings import Settings
 
-__all__ = ["KeppConfig", "KeppSettings", "Knowledge", "PlanConfig"]
-
 Knowledge = Literal["graph", "ends", "none"]
 """Input of the plan network beside the observations."""
 

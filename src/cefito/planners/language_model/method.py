@@ -6,8 +6,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.language_model.settings import LlmSettings
 from cefito.planners.methods import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
 
-__all__ = ["ABILITIES", "LLM_ENDS", "LLM_RANKED"]
-
 ABILITIES = Abilities(true_ends=True)
 
 _PARTS: dict[str, tuple[str, str, int]] = {  # further parts of prompts: title, setting, value

@@ -43,8 +43,6 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
 
-__all__ = ["LlmEndsPlanner", "LlmPlanner", "LlmRankedPlanner", "Reply"]
-
 _FILE = "llm.json"
 
 

@@ -11,8 +11,6 @@ from cefito.planners.pkg.settings import PkgSettings
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.settings import Settings
 
-__all__ = ["LlmConfig", "LlmSettings"]
-
 
 class LlmConfig(Settings):
     """The language model, its prompts, and limits; environment variables override some."""

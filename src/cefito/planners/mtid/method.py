@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant, ablation
 from cefito.planners.mtid.settings import MtidSettings
 
-__all__ = ["MTID"]
-
 MTID = Method(
     name="mtid",
     planner="cefito.planners.mtid.planner:MtidPlanner",

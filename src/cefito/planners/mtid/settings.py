@@ -17,8 +17,6 @@ from cefito.training.settings import (
     TrainingConfig,
 )
 
-__all__ = ["MtidClassifierConfig", "MtidConfig", "MtidSettings"]
-
 
 class MtidConfig(DiffusionConfig):
     """MTID: PDPP's matrices and U-Net, and a latent vector for each of its residual blocks.

@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.methods import GRAPH, TEXT, Method, Paper, PlannerVariant, ablation
 from cefito.planners.p3iv.settings import P3ivSettings
 
-__all__ = ["ABILITIES", "P3IV"]
-
 ABILITIES = Abilities(true_task=False)
 
 P3IV = Method(

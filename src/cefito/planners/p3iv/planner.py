@@ -25,8 +25,6 @@ from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.search.problem import Plans, SearchCost
 
-__all__ = ["P3ivPlanner"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class P3ivPlanner(NetworkPlanner[P3ivNetwork]):

@@ -9,8 +9,6 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["P3ivConfig", "P3ivSettings"]
-
 
 class P3ivConfig(Settings):
     """P3IV (Zhao et al., CVPR 2022): weakly supervised planning with a probabilistic decoder."""

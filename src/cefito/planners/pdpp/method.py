@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant
 from cefito.planners.pdpp.settings import PdppSettings
 
-__all__ = ["PDPP"]
-
 PDPP = Method(
     name="pdpp",
     planner="cefito.planners.pdpp.planner:PdppPlanner",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.shared.settings import ClassifierSettings
 
-__all__ = ["PdppConfig", "PdppSettings"]
-
 
 class PdppConfig(DiffusionConfig):
     """PDPP: a matrix of task, actions and observations over time, denoised by a temporal U-Net."""

@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant
 from cefito.planners.pkg.settings import PkgSettings
 
-__all__ = ["ABILITIES", "PKG", "PKG_BEAM"]
-
 ABILITIES = Abilities(true_task=False, true_ends=True)
 
 _PAPER = Paper("ViterbiPlanNet", "CVPR 2026", "2603.04265")

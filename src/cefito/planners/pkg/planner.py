@@ -23,8 +23,6 @@ from cefito.planners.shared.graph import cheapest_paths, transition_costs, trans
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.losses import ProposalLoss
 
-__all__ = ["PkgBeamPlanner", "PkgPlanner", "StepNetwork"]
-
 
 class StepNetwork(ProposalNetwork):
     """Predicts the first and the last action of a plan, and holds the graph of transitions."""

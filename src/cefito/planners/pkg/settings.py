@@ -16,8 +16,6 @@ from cefito.training.settings import (
     TrainingConfig,
 )
 
-__all__ = ["PkgConfig", "PkgSettings"]
-
 
 class PkgConfig(Settings):
     """Procedural knowledge graph: the likeliest path between a predicted first and last action.

@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
 from cefito.planners.planllm.settings import PlanLlmSettings
 
-__all__ = ["LEAKY", "PLANLLM", "PLANLLM_LEAKY"]
-
 LEAKY = Abilities(true_between=True)
 
 _PAPER = Paper(

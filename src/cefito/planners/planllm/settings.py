@@ -8,8 +8,6 @@ from cefito.planners.schema.settings import SchemaConfig
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["PlanLlmConfig", "PlanLlmSettings"]
-
 
 class PlanLlmConfig(SchemaConfig):
     """PlanLLM without its language models: SCHEMA with two additions and a focal loss.

@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.schema.settings import SchemaSettings
 
-__all__ = ["SCHEMA"]
-
 SCHEMA = Method(
     name="schema",
     planner="cefito.planners.schema.planner:SchemaPlanner",

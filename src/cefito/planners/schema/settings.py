@@ -10,8 +10,6 @@ from cefito.planners.shared.settings import TransitionSource
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["Described", "SchemaConfig", "SchemaSettings"]
-
 Described = Literal["file", "templates", "observations", "names", "free", "none"]
 
 

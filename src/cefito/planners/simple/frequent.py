@@ -21,8 +21,6 @@ from cefito.planners.shared.task_model import TaskModel
 from cefito.planners.simple.method import FREQUENT_ABILITIES
 from cefito.search.problem import Plans, SearchCost
 
-__all__ = ["FrequentPlanner"]
-
 _FILE = "frequent.json"
 
 

@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.methods import CLASSIFIER, Method, PlannerVariant
 from cefito.planners.shared.settings import ClassifierSettings
 
-__all__ = ["FREQUENT", "FREQUENT_ABILITIES", "NEAREST"]
-
 FREQUENT_ABILITIES = Abilities(probabilities=True)
 
 NEAREST = Method(

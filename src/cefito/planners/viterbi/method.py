@@ -4,8 +4,6 @@ from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.viterbi.settings import ViterbiSettings
 
-__all__ = ["ABILITIES", "VITERBI"]
-
 ABILITIES = Abilities(true_task=False)
 
 VITERBI = Method(

@@ -9,8 +9,6 @@ from pydantic import Field, PositiveInt, model_validator
 from cefito.settings import Settings, Times, check_weights
 from cefito.training.settings import OptimiserConfig, PlannerTrainingConfig, StoppingConfig
 
-__all__ = ["Alignment", "ViterbiConfig", "ViterbiSettings"]
-
 Alignment = Literal["file", "names", "free", "none"]
 
 

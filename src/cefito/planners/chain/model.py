@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from cefito.data.windows import ActionSpace, Windows
 from cefito.planners.base import Marginals, Queries
-from cefito.planners.crf.calibration import (
+from cefito.planners.chain.calibration import (
     Confidence,
     fit_confidence,
     fit_task_confidence,
@@ -26,19 +26,17 @@ from cefito.planners.crf.calibration import (
     kept_confidence,
     known_states,
 )
-from cefito.planners.crf.ensemble import ChainEnsemble
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.network import ChainLoss, ChainNetwork
-from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
-from cefito.planners.crf.states import TaskStates, smoothed_transitions
+from cefito.planners.chain.ensemble import ChainEnsemble
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.network import ChainLoss, ChainNetwork
+from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
+from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
-
-__all__ = ["ChainEvidence", "ChainModel", "task_costs"]
 
 _BLOCK = 512  # queries scored at once
 _KNOWN = 1000  # training windows that further training is compared on at most

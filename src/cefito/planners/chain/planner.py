@@ -16,17 +16,15 @@ from typing_extensions import override
 from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries
-from cefito.planners.crf.ensemble import EnsemblePlanner, WeightedScores
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.method import ABILITIES
-from cefito.planners.crf.model import ChainModel, task_costs
-from cefito.planners.crf.settings import ChainSettings
+from cefito.planners.chain.ensemble import EnsemblePlanner, WeightedScores
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.method import ABILITIES
+from cefito.planners.chain.model import ChainModel, task_costs
+from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.network import ends_on_all, final_windows
 from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
-
-__all__ = ["ChainPlanner", "likeliest_plans", "likeliest_sequences"]
 
 _PAIRS = 1024  # pairs of task and sequence that are listed at most to prove an order of sums
 _ROUNDING = 1e-6

@@ -18,18 +18,16 @@ from typing_extensions import override
 from cefito.data.windows import Windows
 from cefito.planners.base import Planner, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.network import ObservationEncoder
+from cefito.planners.chain.states import TaskStates
+from cefito.planners.chain.words import learning_words
 from cefito.planners.checks import check_queries
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.network import ObservationEncoder
-from cefito.planners.crf.states import TaskStates
-from cefito.planners.crf.words import learning_words
 from cefito.planners.network import Ensemble, Sized
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
-
-__all__ = ["ChainEnsemble", "EnsemblePlanner", "WeightedScores"]
 
 Network = TypeVar("Network", bound=ObservationEncoder)
 

@@ -6,7 +6,7 @@ import pytest
 from cefito.planners.base import Abilities
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.methods import METHODS, Method
-from cefito.study.methods import ListedMethod, listed_methods, published_sizes
+from cefito.study.method_catalogue import ListedMethod, listed_methods, published_sizes
 from cefito.study.trials import ROWS, needs_server
 
 

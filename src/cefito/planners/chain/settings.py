@@ -15,8 +15,6 @@ from cefito.training.settings import (
     StoppingConfig,
 )
 
-__all__ = ["ChainConfig", "ChainSettings", "ChainTrainingConfig"]
-
 
 class ChainConfig(Settings):
     """The network that scores a chain (not in the paper).

@@ -11,17 +11,17 @@ import torch
 from cefito.data.windows import action_space, joined_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.crf.calibration import (
+from cefito.planners.chain.calibration import (
     Confidence,
     fit_confidence,
     fit_task_confidence,
     fit_task_power,
 )
-from cefito.planners.crf.inference import average
-from cefito.planners.crf.model import ChainModel, task_costs
-from cefito.planners.crf.network import ChainNetwork
-from cefito.planners.crf.settings import ChainConfig
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.inference import average
+from cefito.planners.chain.model import ChainModel, task_costs
+from cefito.planners.chain.network import ChainNetwork
+from cefito.planners.chain.settings import ChainConfig
+from cefito.planners.chain.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runtime import count_parameters
