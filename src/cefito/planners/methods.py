@@ -331,7 +331,8 @@ def load_config(
             check_key(key, other, place=place)
     if not shared:
         check_sections(overrides, [method])
-    values = preset_values(preset_files(preset, method), dataset=dataset, horizon=horizon)
+    files = preset_files(preset, method)
+    values = preset_values(files, kind, dataset=dataset, horizon=horizon)
     values = changed(values, overrides)
     own = {
         name: part
