@@ -22,7 +22,7 @@ from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
-from cefito.planners.any_length.guidance import Encoded, Posterior, SessionModel, Update
+from cefito.planners.any_length.guidance import Encoded, SequencePosterior, SessionModel, Update
 from cefito.planners.checks import check_queries
 from cefito.planners.queries import Queries
 from cefito.runs.run import Run
@@ -352,7 +352,7 @@ class Session:
             vars(self).pop(name, None)
 
     @cached_property
-    def _outlook(self) -> Posterior:
+    def _outlook(self) -> SequencePosterior:
         """Predict what follows the latest state; the next step is inferred from all events."""
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]

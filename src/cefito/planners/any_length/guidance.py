@@ -29,7 +29,7 @@ Encoded = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Posterior:
+class SequencePosterior:
     """Distribution of the sequences of L lengths that follow, given all that is known."""
 
     emissions: Tensor  # e [T, L, C, A], −∞ at places without a state, 0 after the last step
@@ -64,7 +64,7 @@ class Posterior:
             )
         )
 
-    def weighed(self, factors: Tensor) -> Posterior:
+    def weighed(self, factors: Tensor) -> SequencePosterior:
         """Return the distribution with the probability of each first state times exp(factor) [S].
 
         A factor of −∞ forbids a state.
@@ -185,7 +185,7 @@ class Chains:
             torch.cat(self.transitions), states.real.repeat(len(lengths), 1)
         )
 
-    def posterior(self, scores: Sequence[SequenceScores], log_lengths: Tensor) -> Posterior:
+    def posterior(self, scores: Sequence[SequenceScores], log_lengths: Tensor) -> SequencePosterior:
         """Return the distribution by the scores of each length, of one query."""
         states, longest = self.states, self.lengths[-1]
         emissions = torch.stack(
@@ -200,7 +200,7 @@ class Chains:
             # β_t−1(a) = log Σ_b exp(w(a, b) + e_t(b) + β_t(b)), 0 at the last step
             before = self.backward(emissions[place] + messages[0])
             messages.insert(0, before.masked_fill(self.ended(place), 0.0))
-        return Posterior(emissions, torch.stack(messages), log_lengths, self)
+        return SequencePosterior(emissions, torch.stack(messages), log_lengths, self)
 
     def forward(self, values: Tensor) -> Tensor:
         """Return log Σ_a exp(values[a] + w(a, b)) for each b: [L, C, A] → [L, C, A]."""
@@ -257,7 +257,7 @@ class SessionModel:
         goal: Encoded | None,
         # probabilities of the actions of each step done, oldest first, [D, K]; None if unknown
         done: Tensor | None,
-    ) -> Posterior:
+    ) -> SequencePosterior:
         """Return the distribution of what follows the steps done."""
         known = self._known(initial, goal, done)
         log_lengths = self.model.log_lengths_of(known, self.lengths)[0]
