@@ -425,10 +425,7 @@ class TrainedNetwork(Ensemble[Network]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkPlanner(TrainedNetwork[Network], BasePlanner):
-    """A planner that is one network: `build`, `loss` and `decode` are all that a method adds.
-
-    The network has `reset(generator)` and `config`, its settings with `training` among them.
-    """
+    """A planner of one network, or several: a method adds `build`, `loss` and `decode` alone."""
 
     section: ClassVar[str] = ""  # of the method's settings; by default named as the `part`
     config: Any

@@ -81,7 +81,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
                 apart, results = _out_of_fold_walks(train, val, settings, **given)
                 trainings |= results
             walks = step.walks(Queries.from_windows(train)) if apart is None else apart
-        parts = {"config": config, "step": step}
+        parts: dict[str, Any] = {"config": config, "step": step}
         planner, own = cls.train(train, val, settings, walks, val_walks, **parts, **given)
         return Fitted(planner, trainings | own)
 
@@ -156,7 +156,7 @@ def _out_of_fold_walks(
         return None, {}
     folds = video_folds(train.video, count)
     walks = np.empty((len(train), config.walks, train.horizon), dtype=np.int64)
-    results = {}
+    results: dict[str, TrainingResult] = {}
     for fold in range(count):
         held, others = (np.flatnonzero(part) for part in (folds == fold, folds != fold))
         parts = train.subset(others), val, settings

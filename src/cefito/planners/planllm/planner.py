@@ -245,4 +245,6 @@ class LeakyPlanner(PlanLlmPlanner):
             return super().encoded(queries)
         initial, between, goal = self.on_device(queries.initial, queries.between, queries.goal)
         whole = torch.cat([initial[:, None], between, goal[:, None]], dim=1)  # [N, T + 1, E]
-        return self.network.exchanged(whole, None)
+        network: Any = self.network
+        encoded: Encoded = network.exchanged(whole, None)
+        return encoded
