@@ -12,7 +12,7 @@ from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp import planner as planner_module
 from cefito.planners.kepp.networks import StepModel, WalkGraph
 from cefito.planners.kepp.planner import KeppPlanner
-from cefito.planners.kepp.settings import KeppConfig
+from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.methods import load_config
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
@@ -82,17 +82,17 @@ def noted(monkeypatch):
     """The training windows, names and validation windows of step models that would be trained."""
     made = []
 
-    def look(train, val, config, *, fold="", **_):
-        made.append((Noting(train), fold, val))
-        return made[-1][0], None
+    def look(train, val, settings, *, suffix="", **_):
+        made.append((Noting(train), suffix, val))
+        return made[-1][0], {STEP + suffix: None}
 
-    monkeypatch.setattr(planner_module, "_fit_step", look)
+    monkeypatch.setattr(StepModel, "train", look)
     return made
 
 
 def out_of_fold(train, val, folds):
-    config, context = KeppConfig(folds=folds, walks=3), TrainingContext()
-    return planner_module._out_of_fold_walks(train, val, config, seed=0, context=context)
+    settings = KeppSettings(kepp=KeppConfig(folds=folds, walks=3))
+    return planner_module._out_of_fold_walks(train, val, settings, seed=0)
 
 
 @pytest.mark.parametrize("folds", [2, 5])
