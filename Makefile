@@ -31,7 +31,7 @@ test: $(VENV)/.installed-test
 # arrays that begin anywhere in memory.
 NUMBERS := tests/test_arrays.py tests/field tests/data/simulation/test_observations.py \
   tests/training/test_trainer.py tests/search/test_screening.py tests/planners/test_contract.py \
-  tests/planners/cefito/test_planner.py tests/planners/crf tests/batch
+  tests/planners/cefito/test_planner.py tests/planners/chain tests/batch
 PORTABLE := $(BIN)/python -m pytest -q -n 2 --dist loadscope -p no:cacheprovider
 
 test-portable: $(VENV)/.installed-test
@@ -40,7 +40,7 @@ test-portable: $(VENV)/.installed-test
 
 test-nightly: $(VENV)/.installed-test
 	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -p no:cacheprovider \
-	  tests/field/test_energy.py tests/planners/crf
+	  tests/field/test_energy.py tests/planners/chain
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m nightly
 	OMP_NUM_THREADS=1 $(BIN)/python tests/robustness/bad_inputs.py --all
 

@@ -36,9 +36,9 @@ from cefito.data import Windows, open_dataset
 from cefito.data.windows import action_space, joined_windows, video_folds
 from cefito.files import write_json
 from cefito.planners.base import Queries
-from cefito.planners.crf.calibration import fit_task_power, known_states
-from cefito.planners.crf.model import ChainModel
-from cefito.planners.crf.planner import ChainPlanner
+from cefito.planners.chain.calibration import fit_task_power, known_states
+from cefito.planners.chain.model import ChainModel
+from cefito.planners.chain.planner import ChainPlanner
 from cefito.planners.methods import load_config
 from cefito.training.trainer import TrainingContext
 from chain_parts import LEAST, Folds

@@ -33,9 +33,9 @@ from cefito.data.windows import fitting_windows, joined_windows, video_folds
 from cefito.evaluation.statistics import video_interval
 from cefito.files import write_json
 from cefito.planners.base import Queries
-from cefito.planners.crf import model
-from cefito.planners.crf.inference import SequenceScores, average
-from cefito.planners.crf.network import ChainLoss, ChainNetwork, CrfOutputs, dropped
+from cefito.planners.chain import model
+from cefito.planners.chain.inference import SequenceScores, average
+from cefito.planners.chain.network import ChainLoss, ChainNetwork, CrfOutputs, dropped
 from cefito.planners.methods import METHODS, load_config
 from cefito.planners.shared.layers import PostNormLayer
 from cefito.training.trainer import Term

@@ -29,10 +29,10 @@ from cefito.cli.console import talk
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import Windows
 from cefito.files import write_json
-from cefito.planners.crf import inference
-from cefito.planners.crf.inference import SequenceScores, TransitionSums
-from cefito.planners.crf.network import ChainLoss, ChainNetwork
-from cefito.planners.crf.states import TaskStates, smoothed_transitions
+from cefito.planners.chain import inference
+from cefito.planners.chain.inference import SequenceScores, TransitionSums
+from cefito.planners.chain.network import ChainLoss, ChainNetwork
+from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.methods import load_config
 from cefito.runtime import Processes, generator_for
 

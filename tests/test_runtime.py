@@ -11,7 +11,7 @@ import torch
 from cefito.errors import ConfigError, RunError
 from cefito.planners.kepp.networks import StepModel
 from cefito.planners.methods import METHODS
-from cefito.planners.mtid.tasks import MtidTaskModel
+from cefito.planners.mtid.planner import MtidTaskModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import (
     SimulationStream,

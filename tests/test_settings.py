@@ -108,14 +108,15 @@ def test_presets_of_a_folder(presets):
 )
 def test_bases_and_variants(presets, preset, dataset, horizon, expected):
     read = read_preset(preset, [presets])
-    assert preset_values(read, dataset=dataset, horizon=horizon) == expected
+    assert preset_values(read, Settings, dataset=dataset, horizon=horizon) == expected
 
 
 def test_a_preset_by_its_path(presets, tmp_path):
     path = tmp_path / "elsewhere" / "mine.toml"
     path.parent.mkdir()
     path.write_text('base = "hot"\n[oven]\ndoors = 3\n')
-    assert preset_values(read_preset(str(path), [presets]))["oven"] == {"degrees": 220, "doors": 3}
+    found = preset_values(read_preset(str(path), [presets]), Settings)
+    assert found["oven"] == {"degrees": 220, "doors": 3}
 
 
 @pytest.mark.parametrize("preset", ["nonsense", "gone.toml"])

@@ -265,10 +265,14 @@ def read_preset(
 
 
 def preset_values(
-    files: Sequence[PresetFile], *, dataset: str = "", horizon: int = 0
+    files: Sequence[PresetFile], kind: type[Settings], *, dataset: str = "", horizon: int = 0
 ) -> dict[str, Any]:
-    """Merge the values of preset files, then of their variants that apply."""
+    """Merge a class's defaults, the values of preset files, and those of variants that apply."""
     values: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        if not field.is_required():
+            default = field.get_default(call_default_factory=True)
+            values[name] = default.model_dump() if isinstance(default, BaseModel) else default
     for file in files:
         values = _merged(values, file.values)
     for file in files:

@@ -2,7 +2,7 @@ import json
 
 from cefito.cli import main
 from cefito.planners.methods import METHODS
-from cefito.study.methods import listed_methods
+from cefito.study.method_catalogue import listed_methods
 from cefito.study.trials import ROWS
 
 

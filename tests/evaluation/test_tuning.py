@@ -244,7 +244,7 @@ def test_a_tuning_of_other_arguments_is_not_taken(world, tmp_path, drawn):
 
 def test_train_command(world, tmp_path, capsys, monkeypatch):
     """The change is trained with all members; a chain of cefito is tuned in its place."""
-    from cefito.planners.crf.settings import ChainSettings
+    from cefito.planners.chain.settings import ChainSettings
 
     rate = "chain_training.optimiser.learning_rate"
     monkeypatch.setattr(ChainSettings, "tunable", ((rate, 0.02),))
@@ -267,7 +267,7 @@ def test_train_command(world, tmp_path, capsys, monkeypatch):
 
 
 def test_compare_command(world, tmp_path, capsys, monkeypatch):
-    from cefito.planners.crf.settings import ChainSettings
+    from cefito.planners.chain.settings import ChainSettings
 
     rate = "chain_training.optimiser.learning_rate"
     monkeypatch.setattr(ChainSettings, "tunable", ((rate, 0.02),))

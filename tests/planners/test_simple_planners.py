@@ -14,7 +14,6 @@ from cefito.planners.shared.task_model import TaskModel
 from cefito.planners.simple.frequent import FrequentPlanner
 from cefito.planners.simple.nearest import _BLOCK, NearestPlanner
 from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig
-from cefito.training.trainer import TrainingContext
 from made_windows import taxonomy_of, windows_of
 
 TASKS, ACTIONS = 3, 5
@@ -185,7 +184,7 @@ def test_task_model_learns_what_can_be_told_apart():
     )
     sizes = ClassifierConfig(hidden=(8, 16, 8))
     settings = ClassifierSettings(classifier=sizes, classifier_training=training)
-    model, _ = TaskModel.fit(train, train, settings=settings, seed=0, context=TrainingContext())
+    model, _ = TaskModel.train(train, train, settings, seed=0)
     assert model.predict(Queries.from_windows(train)).tolist() == train.tasks.tolist()
     probabilities = np.exp(model.log_probabilities(Queries.from_windows(train)))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)

@@ -11,8 +11,8 @@ import torch
 from cefito.data.windows import cut_windows
 from cefito.evaluation.calibrate import calibrate_run
 from cefito.files import load_tensors
-from cefito.planners.crf.calibration import known_states
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.calibration import known_states
+from cefito.planners.chain.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.runs.folder import trained_videos
 from cefito.runs.matching import match_dataset

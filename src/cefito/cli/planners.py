@@ -9,7 +9,7 @@ from cefito.cli.options import Flag
 
 if TYPE_CHECKING:
     from cefito.planners.methods import PlannerVariant
-    from cefito.study.methods import ListedMethod
+    from cefito.study.method_catalogue import ListedMethod
 
 __all__ = ["planners"]
 
@@ -23,7 +23,7 @@ def planners(*, json: Flag = False) -> None:
     Args:
         json: Print JSON instead of tables.
     """
-    from cefito.study.methods import listed_methods
+    from cefito.study.method_catalogue import listed_methods
 
     with log_warnings():
         methods = listed_methods()

@@ -65,7 +65,7 @@ class FieldConfig(Settings):
     # if the data set has it, else learns them; "observed" uses the mean of each action's normalised
     # training observations (not in the paper: for data sets too small to learn embeddings)
     action_encoding: Literal["auto", "text", "learned", "observed"] = "auto"
-    action_dim: int = Field(512, ge=1)  # width of learned action embeddings
+    action_dim: int = Field(512, ge=1)  # width of learned embeddings (Tab. 4 does not say)
     # add the vector of the last action, times a learned factor, to each predicted state, so that
     # the network predicts the deviation from the usual state after the action (paper: no). Needs
     # "observed"

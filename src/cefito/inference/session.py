@@ -22,7 +22,7 @@ from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.observer import Observation
 from cefito.inference.query import check_width
-from cefito.planners.any_length.guidance import Encoded, Guide, Outlook, Update
+from cefito.planners.any_length.guidance import Encoded, SequencePosterior, SessionModel, Update
 from cefito.planners.checks import check_queries
 from cefito.planners.queries import Queries
 from cefito.runs.run import Run
@@ -148,7 +148,7 @@ class Session:
         check_sessions(run)
         planner: Any = run.planner
         self.run, self._read = run, read
-        self._guide = Guide(planner.model, planner.lengths)
+        self._guide = SessionModel(planner.model, planner.lengths)
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
         self._begun = done is not None
@@ -352,13 +352,13 @@ class Session:
             vars(self).pop(name, None)
 
     @cached_property
-    def _outlook(self) -> Outlook:
+    def _outlook(self) -> SequencePosterior:
         """Predict what follows the latest state; the next step is inferred from all events."""
         state = self._states[-1]
         count = self._guide.model.states.lookup.shape[1]
         rows = [step.weights for step in state.done if step.reported or step.shown]
         done = torch.stack(rows) if rows else torch.zeros(0, count) if self._begun else None
-        outlook = self._guide.outlook(state.initial, self._goal, done)
+        outlook = self._guide.posterior(state.initial, self._goal, done)
         states = self._guide.model.states
         with torch.inference_mode():
             if self.task is not None:

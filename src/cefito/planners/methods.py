@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from importlib.metadata import EntryPoint
 from importlib.resources.abc import Traversable
@@ -23,7 +23,7 @@ from typing import Any, cast
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from cefito.errors import ConfigError
-from cefito.planners.base import Planner
+from cefito.planners.base import Abilities, Planner
 from cefito.planners.foreign import PLANNER_CHECKS, class_fault
 from cefito.plugins import Registry, checked_class
 from cefito.runtime import Precision
@@ -194,6 +194,10 @@ class Method:
     title: str = ""  # for people; its name if empty
     line: str = ""
     paper: Paper | None = None  # None if unpublished
+    # of its planners, as their class has them; None: a list imports the class to know and count
+    abilities: Abilities | None = None
+    # of each network at the published size (`method_catalogue.PUBLISHED`), if its paper has one
+    parameters: Mapping[str, int] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # beside windows and its own networks
     uses: tuple[str, ...] = ()  # used if available, replaced otherwise
     variants: tuple[PlannerVariant, ...] = ()
@@ -216,7 +220,7 @@ METHODS: Registry[Method] = Registry(
         name: f"cefito.planners.{place}"
         for name, place in {
             "cefito": "cefito.method:CEFITO",
-            "chain": "crf.method:CHAIN",
+            "chain": "chain.method:CHAIN",
             "any-length": "any_length.method:ANY_LENGTH",
             "viterbi": "viterbi.method:VITERBI",
             "pdpp": "pdpp.method:PDPP",
@@ -327,7 +331,8 @@ def load_config(
             check_key(key, other, place=place)
     if not shared:
         check_sections(overrides, [method])
-    values = preset_values(preset_files(preset, method), dataset=dataset, horizon=horizon)
+    files = preset_files(preset, method)
+    values = preset_values(files, kind, dataset=dataset, horizon=horizon)
     values = changed(values, overrides)
     own = {
         name: part

@@ -1,13 +1,14 @@
-"""Trained networks, and planners made of one: built, trained, saved and loaded in one place."""
+"""Trained networks, and planners made of them: built, trained, saved and loaded in one place."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -27,12 +28,12 @@ from cefito.runtime import (
     generator_for,
     named_stream,
 )
-from cefito.training.augmentation import Observations
 from cefito.training.result import TrainingResult
 from cefito.training.settings import PlannerTrainingConfig, StoppingConfig, TrainingConfig
-from cefito.training.trainer import Loss, TrainingContext
+from cefito.training.trainer import TrainingContext
 
 __all__ = [
+    "Ensemble",
     "NetworkPlanner",
     "Sized",
     "TrainedNetwork",
@@ -40,20 +41,9 @@ __all__ = [
     "data_shape",
     "ends_on_all",
     "final_windows",
-    "train_further",
-    "train_network",
 ]
 
-_REMEDY = "Train the run again."
 Network = TypeVar("Network", bound=nn.Module)
-
-
-class _Loss(Loss, Protocol):
-    """A loss that draws its batches from the observations of training windows."""
-
-    @property
-    def observations(self) -> Observations:
-        """The training windows' observations."""
 
 
 def data_shape(windows: Windows, text: NDArray[Any] | None = None) -> Shape:
@@ -80,42 +70,10 @@ def copy_learned(network: nn.Module, learned: nn.Module, *, apart: Collection[st
             target[name][tuple(slice(size) for size in tensor.shape)] = tensor.to("cpu")
 
 
-def train_network(
-    network: Network,
-    loss: Callable[[Network], _Loss],
-    *,
-    name: str,
-    training: TrainingConfig,
-    stream: int | None = None,
-    seed: int,
-    settings: Any,
-    context: TrainingContext,
-    centre: bool = False,
-    begin: Callable[[Network], None] | None = None,
-) -> TrainingResult:
-    """Draw a network's weights by its `reset(generator)`, move it to the device, train it in place.
-
-    The `loss` is made of the network on the device; `settings` are all else that determines the
-    result, for JSON. With `centre` the buffer `mean` [E] keeps the mean training observation.
-    `begin` puts learned weights, the mean among them, into the drawn network.
-    """
-    untyped: Any = network
-    untyped.reset(generator_for("cpu", seed, named_stream(name) if stream is None else stream))
-    if begin is not None:
-        begin(network)
-    network.to(context.device)
-    placed_loss = loss(network)
-    if centre and begin is None:
-        untyped.mean.copy_(placed_loss.observations.mean)
-    result = context.train(name, placed_loss, training, seed=seed, settings=settings)
-    network.eval()
-    return result
-
-
 def ends_on_all(training: TrainingConfig, val: Windows) -> bool:
     """Return whether a training ends on training and validation windows together.
 
-    None does if the latter are of test videos, as in published selection.
+    It does not if validation windows are those of test videos, as in published selection.
     """
     asked = isinstance(training, PlannerTrainingConfig) and training.all_videos > 0
     return asked and val.split != "test"
@@ -124,36 +82,6 @@ def ends_on_all(training: TrainingConfig, val: Windows) -> bool:
 def final_windows(train: Windows, val: Windows, training: TrainingConfig) -> Windows:
     """Return the windows that a training ends with."""
     return joined_windows(train, val) if ends_on_all(training, val) else train
-
-
-def train_further(
-    network: Network,
-    loss: Callable[[Network], _Loss],
-    *,
-    name: str,
-    training: PlannerTrainingConfig,
-    seed: int,
-    settings: Any,
-    context: TrainingContext,
-) -> None:
-    """Train a trained network further, in place, for the share `all_videos` of the epochs.
-
-    Arguments as of `train_network`, with a loss on `final_windows`; the last epoch is kept.
-    """
-    optimiser = training.optimiser
-    epochs = max(1, round(training.all_videos * optimiser.epochs))
-    changes = {
-        "optimiser": optimiser.model_copy(update={"epochs": epochs}),
-        "stopping": StoppingConfig(every=0, patience=0),
-    }
-    context.part(f"{context.name}-all-videos").train(
-        f"{name} on all videos",
-        loss(network),
-        training.model_copy(update=changes),
-        seed=derived_seed(seed, named_stream("all videos")),
-        settings=[settings, training.model_dump()],
-    )
-    network.eval()
 
 
 class Sized:
@@ -177,142 +105,329 @@ class Sized:
         return Vocabulary(self.shape.tasks, self.shape.actions)
 
 
-class _OfNetwork(Sized, Generic[Network]):
-    """A trained network and the sizes of its data; never changed."""
+class Ensemble(Sized, Generic[Network]):
+    """Trained networks that differ in their seeds alone; one network for most methods.
+
+    Networks have `reset(generator)`, which draws their weights, and `config`, their settings. An
+    ensemble is never changed.
+    """
 
     title: ClassVar[str]  # name in messages, progress and records
-    part: ClassVar[str]  # name of its file and of its training's folder
+    part: ClassVar[str]  # name of its file and of its trainings' folders
     stream: ClassVar[int | None] = None  # of the seed; None: by the title
-    build: ClassVar[Any]  # (settings, shape) → untrained network
+    own_mean: ClassVar[bool] = False  # whether networks set the mean observation themselves
+    numbered: ClassVar[bool] = False  # whether a file numbers the tensors of a single network too
     loss: ClassVar[Any]  # (network on the device, train, val, *given arrays) → loss
-    own_mean: ClassVar[bool] = False  # whether `observe` sets the mean observation
-    ignored: ClassVar[frozenset[str]] = frozenset()  # settings that do not change the weights
-    network: Network
-    shape: Shape
+    networks: tuple[Network, ...]
 
     @classmethod
-    def training(cls, config: Any) -> TrainingConfig:
-        """How it is trained, among its settings."""
-        training: TrainingConfig = config.training
+    def config_of(cls, settings: Any) -> Any:
+        """Return the section of the method's settings that is the networks' own."""
+        return getattr(settings, cls.part)
+
+    @classmethod
+    def training_of(cls, settings: Any) -> TrainingConfig:
+        """Return how they are trained, among the method's settings."""
+        training: TrainingConfig = cls.config_of(settings).training
         return training
+
+    @classmethod
+    def members(cls, config: Any) -> int:
+        """Return the number of networks."""
+        return int(getattr(config, "members", 1))
+
+    @classmethod
+    def make_loss(
+        cls,
+        network: Network,
+        train: Windows,
+        val: Windows,
+        settings: Any,  # noqa: ARG003
+        *given: Any,
+    ) -> Any:
+        """Return the loss of a network on the device."""
+        return cls.loss(network, train, val, *given)
+
+    @classmethod
+    def begin(cls, network: Network, learned: Network) -> None:
+        """Put the weights of a learned network, the mean among them, into a drawn one."""
+        copy_learned(network, learned)
+
+    @classmethod
+    def learning(
+        cls,
+        network: Network,  # noqa: ARG003
+        train: Windows,  # noqa: ARG003
+    ) -> AbstractContextManager[None]:
+        """Return what surrounds the training of a network."""
+        return nullcontext()
+
+    @classmethod
+    def further_seed(cls, seed: int, member: int) -> int:
+        """Return the seed that the training on all videos derives its own from."""
+        return cls._seed(seed, member)
+
+    @classmethod
+    def _stream(cls) -> int:
+        return named_stream(cls.title) if cls.stream is None else cls.stream
+
+    @classmethod
+    def _seed(cls, seed: int, member: int) -> int:
+        return derived_seed(seed, cls._stream(), member) if member else seed
+
+    @classmethod
+    def train_networks(
+        cls,
+        networks: Sequence[Network],
+        train: Windows,
+        val: Windows,
+        settings: Any,
+        *given: Any,
+        determining: Any,
+        seed: int,
+        context: TrainingContext,
+        start: Self | None = None,
+        suffix: str = "",
+    ) -> dict[str, TrainingResult]:
+        """Draw the weights of networks and train them in place; return the results by name.
+
+        Each keeps the epoch of the best validation score. `given` are arrays, beside windows, that
+        the loss is made of; `determining` is all else that determines the weights, for JSON. Seeds
+        of all but the first network are derived from `seed`. Learned networks of `start` are begun
+        with, if there are any. A `suffix` distinguishes several trainings of such networks.
+        """
+        results = {}
+        for member, (network, name) in enumerate(cls._named(networks, suffix)):
+            untyped: Any = network
+            own = cls._seed(seed, member)
+            with cls.learning(network, train):
+                untyped.reset(generator_for("cpu", own, cls._stream()))
+                if start is not None:
+                    cls.begin(network, start.networks[member])
+                network.to(context.device)
+                loss = cls.make_loss(network, train, val, settings, *given)
+                centred = not cls.own_mean and getattr(untyped.config, "centre", False)
+                if centred and start is None:
+                    untyped.mean.copy_(loss.observations.mean)
+                results[cls.title + name] = context.part(cls.part + name).train(
+                    cls.title + name,
+                    loss,
+                    cls.training_of(settings),
+                    seed=own,
+                    settings=determining,
+                )
+                network.eval()
+        return results
+
+    @classmethod
+    def train_further(
+        cls,
+        networks: Sequence[Network],
+        both: Windows,
+        val: Windows,
+        settings: Any,
+        *given: Any,
+        determining: Any,
+        seed: int,
+        context: TrainingContext,
+        suffix: str = "",
+    ) -> None:
+        """Train networks further, in place, for the share `all_videos` of the epochs.
+
+        Arguments as of `train_networks`, but for the windows `both` (see `final_windows`); the last
+        epoch is kept.
+        """
+        training: Any = cls.training_of(settings)
+        epochs = max(1, round(training.all_videos * training.optimiser.epochs))
+        changes = {
+            "optimiser": training.optimiser.model_copy(update={"epochs": epochs}),
+            "stopping": StoppingConfig(every=0, patience=0),
+        }
+        for member, (network, name) in enumerate(cls._named(networks, suffix)):
+            with cls.learning(network, both):
+                context.part(f"{cls.part}{name}-all-videos").train(
+                    f"{cls.title}{name} on all videos",
+                    cls.make_loss(network, both, val, settings, *given),
+                    training.model_copy(update=changes),
+                    seed=derived_seed(cls.further_seed(seed, member), named_stream("all videos")),
+                    settings=[determining, training.model_dump()],
+                )
+                network.eval()
+
+    @staticmethod
+    def _named(networks: Sequence[Network], suffix: str) -> Iterator[tuple[Network, str]]:
+        """Yield networks with the ends of their names."""
+        for member, network in enumerate(networks):
+            yield network, f"{suffix}-{member}" if member else suffix
+
+    @classmethod
+    def rebuild(
+        cls, config: Any, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+    ) -> Network:
+        """Return a network for the tensors and the metadata of a file, which are not loaded yet."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(
+        cls, folder: Path | str, settings: Any, device: torch.device | str
+    ) -> tuple[tuple[Network, ...], dict[str, str]]:
+        """Return the networks that were saved in a folder, and the metadata of their file.
+
+        Raises:
+            RunError: A missing or damaged file, or one of another configuration.
+        """
+        path, config = Path(folder) / f"{cls.part}.safetensors", cls.config_of(settings)
+        tensors, metadata = load_tensors(path, "pt", "Train the run again.", RunError)
+        count, networks = cls.members(config), []
+        for member in range(count):
+            own, prefix = tensors, f"{member}."
+            if cls.numbered or count > 1:
+                own = {
+                    name.removeprefix(prefix): tensor
+                    for name, tensor in tensors.items()
+                    if name.startswith(prefix)
+                }
+            network = cls.rebuild(config, own, metadata)
+            load_weights(network, own, str(path), copy=False)
+            networks.append(network.to(device).eval())
+        return tuple(networks), metadata
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What is saved beside the weights; a single entry, for the order of several may vary."""
+        return {"shape": json.dumps(asdict(self.shape))}
+
+    def save(self, folder: Path | str) -> None:
+        """Write the weights into one file, `metadata` with them."""
+        numbered = self.numbered or len(self.networks) > 1
+        tensors = {
+            f"{member}.{name}" if numbered else name: tensor
+            for member, network in enumerate(self.networks)
+            for name, tensor in network.state_dict().items()
+        }
+        write_tensors(Path(folder) / f"{self.part}.safetensors", tensors, self.metadata)
+
+    @property
+    def network(self) -> Network:
+        """The only network, or the first one."""
+        return self.networks[0]
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Number of trainable parameters of all networks, by their title."""
+        return {self.title: sum(map(count_parameters, self.networks))}
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the networks."""
+        return next(self.network.parameters()).device
+
+    def on_device(self, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
+        """Arrays as tensors on the networks' device."""
+        return tuple(torch.from_numpy(array).to(self.device) for array in arrays)
+
+    def observations(self, queries: Queries) -> tuple[Tensor, ...]:
+        """Initial and goal observations, each [N, E], on the networks' device."""
+        return self.on_device(queries.initial, queries.goal)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainedNetwork(Ensemble[Network]):
+    """An ensemble that is built of settings and the sizes of its data alone."""
+
+    build: ClassVar[Any]  # (settings, shape) → untrained network
+    ignored: ClassVar[frozenset[str]] = frozenset()  # settings that do not change the weights
+    networks: tuple[Network, ...]
+    shape: Shape
 
     @classmethod
     def observe(cls, network: Network, train: Windows, *given: Any) -> None:
         """Store in an untrained network what it takes from training windows directly."""
 
     @classmethod
+    def determining(
+        cls, settings: Any, shape: Shape, suffix: str, digests: Sequence[str]
+    ) -> list[Any]:
+        """Return what determines the weights beside seed and windows, for JSON.
+
+        `digests` are those of given arrays.
+        """
+        ignored: Any = {**dict.fromkeys(cls.ignored, True), "training": {"all_videos"}}
+        config = cls.config_of(settings).model_dump(exclude=ignored)
+        return [suffix, asdict(shape), config, digests]
+
+    @classmethod
     def train(
         cls,
         train: Windows,
         val: Windows,
-        config: Any,
+        settings: Any,
         *given: NDArray[Any],
         seed: int,
-        context: TrainingContext,
+        context: TrainingContext = TrainingContext(),
         text: NDArray[np.float32] | None = None,
+        start: Self | None = None,
         suffix: str = "",
-    ) -> tuple[Network, Shape, TrainingResult]:
-        """Build a network and train it; the epoch of the best validation score is kept.
+        **parts: Any,
+    ) -> tuple[Self, dict[str, TrainingResult]]:
+        """Build and train all networks; with `all_videos` they are trained further from there.
 
-        With `all_videos` it is trained further from there.
-
-        `given` are the arrays, beside windows, that it is trained with, `text` [..., W] among them.
-        A `suffix` distinguishes several trainings of such networks.
+        Arguments as of `train_networks`; `text` vectors [..., W] are among the given arrays, and
+        `parts` are the fields beside the networks.
         """
-        shape = data_shape(train, text)
-        network = cls.build(config, shape)
-        cls.observe(network, train, *given)
+        config, shape = cls.config_of(settings), data_shape(train, text)
+        networks = tuple(cls.build(config, shape) for _ in range(cls.members(config)))
         digests = [sha256(np.ascontiguousarray(array).data).hexdigest() for array in given]
-        training, both = cls.training(config), final_windows(train, val, cls.training(config))
-        ignored: Any = {**dict.fromkeys(cls.ignored, True), "training": {"all_videos"}}
         shared: dict[str, Any] = {
-            "name": cls.title + suffix,
-            "training": training,
+            "determining": cls.determining(settings, shape, suffix, digests),
             "seed": seed,
-            "settings": [suffix, asdict(shape), config.model_dump(exclude=ignored), digests],
-            "context": context.part(cls.part + suffix),
+            "context": context,
+            "suffix": suffix,
         }
-        result = train_network(
-            network,
-            lambda network: cls.loss(network, train, val, *given),
-            stream=cls.stream,
-            centre=not cls.own_mean and getattr(network.config, "centre", False),
-            **shared,
-        )
+        for network in networks:
+            cls.observe(network, train, *given)
+        results = cls.train_networks(networks, train, val, settings, *given, start=start, **shared)
+        both = final_windows(train, val, cls.training_of(settings))
         if both is not train:
-            cls.observe(network, both, *given)
-            train_further(network, lambda network: cls.loss(network, both, val, *given), **shared)
-        return network, shape, result
+            for network in networks:
+                cls.observe(network, both, *given)
+            cls.train_further(networks, both, val, settings, *given, **shared)
+        return cls(networks, shape, **parts), results
 
     @classmethod
-    def size(cls, config: Any, shape: Shape) -> int:
+    def size(cls, settings: Any, shape: Shape) -> dict[str, int]:
         """Number of trainable parameters for data of a shape, counted without memory."""
+        config = cls.config_of(settings)
         with torch.device("meta"):
-            return count_parameters(cls.build(config, shape))
+            return {cls.title: cls.members(config) * count_parameters(cls.build(config, shape))}
+
+    @override
+    @classmethod
+    def rebuild(
+        cls, config: Any, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+    ) -> Network:
+        network: Network = cls.build(config, Shape(**json.loads(metadata["shape"])))
+        return network
 
     @classmethod
-    def read(
-        cls, folder: Path, config: Any, device: torch.device | str, *, suffix: str = ""
-    ) -> tuple[Network, Shape]:
-        """Read the network that was saved in a folder, and its shape."""
-        path = folder / f"{cls.part}{suffix}.safetensors"
-        tensors, metadata = load_tensors(path, "pt", _REMEDY, RunError)
-        shape = Shape(**json.loads(metadata["shape"]))
-        network = cls.build(config, shape)
-        load_weights(network, tensors, str(path))
-        return network.to(device).eval(), shape
-
-    def save(self, folder: Path | str) -> None:
-        """Write the weights, with the sizes of the data in the file's metadata."""
-        self.write(Path(folder), self.network)
-
-    def write(self, folder: Path, network: Network, suffix: str = "") -> None:
-        """Write the weights of a network of these sizes."""
-        metadata = {"shape": json.dumps(asdict(self.shape))}
-        write_tensors(folder / f"{self.part}{suffix}.safetensors", network.state_dict(), metadata)
-
-    @property
-    def device(self) -> torch.device:
-        """Where it runs."""
-        return next(self.network.parameters()).device
-
-    def on_device(self, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
-        """Arrays as tensors on the network's device."""
-        return tuple(torch.from_numpy(array).to(self.device) for array in arrays)
-
-    def observations(self, queries: Queries) -> tuple[Tensor, ...]:
-        """Initial and goal observations, each [N, E], on the network's device."""
-        return self.on_device(queries.initial, queries.goal)
-
-
-@dataclass(frozen=True)
-class TrainedNetwork(_OfNetwork[Network]):
-    """A trained network that is a part of a planner."""
-
-    network: Network
-    shape: Shape
-
-    @classmethod
-    def load(cls, folder: Path, *, config: Any, device: torch.device | str = "cpu") -> Self:
-        """Load the network that was saved in a folder."""
-        return cls(*cls.read(folder, config, device))
-
-    @property
-    def parameters(self) -> int:
-        """Number of trainable parameters."""
-        return count_parameters(self.network)
+    def load(
+        cls,
+        folder: Path | str,
+        *,
+        settings: Any,
+        context: TrainingContext = TrainingContext(),
+        **parts: Any,
+    ) -> Self:
+        """Load what was saved in a folder; `parts` are the fields beside the networks."""
+        networks, metadata = cls.read(folder, settings, context.device)
+        return cls(networks, Shape(**json.loads(metadata["shape"])), **parts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NetworkPlanner(_OfNetwork[Network], BasePlanner):
-    """A planner that is one network: `build`, `loss` and `decode` are all that a method adds.
-
-    The network has `reset(generator)` and `config`, its settings with `training` among them.
-    """
+class NetworkPlanner(TrainedNetwork[Network], BasePlanner):
+    """A planner of one network, or several: a method adds `build`, `loss` and `decode` alone."""
 
     section: ClassVar[str] = ""  # of the method's settings; by default named as the `part`
-    network: Network
-    shape: Shape
     config: Any
 
     @classmethod
@@ -325,16 +440,16 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
         """W of such vectors for data of a shape, where only sizes are counted."""
         return 0
 
+    @override
     @classmethod
     def config_of(cls, settings: Any) -> Any:
-        """The section of the method's settings."""
         return getattr(settings, cls.section or cls.part)
 
     @override
     @classmethod
     def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
-        config = cls.config_of(settings)
-        return {cls.title: cls.size(config, replace(shape, text_dim=cls.text_dim(config, shape)))}
+        width = cls.text_dim(cls.config_of(settings), shape)
+        return cls.size(settings, replace(shape, text_dim=width))
 
     @classmethod
     def fit(
@@ -350,25 +465,15 @@ class NetworkPlanner(_OfNetwork[Network], BasePlanner):
         config = cls.config_of(settings)
         text = cls.text_vectors(config, train)
         given = () if text is None else (text,)
-        network, shape, result = cls.train(
-            train, val, config, *given, text=text, seed=seed, context=context
+        planner, results = cls.train(
+            train, val, settings, *given, text=text, config=config, seed=seed, context=context
         )
-        return Fitted(
-            cls(network, shape, config), {cls.title: result}, ends_on_all(cls.training(config), val)
-        )
+        return Fitted(planner, results, ends_on_all(cls.training_of(settings), val))
 
+    @override
     @classmethod
-    def load(
-        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
-    ) -> Self:
-        """Load the planner that was saved in a folder."""
-        config = cls.config_of(settings)
-        return cls(*cls.read(Path(folder), config, context.device), config)
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Number of trainable parameters of each network, by its name."""
-        return {self.title: count_parameters(self.network)}
+    def load(cls, folder: Path | str, *, settings: Any, **given: Any) -> Self:
+        return super().load(folder, settings=settings, config=cls.config_of(settings), **given)
 
     plan = torch.inference_mode()(full_precision()(BasePlanner.plan))
 

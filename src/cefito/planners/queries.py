@@ -98,7 +98,6 @@ class Queries:
             done: Actions done before, oldest first, none if nothing was done yet; None if unknown.
         """
         given = (initial, goal)
-        seen = [one is not None for one in given]
         rows = [np.zeros(size, np.float32) if one is None else np.asarray(one) for one in given]
         seen = [one is not None for one in given]
         return cls(
@@ -193,15 +192,15 @@ class Queries:
         )
 
     def check_tasks(self, known: int) -> None:
-        """Refuse tasks that a planner of so many tasks does not know (DataError)."""
+        """Refuse task ids from `known` on, which the planner does not know (DataError)."""
         _check_known(self.tasks, "tasks", known, "the run knows")
 
     def check_ends(self, known: int) -> None:
-        """Refuse ends that a planner of so many actions does not know (DataError)."""
+        """Refuse action ids of ends from `known` on, which it does not know (DataError)."""
         _check_known(self.ends, "ends", known, "the run knows the actions")
 
     def check_done(self, known: int) -> None:
-        """Refuse actions done before that a planner of so many actions does not know."""
+        """Refuse action ids of steps done from `known` on, which it does not know (DataError)."""
         _check_known(self.done, "done", known, "the run knows the actions")
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import tomllib
@@ -15,13 +16,14 @@ from cefito.data.annotations import Taxonomy
 from cefito.planners.methods import (
     METHODS,
     check_sections,
+    find_method,
     load_config,
     method_settings,
     preset_files,
 )
 from cefito.runs.folder import RUN_FILE, RunInfo
 from cefito.runs.hub import HUB
-from cefito.settings import flattened, variant_applies
+from cefito.settings import Settings, flattened, variant_applies
 
 _COLUMN = 33  # where comments begin, as in the shipped presets
 
@@ -62,7 +64,7 @@ def settings_text(
 ) -> str:
     """Return the settings of a preset as a preset file of its own; arguments as `settings_values`.
 
-    Each line has the comment of the file that settled it.
+    Each line has the comment of the file, or of the class of settings, that settled it.
     """
     values = settings_values(
         preset, dataset=dataset, horizon=horizon, overrides=overrides, method=method
@@ -139,8 +141,11 @@ def _table(
 
 
 def _comments(preset: str, method: str, *, dataset: str, horizon: int) -> dict[str, str]:
-    """The comment of each setting, from the last of the preset's files and variants that has it."""
-    plain: dict[str, str] = {}
+    """The comment of each setting, from the last of the preset's files and variants that has it.
+
+    The comments of defaults are those of the classes of settings.
+    """
+    plain = dict(_comments_of(find_method(method).settings))
     applied: dict[str, str] = {}  # variants of all files come after all other settings
     for file in preset_files(preset, method):
         variants: list[dict[str, str]] = []
@@ -155,6 +160,26 @@ def _comments(preset: str, method: str, *, dataset: str, horizon: int) -> dict[s
             if variant_applies(variant, dataset=dataset, horizon=horizon):
                 applied |= comments
     return plain | applied
+
+
+def _comments_of(kind: type[Settings], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted names of the settings of a class, and the comments in its source."""
+    for base in reversed(kind.__mro__):
+        if not issubclass(base, Settings) or base is Settings:
+            continue
+        comment = ""
+        for line in inspect.getsource(base).splitlines():
+            if found := re.match(r" {4}# (.*)", line):
+                comment += f" {found[1]}"
+                continue
+            if (found := re.match(r" {4}(\w+): [^#]*(?:# (.*))?$", line)) and (
+                found[1] in kind.model_fields
+            ):
+                yield f"{above}{found[1]}", comment.strip() or found[2] or ""
+            comment = ""
+    for name, field in kind.model_fields.items():
+        if isinstance(inner := field.annotation, type) and issubclass(inner, Settings):
+            yield from _comments_of(inner, f"{above}{name}.")
 
 
 def _commented(text: str) -> Iterator[tuple[str, str, str]]:

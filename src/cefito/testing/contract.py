@@ -30,7 +30,7 @@ from cefito.planners.queries import Queries
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import search_settings
-from cefito.study.methods import abilities_of
+from cefito.study.method_catalogue import abilities_of
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
 

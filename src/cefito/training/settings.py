@@ -102,7 +102,7 @@ class MarginConfig(Settings):
     """Adaptive margins (paper, Eq. 3)."""
 
     low: float = Field(0.01, ge=0)  # margin of the mildest negatives
-    high: float = Field(0.1, ge=0)  # margin of the most severe ones
+    high: float = Field(0.1, ge=0)  # of the most severe ones; the supplement misprints it
     # weight of the fraction of differing positions (paper: 0)
     order: float = Field(0.0, ge=0, le=1)
 
@@ -153,7 +153,7 @@ class NegativesConfig(Settings):
 class AuxiliaryConfig(Settings):
     """Auxiliary action reconstruction (paper, Sec. 3.2 and Supp. A)."""
 
-    weight: float = Field(1.0, ge=0)  # λ; 0 is off
+    weight: float = Field(1.0, ge=0)  # λ (not given; of most released presets); 0 is off
     # content of the state slots in the second pass: the predicted "states", embedded again, with
     # the logits of an action read at the state after it; or the "latents" of the first pass as they
     # are, with the logits read at the actions' own slots, without the final norm (released code)
@@ -172,7 +172,10 @@ class AuxiliaryConfig(Settings):
 
 
 class FieldTrainingConfig(TrainingConfig):
-    """How the field is trained."""
+    """How the field is trained.
+
+    Not in the paper: batch size (the released CrossTask's), schedule, clipping, averaged weights.
+    """
 
     # longer than any released average of the weights reaches back
     stopping: StoppingConfig = StoppingConfig(patience=120)

@@ -12,7 +12,7 @@ from cefito.data.windows import fitting_windows
 from cefito.errors import ConfigError
 from cefito.planners.any_length.network import History
 from cefito.planners.any_length.planner import AnyLengthPlanner
-from cefito.planners.crf.planner import ChainPlanner
+from cefito.planners.chain.planner import ChainPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.search.constraints import Constraints

@@ -6,7 +6,7 @@ import torch
 
 from cefito.data.windows import fitting_windows
 from cefito.planners.any_length import guidance
-from cefito.planners.any_length.guidance import Guide
+from cefito.planners.any_length.guidance import SessionModel
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
@@ -35,7 +35,7 @@ def planner(windows):
 
 @pytest.fixture(scope="module")
 def guide(planner):
-    return Guide(planner.model, planner.lengths)
+    return SessionModel(planner.model, planner.lengths)
 
 
 def one_hot(actions, count):
@@ -68,7 +68,7 @@ def test_an_outlook_is_the_planners_distribution(planner, guide, windows):
     for goal in (last, None):
         seen = np.array([[True, goal is not None]])
         query = Queries(initial=query.initial, goal=query.goal, seen=seen, done=query.done)
-        outlook = guide.outlook(first, goal, one_hot(done, count))
+        outlook = guide.posterior(first, goal, one_hot(done, count))
         np.testing.assert_allclose(outlook.log_tasks, planner.log_tasks(query)[0], atol=1e-4)
         (plans,) = planner.plan(query, 20)
         found = {}
@@ -82,7 +82,7 @@ def test_an_outlook_is_the_planners_distribution(planner, guide, windows):
 def test_first_states_are_weighed(guide, windows):
     first = guide.encode(torch.from_numpy(windows[1].initial[0]))
     count = guide.model.states.lookup.shape[1]
-    outlook = guide.outlook(first, None, one_hot([], count))
+    outlook = guide.posterior(first, None, one_hot([], count))
     factors = torch.linspace(-1, 1, len(guide.model.states))
     weighed = outlook.weighed(factors)
     expected = {}
@@ -103,7 +103,7 @@ def test_first_states_are_weighed(guide, windows):
 def test_a_forbidden_task_has_no_step(guide, windows):
     first = guide.encode(torch.from_numpy(windows[1].initial[0]))
     states = guide.model.states
-    outlook = guide.outlook(first, None, one_hot([], states.lookup.shape[1]))
+    outlook = guide.posterior(first, None, one_hot([], states.lookup.shape[1]))
     factors = torch.where(states.tasks == 1, 0, -torch.inf)
     weighed = outlook.weighed(factors)
     shares = weighed.next_actions()
@@ -120,7 +120,7 @@ def test_steps_between_observations_against_enumeration(guide, windows):
         first, second = (
             guide.encode(torch.from_numpy(part[row])) for part in (val.initial, val.goal)
         )
-        outlook, ratios = guide.outlook(first, None, one_hot([], count)), guide.log_ratios(second)
+        outlook, ratios = guide.posterior(first, None, one_hot([], count)), guide.log_ratios(second)
         expected, after, total = (
             np.zeros((guide.lengths[-1], count)),
             np.zeros(len(states)),
@@ -157,7 +157,7 @@ def test_steps_between_observations_against_enumeration(guide, windows):
 def test_next_steps_after_a_step_against_enumeration(guide, windows):
     states = guide.model.states
     first = guide.encode(torch.from_numpy(windows[1].initial[3]))
-    outlook = guide.outlook(first, None, one_hot([], states.lookup.shape[1]))
+    outlook = guide.posterior(first, None, one_hot([], states.lookup.shape[1]))
     expected = np.zeros((states.lookup.shape[1], len(states)))
     for length, _, sequence, share in every_sequence(outlook):
         if length > 1:
@@ -181,6 +181,6 @@ def test_uncertain_steps_count_as_done(guide):
     """Rows of less than 1 enter the history as steps that were done, with the same shares."""
     count = guide.model.states.lookup.shape[1]
     rows = one_hot([2, 0], count)
-    whole = guide.outlook(None, None, rows)
-    part = guide.outlook(None, None, 0.6 * rows)
+    whole = guide.posterior(None, None, rows)
+    part = guide.posterior(None, None, 0.6 * rows)
     np.testing.assert_allclose(whole.next_actions(), part.next_actions(), atol=1e-6)

@@ -25,7 +25,7 @@ from cefito.planners.cefito.fitting import (
     fit_objective,
 )
 from cefito.planners.cefito.logistic import choose_terms
-from cefito.planners.cefito.objective import NOTHING_FITTED, OBJECTIVES, PAPER, Weights
+from cefito.planners.cefito.objective import OBJECTIVES, PAPER, UNFITTED, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
 from cefito.search.settings import search_settings
@@ -125,8 +125,8 @@ def test_no_window_to_learn_from_leaves_the_defaults(trained):
     lost = replace(val, tasks=tasks).subset(np.array(strange[:5]))
     assert len(lost) == 5
     fitted = fit_objective(planner.chain, planner.incremental, planner.prior, lost, windows=0)
-    assert fitted == replace(NOTHING_FITTED, weights=fitted.weights)
-    assert fitted.weights == {"energy": PAPER, "prior": PAPER, "fitted": NOTHING_FITTED.guide}
+    assert fitted == replace(UNFITTED, weights=fitted.weights)
+    assert fitted.weights == {"energy": PAPER, "prior": PAPER, "fitted": UNFITTED.guide}
 
 
 def test_one_video_says_nothing_of_the_energy_and_can_be_saved(trained, tmp_path):

@@ -12,10 +12,10 @@ from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError
 from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged, no_plans
 from cefito.planners.cefito.objective import PAPER, Hypothesis, ObjectiveFit, Weights
-from cefito.planners.crf.model import ChainModel
-from cefito.planners.crf.network import ChainNetwork
-from cefito.planners.crf.settings import ChainConfig
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.model import ChainModel
+from cefito.planners.chain.network import ChainNetwork
+from cefito.planners.chain.settings import ChainConfig
+from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints, NGramPrior, Plans, SearchCost
 from cefito.search.problem import Space

@@ -9,9 +9,9 @@ import torch
 
 from cefito.planners.cefito.hypotheses import merged
 from cefito.planners.cefito.objective import Hypothesis, Posterior, Weights
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.model import ChainEvidence
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.model import ChainEvidence
+from cefito.planners.chain.states import TaskStates
 from cefito.search.problem import Plans, SearchCost
 
 HORIZON, QUERIES = 3, 2

@@ -25,7 +25,7 @@ def test_nothing_is_trained_of_a_field(fitted, splits, tmp_path):
     planner = fitted.planner
     assert not [name for name in fitted.trainings if "field" in name]
     described = planner.describe()
-    assert described.parameters == {"chain": planner.chain.parameters}
+    assert described.parameters == planner.chain.parameters
     assert described.evidence is None
     assert (described.weights["energy"], planner.horizon, planner.observation_dim) == (0, 3, 8)
     planner.save(tmp_path)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.planners.diffusion.process import Diffusion
+from cefito.planners.diffusion.network import Diffusion
 from drawn import drawn
 
 # the schedule

@@ -15,7 +15,6 @@ from cefito.planners.kepp.planner import KeppPlanner, _check_horizon
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings, PlanConfig
 from cefito.runtime import Processes, generator_for
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
-from cefito.training.trainer import TrainingContext
 from drawn import drawn, stirred
 from made_windows import taxonomy_of, windows_of
 
@@ -223,7 +222,7 @@ def test_the_step_network_is_validated_by_its_ends():
         generator.normal(size=(2, 40, DIM)),
     )
     val = windows_of(actions, observations, TAXONOMY)
-    model = StepModel(made(KeppStepNetwork), shape_of(3))
+    model = StepModel((made(KeppStepNetwork),), shape_of(3))
     loss = DiffusionLoss(model.network, val, val)
     right = model.ends(Queries.from_windows(val)) == val.actions[:, [0, -1]]
     scores = loss.validate(Processes())
@@ -246,10 +245,9 @@ def test_the_plan_network_learns_to_follow_what_it_is_told():
     )
     config = KeppConfig(plan=PlanConfig(widths=(32,), steps=20, sampling=4, training=training))
     parts = (told.subset(range(300)), told.subset(range(300, size)))
-    given = (*parts, config, both[:300], both[300:])
-    network, shape, result = KeppPlanner.train(*given, seed=0, context=TrainingContext())
-    planner = KeppPlanner(network, shape, config)
-    assert result.scores[0] >= 90
+    given = (*parts, KeppSettings(kepp=config), both[:300], both[300:])
+    planner, results = KeppPlanner.train(*given, config=config, seed=0)
+    assert results["KEPP plan network"].scores[0] >= 90
     queries, others = Queries.from_windows(told), both[::-1].copy()
     best = sampled_scores(planner, queries, others).argmax(axis=2)
     assert (best == others[:, 0]).all(axis=1).mean() >= 0.9

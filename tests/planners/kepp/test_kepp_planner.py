@@ -10,10 +10,9 @@ from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp import planner as planner_module
-from cefito.planners.kepp.networks import StepModel
+from cefito.planners.kepp.networks import StepModel, WalkGraph
 from cefito.planners.kepp.planner import KeppPlanner
-from cefito.planners.kepp.settings import KeppConfig
-from cefito.planners.kepp.walks import WalkGraph
+from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.methods import load_config
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
@@ -83,17 +82,17 @@ def noted(monkeypatch):
     """The training windows, names and validation windows of step models that would be trained."""
     made = []
 
-    def look(train, val, config, *, fold="", **_):
-        made.append((Noting(train), fold, val))
-        return made[-1][0], None
+    def look(train, val, settings, *, suffix="", **_):
+        made.append((Noting(train), suffix, val))
+        return made[-1][0], {STEP + suffix: None}
 
-    monkeypatch.setattr(planner_module, "_fit_step", look)
+    monkeypatch.setattr(StepModel, "train", look)
     return made
 
 
 def out_of_fold(train, val, folds):
-    config, context = KeppConfig(folds=folds, walks=3), TrainingContext()
-    return planner_module._out_of_fold_walks(train, val, config, seed=0, context=context)
+    settings = KeppSettings(kepp=KeppConfig(folds=folds, walks=3))
+    return planner_module._out_of_fold_walks(train, val, settings, seed=0)
 
 
 @pytest.mark.parametrize("folds", [2, 5])
@@ -137,9 +136,9 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     train, val = world
     told = {}
 
-    def look(train, val, config, walks, val_walks, **_):
+    def look(train, val, settings, walks, val_walks, config, step, **_):
         told.update(walks=walks, val_walks=val_walks)
-        return None, None, None
+        return KeppPlanner((), None, config, step), {PLAN: None}
 
     monkeypatch.setattr(KeppPlanner, "train", look)
     result = fit(world, **{"kepp.paths": paths})
@@ -156,8 +155,8 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     for fold, name in enumerate(FOLDS):
         inside, held = (train.subset(np.flatnonzero((folds == fold) == side)) for side in (0, 1))
         given = {"seed": 0, "context": TrainingContext(), "suffix": name}
-        network, shape, _ = StepModel.train(inside, val, tiny().kepp, **given)
-        ends = StepModel(network, shape).ends(Queries.from_windows(held))
+        step_of_fold, _ = StepModel.train(inside, val, tiny(), **given)
+        ends = step_of_fold.ends(Queries.from_windows(held))
         counts = counted_transitions(inside, len(train.taxonomy.actions), "videos")
         walks = WalkGraph(counts, 3, 2).between(ends)
         np.testing.assert_array_equal(told["walks"][folds == fold], walks)

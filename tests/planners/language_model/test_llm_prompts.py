@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.planners.language_model.parsing import (
+from cefito.planners.language_model.dialogue import (
     InvalidAnswerError,
     parse_leniently,
     parse_strictly,

@@ -7,11 +7,15 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
-from cefito.planners.mtid.latents import Interpolation, LatentAttention
-from cefito.planners.mtid.network import MtidNetwork, gradient_weights, task_actions
-from cefito.planners.mtid.planner import MtidPlanner
+from cefito.planners.mtid.network import (
+    Interpolation,
+    LatentAttention,
+    MtidNetwork,
+    gradient_weights,
+    task_actions,
+)
+from cefito.planners.mtid.planner import MtidPlanner, MtidTaskNetwork
 from cefito.planners.mtid.settings import MtidClassifierConfig, MtidConfig
-from cefito.planners.mtid.tasks import MtidTaskNetwork
 from cefito.planners.shared.layers import keep
 from cefito.runtime import generator_for
 from drawn import drawn, stirred

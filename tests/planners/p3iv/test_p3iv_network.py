@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from cefito.planners.base import Shape
-from cefito.planners.p3iv.critic import Critic
-from cefito.planners.p3iv.network import P3ivNetwork
+from cefito.planners.p3iv.network import Critic, P3ivNetwork
 from cefito.planners.p3iv.settings import P3ivConfig
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred

@@ -10,8 +10,13 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
-from cefito.planners.planllm.network import Exchange, PlanLlmNetwork, QueryTransformer
-from cefito.planners.planllm.planner import PlanLlmLoss, PlanLlmPlanner
+from cefito.planners.planllm.planner import (
+    Exchange,
+    PlanLlmLoss,
+    PlanLlmNetwork,
+    PlanLlmPlanner,
+    QueryTransformer,
+)
 from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork

@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
-from cefito.planners.schema.decoder import SharedMemoryDecoder
-from cefito.planners.schema.network import SchemaNetwork
+from cefito.planners.schema.network import SchemaNetwork, SharedMemoryDecoder
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaConfig
 from cefito.runtime import generator_for

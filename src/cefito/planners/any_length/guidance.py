@@ -17,10 +17,8 @@ from torch.nn import functional as F
 
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.network import History, Known
-from cefito.planners.crf.inference import SequenceScores, TransitionSums
-from cefito.planners.crf.states import TaskStates
-
-__all__ = ["Chains", "Encoded", "Guide", "Outlook", "Update"]
+from cefito.planners.chain.inference import SequenceScores, TransitionSums
+from cefito.planners.chain.states import TaskStates
 
 GOING = 0.3
 """Factor of the prior probability of each further step done between two observations."""
@@ -31,7 +29,7 @@ Encoded = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Outlook:
+class SequencePosterior:
     """Distribution of the sequences of L lengths that follow, given all that is known."""
 
     emissions: Tensor  # e [T, L, C, A], −∞ at places without a state, 0 after the last step
@@ -66,7 +64,7 @@ class Outlook:
             )
         )
 
-    def weighed(self, factors: Tensor) -> Outlook:
+    def weighed(self, factors: Tensor) -> SequencePosterior:
         """Return the distribution with the probability of each first state times exp(factor) [S].
 
         A factor of −∞ forbids a state.
@@ -187,7 +185,7 @@ class Chains:
             torch.cat(self.transitions), states.real.repeat(len(lengths), 1)
         )
 
-    def outlook(self, scores: Sequence[SequenceScores], log_lengths: Tensor) -> Outlook:
+    def posterior(self, scores: Sequence[SequenceScores], log_lengths: Tensor) -> SequencePosterior:
         """Return the distribution by the scores of each length, of one query."""
         states, longest = self.states, self.lengths[-1]
         emissions = torch.stack(
@@ -202,7 +200,7 @@ class Chains:
             # β_t−1(a) = log Σ_b exp(w(a, b) + e_t(b) + β_t(b)), 0 at the last step
             before = self.backward(emissions[place] + messages[0])
             messages.insert(0, before.masked_fill(self.ended(place), 0.0))
-        return Outlook(emissions, torch.stack(messages), log_lengths, self)
+        return SequencePosterior(emissions, torch.stack(messages), log_lengths, self)
 
     def forward(self, values: Tensor) -> Tensor:
         """Return log Σ_a exp(values[a] + w(a, b)) for each b: [L, C, A] → [L, C, A]."""
@@ -218,7 +216,7 @@ class Chains:
         return torch.tensor(self.lengths, device=device)[:, None, None] <= place
 
 
-class Guide:
+class SessionModel:
     """The exact inference of a model of any length that a live session needs.
 
     Args:
@@ -253,20 +251,18 @@ class Guide:
         return self._first_states(observation) - self._prior
 
     @torch.inference_mode()
-    def outlook(
+    def posterior(
         self,
         initial: Encoded | None,
         goal: Encoded | None,
         # probabilities of the actions of each step done, oldest first, [D, K]; None if unknown
         done: Tensor | None,
-    ) -> Outlook:
+    ) -> SequencePosterior:
         """Return the distribution of what follows the steps done."""
         known = self._known(initial, goal, done)
-        log_lengths = self.model.log_lengths_of(known)[0]
-        first = self.model.lengths.index(self.lengths[0])
-        log_lengths = log_lengths[first : first + len(self.lengths)].log_softmax(dim=0)
+        log_lengths = self.model.log_lengths_of(known, self.lengths)[0]
         scores = [self.model.scores_of(length, known) for length in self.lengths]
-        return self._chains.outlook(scores, log_lengths)
+        return self._chains.posterior(scores, log_lengths)
 
     def _known(
         self, initial: Encoded | None, goal: Encoded | None, done: Tensor | None

@@ -1,9 +1,10 @@
 """Declaration of the chain of any length."""
 
 from cefito.planners.any_length.settings import AnyLengthSettings
+from cefito.planners.base import Abilities
 from cefito.planners.methods import Method, PlannerVariant
 
-__all__ = ["ANY_LENGTH"]
+ABILITIES = Abilities(constraints=True, probabilities=True, any_length=True)
 
 ANY_LENGTH = Method(
     name="any-length",
@@ -11,5 +12,6 @@ ANY_LENGTH = Method(
     settings=AnyLengthSettings,
     title="any-length chain",
     line="predicts the number of steps and plans them, with or without a goal, after steps done",
+    abilities=ABILITIES,
     variants=(PlannerVariant(name="any-length", title="any-length chain", method="any-length"),),
 )

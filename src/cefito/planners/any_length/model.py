@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,12 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from cefito.data.windows import Windows, action_space
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, History, Known
-from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthSettings
+from cefito.planners.any_length.settings import (
+    AnyLengthConfig,
+    AnyLengthSettings,
+    AnyLengthTrainingConfig,
+)
 from cefito.planners.any_length.usual import (
     CENTRES,
     NETWORK,
@@ -28,18 +32,14 @@ from cefito.planners.any_length.usual import (
     pooled,
 )
 from cefito.planners.base import Queries
-from cefito.planners.crf.calibration import fit_confidence, known_states
-from cefito.planners.crf.inference import SequenceScores, average
-from cefito.planners.crf.members import Members
-from cefito.planners.crf.states import TaskStates, smoothed_transitions
-from cefito.planners.crf.words import learning_words
-from cefito.planners.network import final_windows, train_further, train_network
+from cefito.planners.chain.calibration import fit_confidence, known_states
+from cefito.planners.chain.ensemble import ChainEnsemble
+from cefito.planners.chain.inference import SequenceScores, average
+from cefito.planners.chain.states import TaskStates, smoothed_transitions
+from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs
-from cefito.runtime import derived_seed, named_stream
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
-
-__all__ = ["AnyLengthModel"]
 
 _BLOCK = 512  # queries scored at once
 _USUAL = "usual.safetensors"  # file of the n-grams
@@ -47,11 +47,11 @@ _SPREAD = 0.5  # deviation of the priors of the lengths' factor, as a logarithm,
 
 
 @dataclass(frozen=True)
-class AnyLengthModel(Members):
+class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
     """Chains of all lengths from the shortest to the longest, and the length's distribution."""
 
     title: ClassVar[str] = "chain of any length"
-    file: ClassVar[str] = "any-length.safetensors"
+    part: ClassVar[str] = "any-length"
     networks: tuple[AnyLengthNetwork, ...]
     temperatures: Mapping[int, float]  # divide the mean scores of each length
     # factor and offsets of the mean logits of the lengths [1 + L]: without a goal, with it, and,
@@ -62,6 +62,24 @@ class AnyLengthModel(Members):
     usual: Usual | None = None
     pools: Mapping[str, Weights] = field(default_factory=dict)
 
+    @override
+    @classmethod
+    def config_of(cls, settings: AnyLengthSettings) -> AnyLengthConfig:
+        return settings.any_length
+
+    @override
+    @classmethod
+    def training_of(cls, settings: AnyLengthSettings) -> AnyLengthTrainingConfig:
+        return settings.any_length_training
+
+    @override
+    @classmethod
+    def make_loss(
+        cls, network: AnyLengthNetwork, train: Windows, val: Windows, settings: Any, *given: Any
+    ) -> AnyLengthLoss:
+        training = cls.training_of(settings)
+        return AnyLengthLoss(network=network, train=train, val=val, config=training)
+
     @classmethod
     def fit(
         cls,
@@ -70,7 +88,7 @@ class AnyLengthModel(Members):
         *,
         settings: AnyLengthSettings,
         seed: int,
-        context: TrainingContext,
+        context: TrainingContext = TrainingContext(),
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
@@ -84,10 +102,8 @@ class AnyLengthModel(Members):
         counted = smoothed_transitions(states, *_neighbours(train), config.smoothing)
         lengths = range(int(train.lengths.min()), train.horizon + 1)
         timed = train.elapsed is not None and bool(np.isfinite(train.elapsed).any())
-        stream, networks, results = named_stream(cls.title), [], {}
-        shared: list[dict[str, Any]] = []  # arguments of all trainings of a member
-        for member in range(config.members):
-            network = AnyLengthNetwork(
+        networks = tuple(
+            AnyLengthNetwork(
                 config=config,
                 states=states,
                 observation_dim=train.initial.shape[1],
@@ -95,40 +111,23 @@ class AnyLengthModel(Members):
                 timed=timed,
                 transitions=counted,
             )
-            suffix = f"-{member}" if member else ""
-            shared.append(
-                {
-                    "name": cls.title + suffix,
-                    "training": training,
-                    "seed": derived_seed(seed, stream, member) if member else seed,
-                    "settings": [
-                        list(lengths),
-                        config.model_dump(exclude={"members"}),
-                        training.model_dump(exclude={"all_videos"}),
-                    ],
-                    "context": context.part(f"any-length{suffix}"),
-                }
-            )
-            with learning_words(network, train.taxonomy):
-                results[cls.title + suffix] = train_network(
-                    network,
-                    partial(_loss, train=train, val=val, settings=settings),
-                    stream=stream,
-                    centre=config.centre,
-                    **shared[-1],
-                )
-            networks.append(network)
+            for _ in range(config.members)
+        )
+        determining = [
+            list(lengths),
+            config.model_dump(exclude={"members"}),
+            training.model_dump(exclude={"all_videos"}),
+        ]
+        shared: dict[str, Any] = {"determining": determining, "seed": seed, "context": context}
+        results = cls.train_networks(networks, train, val, settings, **shared)
         plain = (1.0, *[0.0] * len(lengths))
-        model = cls(tuple(networks), dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
+        model = cls(networks, dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         model = model._calibrated(train, val)
         if train.before is not None:
             model = replace(model, usual=Usual.fit(states, train, val))
             model = replace(model, pools=model._fitted_pools(val, train))
         if both is not train:
-            for network, arguments in zip(networks, shared, strict=True):
-                loss = partial(_loss, train=both, val=val, settings=settings)
-                with learning_words(network, train.taxonomy):
-                    train_further(network, loss, **arguments)
+            cls.train_further(networks, both, val, settings, **shared)
             if model.usual is not None:
                 model = replace(model, usual=model.usual.on(both))
         return model, results
@@ -187,42 +186,57 @@ class AnyLengthModel(Members):
             )
         return pools
 
+    @override
     @classmethod
-    def load(
-        cls, folder: Path, *, config: AnyLengthConfig, device: torch.device | str = "cpu"
-    ) -> Self:
-        """Load the members that were saved in a folder."""
-
-        def build(
-            own: Mapping[str, Tensor], metadata: Mapping[str, str], **sizes: Any
-        ) -> AnyLengthNetwork:
+    def rebuild(
+        cls, config: AnyLengthConfig, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+    ) -> AnyLengthNetwork:
+        states = TaskStates.of(tensors["states_lookup"])
+        with torch.device("meta"):  # without memory for its weights
             return AnyLengthNetwork(
+                config=config,
+                states=states,
+                observation_dim=tensors["encoder.weight"].shape[1],
                 lengths=[*map(int, json.loads(metadata["calibration"])["temperatures"])],
-                timed=any(name.startswith("elapsed.") for name in own),
-                **sizes,
+                timed=any(name.startswith("elapsed.") for name in tensors),
             )
 
-        networks, metadata = cls.read(folder / cls.file, config, build, device)
+    @classmethod
+    def load(
+        cls,
+        folder: Path | str,
+        *,
+        settings: AnyLengthSettings,
+        context: TrainingContext = TrainingContext(),
+    ) -> Self:
+        """Load the members that were saved in a folder."""
+        networks, metadata = cls.read(folder, settings, context.device)
         calibration = json.loads(metadata["calibration"])
         temperatures = {int(key): value for key, value in calibration["temperatures"].items()}
         scales = tuple(tuple(scale) for scale in calibration["length_scales"])
-        pools = {kind: tuple(weights) for kind, weights in calibration.get("pools", {}).items()}
+        pools = {kind: tuple(weights) for kind, weights in calibration["pools"].items()}
         usual = None
         if pools:
-            arrays, _ = load_tensors(folder / _USUAL, "np", "Train the run again.", RunError)
+            path = Path(folder) / _USUAL
+            arrays, _ = load_tensors(path, "np", "Train the run again.", RunError)
             usual = Usual.from_arrays(arrays, networks[0].states)
         return cls(networks, temperatures, scales, usual, pools)
 
-    def save(self, folder: Path) -> None:
-        """Write all members into one file."""
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The calibration."""
         calibration = {
             "temperatures": dict(self.temperatures),
             "length_scales": self.length_scales,
             "pools": dict(self.pools),
         }
-        self.write(folder, json.dumps(calibration))
+        return {"calibration": json.dumps(calibration)}
+
+    @override
+    def save(self, folder: Path | str) -> None:
+        super().save(folder)
         if self.usual is not None:
-            write_tensors(folder / _USUAL, self.usual.to_arrays())
+            write_tensors(Path(folder) / _USUAL, self.usual.to_arrays())
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -236,10 +250,7 @@ class AnyLengthModel(Members):
 
     def known(self, queries: Queries) -> tuple[Known, ...]:
         """Encode what is known of queries, by each member."""
-        device = self.device
-        initial, goal = (
-            torch.from_numpy(part).to(device) for part in (queries.initial, queries.goal)
-        )
+        device, (initial, goal) = self.device, self.observations(queries)
         seen = torch.ones(len(queries), 2, dtype=torch.bool, device=device)
         if queries.seen is not None:
             seen = torch.from_numpy(queries.seen).to(device)
@@ -309,8 +320,10 @@ class AnyLengthModel(Members):
         """Return whether the action of each state was done [B, S]."""
         return known[0].history.done[:, self.states.actions]
 
-    def log_lengths_of(self, known: tuple[Known, ...]) -> Tensor:
-        """Return log p(length | what is known) of queries [N, L]."""
+    def log_lengths_of(
+        self, known: tuple[Known, ...], lengths: Sequence[int] | None = None
+    ) -> Tensor:
+        """Return log p(length | what is known) of queries [N, L], perhaps among some lengths."""
         members = zip(self.networks, known, strict=True)
         logits = torch.stack([network.length_logits(own)[1] for network, own in members]).mean(
             dim=0
@@ -319,7 +332,11 @@ class AnyLengthModel(Members):
         if elapsed is not None:
             kind = kind + elapsed.isfinite()
         scales = torch.tensor(self.length_scales, device=logits.device)[kind]
-        return (scales[:, :1] * logits + scales[:, 1:]).log_softmax(dim=1)
+        logs = (scales[:, :1] * logits + scales[:, 1:]).log_softmax(dim=1)
+        if lengths is not None:
+            first = self.lengths.index(lengths[0])
+            logs = logs[:, first : first + len(lengths)].log_softmax(dim=1)
+        return logs
 
     @torch.inference_mode()
     def scores(self, length: int, queries: Queries) -> SequenceScores:
@@ -372,9 +389,3 @@ def _fitted_scale(
 
     found = minimize(loss, np.zeros(1 + count), method="L-BFGS-B").x
     return (float(np.exp(found[0])), *(float(value) for value in found[1:]))
-
-
-def _loss(
-    network: AnyLengthNetwork, *, train: Windows, val: Windows, settings: AnyLengthSettings
-) -> AnyLengthLoss:
-    return AnyLengthLoss(network=network, train=train, val=val, config=settings.any_length_training)

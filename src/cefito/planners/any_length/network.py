@@ -12,15 +12,13 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.planners.any_length.settings import AnyLengthConfig, AnyLengthTrainingConfig
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.network import CrfOutputs, ObservationEncoder, dropped
-from cefito.planners.crf.states import TaskStates
-from cefito.planners.crf.words import WordSharing
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.network import CrfOutputs, ObservationEncoder, dropped
+from cefito.planners.chain.states import TaskStates
+from cefito.planners.chain.words import WordSharing
 from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
-
-__all__ = ["AnyLengthLoss", "AnyLengthNetwork", "History", "Known"]
 
 
 @dataclass(frozen=True)
@@ -200,6 +198,7 @@ class AnyLengthNetwork(ObservationEncoder):
         # transitions: logarithms of smoothed counts [C, A, A]; see `smoothed_transitions`
         super().__init__(config, observation_dim)
         self.lengths = tuple(lengths)
+        self.horizon = self.lengths[-1]
         (tasks, actions), known = states.grid.shape, states.lookup.shape[1]
         self.unknown = nn.Parameter(torch.zeros(2, config.width))
         self.heads = nn.ModuleList(

@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
+from cefito.planners.any_length.method import ABILITIES
 from cefito.planners.any_length.model import AnyLengthModel
 from cefito.planners.any_length.settings import AnyLengthSettings
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.members import MembersPlanner
-from cefito.planners.crf.model import ChainEvidence
-from cefito.planners.crf.planner import likeliest_plans
-from cefito.planners.crf.steps import WeightedScores
+from cefito.planners.chain.ensemble import EnsemblePlanner, WeightedScores
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.model import ChainEvidence
+from cefito.planners.chain.planner import likeliest_plans
 from cefito.planners.network import ends_on_all
 from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
-from cefito.training.trainer import TrainingContext
-
-__all__ = ["AnyLengthPlanner", "Ranking"]
 
 Ranking = Literal["probability", "length", "edit"]
 _ROUNDING = 1e-5  # of a sum of probabilities
@@ -36,7 +34,7 @@ _COMPARED = 64  # plans of each length that are weighed against each other under
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnyLengthPlanner(MembersPlanner):
+class AnyLengthPlanner(EnsemblePlanner):
     """Plans the likeliest sequences of all lengths of a range in one ranking, exactly.
 
     Energies are −log p(length) p(task, sequence | length), given what is known of the query. Plans
@@ -45,9 +43,7 @@ class AnyLengthPlanner(MembersPlanner):
     edit distance to the true plan (minimum Bayes risk) over the likeliest plans.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(
-        constraints=True, probabilities=True, any_length=True
-    )
+    abilities: ClassVar[Abilities] = ABILITIES
     name = "any-length"
     together = 256
     model: AnyLengthModel
@@ -56,31 +52,17 @@ class AnyLengthPlanner(MembersPlanner):
 
     @classmethod
     def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: AnyLengthSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
+        cls, train: Windows, val: Windows, *, settings: AnyLengthSettings, **given: Any
     ) -> Fitted[Self]:
         """Train the chains of all lengths over windows of these lengths."""
-        model, trainings = AnyLengthModel.fit(
-            train, val, settings=settings, seed=seed, context=context
-        )
+        model, trainings = AnyLengthModel.fit(train, val, settings=settings, **given)
         on_all = ends_on_all(settings.any_length_training, val)
         return Fitted(cls(model, model.lengths), trainings, on_all)
 
     @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: AnyLengthSettings,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
+    def load(cls, folder: Path | str, **given: Any) -> Self:
         """Load the planner that was saved in a folder."""
-        model = AnyLengthModel.load(Path(folder), config=settings.any_length, device=context.device)
+        model = AnyLengthModel.load(folder, **given)
         return cls(model, model.lengths)
 
     def with_lengths(self, shortest: int, longest: int) -> Self:
@@ -123,86 +105,73 @@ class AnyLengthPlanner(MembersPlanner):
             return queries.tasks
         return np.asarray(self.log_tasks(queries).argmax(axis=1), dtype=np.int64)
 
+    def _parts(
+        self, queries: Queries, *, given: bool = True
+    ) -> tuple[Tensor, list[SequenceScores], Tensor]:
+        """Return log p(T) [B, L'], the scores of each length, and log p(c | T) [B, L', C].
+
+        If queries have tasks and unless `given` is False, the first one is log p(T | c).
+        """
+        known = self.model.known(queries)
+        logs = self.model.log_lengths_of(known, self.lengths)
+        every = [self.model.scores_of(length, known) for length in self.lengths]
+        tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)
+        return (_given_tasks(logs, tasks, queries) if given else logs), every, tasks
+
     @torch.inference_mode()
     @full_precision()
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(task | what is known) [N, C], summed over lengths and sequences."""
         found = []
         for block in queries.blocks(self.together):
-            known = self.model.known(block)
-            log_lengths = self._log_lengths(self.model.log_lengths_of(known))
+            logs, _, tasks = self._parts(block, given=False)
             # log Σ_T p(T) p(task | T)
-            tasks = torch.stack(
-                [self.model.scores_of(length, known).log_tasks() for length in self.lengths], dim=1
-            )
-            found.append((log_lengths[:, :, None] + tasks).logsumexp(dim=1))
+            found.append((logs[:, :, None] + tasks).logsumexp(dim=1))
         return np.asarray(torch.cat(found).double().cpu().numpy())
 
     @torch.inference_mode()
     @full_precision()
     def marginals(self, queries: Queries) -> Marginals:
         """Return the probabilities of tasks and steps, summed over lengths and sequences."""
-        known = self.model.known(queries)
-        log_lengths = self._log_lengths(self.model.log_lengths_of(known))  # log p(T) [B, L']
-        logs = log_lengths.double().cpu().numpy()
-        every = [ChainEvidence.of(self.model.scores_of(length, known)) for length in self.lengths]
-        log_tasks = np.stack([one.log_tasks() for one in every], axis=1)  # log p(c | T) [B, L', C]
-        tasks = np.exp(np.logaddexp.reduce(logs[:, :, None] + log_tasks, axis=1))
-        if queries.tasks is not None:  # p(T | c) ∝ p(T) p(c | T)
-            logs = logs + log_tasks[np.arange(len(queries)), :, queries.tasks]
-            logs = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+        logs, every, log_tasks = self._parts(queries, given=False)
+        logs, log_tasks = logs.double(), log_tasks.double()
+        tasks = (logs[:, :, None] + log_tasks).logsumexp(dim=1).exp().cpu().numpy()
+        shares = _given_tasks(logs, log_tasks, queries).exp().cpu().numpy()
         steps = np.zeros((len(queries), self.horizon, self.model.states.lookup.shape[1]))
-        for place, length in enumerate(self.lengths):
+        for place, (length, scores) in enumerate(zip(self.lengths, every, strict=True)):
             # p(a_t = a) = Σ_T≥t p(T) p(a_t = a | T)
-            steps[:, :length] += np.exp(logs[:, place, None, None]) * every[place].steps(
-                queries.tasks
-            )
+            own = ChainEvidence.of(scores).steps(queries.tasks)
+            steps[:, :length] += shares[:, place, None, None] * own
         return Marginals(tasks=tasks, steps=steps)
 
     @torch.inference_mode()
     @full_precision()
     def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(length | what is known), with a task if it is given, [N, L']."""
-        found = []
-        for block in queries.blocks(self.together):
-            known = self.model.known(block)
-            logs = self._log_lengths(self.model.log_lengths_of(known))
-            if block.tasks is not None:
-                every = [self.model.scores_of(length, known) for length in self.lengths]
-                tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)
-                logs = _given_tasks(logs, tasks, block.tasks)
-            found.append(logs)
+        found = [
+            self.model.log_lengths_of(self.model.known(block), self.lengths)
+            if block.tasks is None
+            else self._parts(block)[0]
+            for block in queries.blocks(self.together)
+        ]
         return np.asarray(torch.cat(found).double().cpu().numpy())
 
     def predict_lengths(self, queries: Queries) -> NDArray[np.int64]:
         """Return the likeliest number of actions of each query [N]."""
         return np.asarray(self.lengths[0] + self.log_lengths(queries).argmax(axis=1))
 
-    def _log_lengths(self, logs: torch.Tensor) -> torch.Tensor:
-        """Return the distribution [B, L'] over the lengths that it plans."""
-        first = self.model.lengths.index(self.lengths[0])
-        return logs[:, first : first + len(self.lengths)].log_softmax(dim=1)
-
     @override
     def weighted_scores(self, queries: Queries) -> list[WeightedScores]:
-        known = self.model.known(queries)
-        logs = self._log_lengths(self.model.log_lengths_of(known))  # log p(T) [B, L']
-        every = [self.model.scores_of(length, known) for length in self.lengths]
+        logs, every, _ = self._parts(queries)
         if queries.tasks is not None:
-            given = torch.from_numpy(queries.tasks).to(logs.device)[:, None]
-            tasks = torch.cat([scores.log_tasks().gather(1, given) for scores in every], dim=1)
-            logs = (logs + tasks).log_softmax(dim=1)  # p(T | c) ∝ p(T) p(c | T)
-            every = [scores.given(given[:, 0]) for scores in every]
+            tasks = torch.from_numpy(queries.tasks).to(logs.device)
+            every = [scores.given(tasks) for scores in every]
         return [WeightedScores(logs[:, place], scores) for place, scores in enumerate(every)]
 
     @override
     def block_plans(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
-        known = self.model.known(queries)
-        logs = self._log_lengths(self.model.log_lengths_of(known))  # log p(T) [B, L']
-        every = [self.model.scores_of(length, known) for length in self.lengths]
-        tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)  # log p(c | T)
+        logs, every, tasks = self._parts(queries)
         if queries.tasks is not None:
-            logs = _given_tasks(logs, tasks, queries.tasks)
             tasks = torch.zeros_like(tasks)
         return self.ranked(queries, every, logs, tasks, top_k, constraints)
 
@@ -210,8 +179,8 @@ class AnyLengthPlanner(MembersPlanner):
         self,
         queries: Queries,
         every: Sequence[SequenceScores],  # of each length
-        log_lengths: torch.Tensor,  # log p(T) [B, L']
-        log_tasks: torch.Tensor,  # log p(c | T) [B, L', C]
+        log_lengths: Tensor,  # log p(T) [B, L']
+        log_tasks: Tensor,  # log p(c | T) [B, L', C]
         top_k: int,
         constraints: Constraints = UNCONSTRAINED,
     ) -> list[Plans]:
@@ -329,8 +298,9 @@ class AnyLengthPlanner(MembersPlanner):
         return np.asarray(distances @ weights / weights.sum())
 
 
-def _given_tasks(logs: torch.Tensor, tasks: torch.Tensor, given: NDArray[np.int64]) -> torch.Tensor:
-    """Return log p(T | c) [B, L'] of given tasks c [B], from log p(T) and log p(c | T)."""
-    rows, task = torch.arange(len(given), device=logs.device), torch.from_numpy(given)
+def _given_tasks(logs: Tensor, tasks: Tensor, queries: Queries) -> Tensor:
+    """Return log p(T | c) [B, L'] from log p(T) and log p(c | T); log p(T) without given tasks."""
+    if queries.tasks is None:
+        return logs
     # p(T | c) ∝ p(T) p(c | T)
-    return (logs + tasks[rows, :, task.to(logs.device)]).log_softmax(dim=1)
+    return (logs + tasks[torch.arange(len(logs)), :, queries.tasks]).log_softmax(dim=1)

@@ -18,8 +18,6 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
 
-__all__ = ["PREDICTED", "PredictedLengthPlanner"]
-
 PREDICTED = ", predicted length"
 """End of the names of these planners."""
 _ENCODED = SearchCost(token_forwards=2, leaves=0)  # both observations, to predict the length

@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
+from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
 from cefito.settings import Settings
 from cefito.training.settings import OptimiserConfig
-
-__all__ = ["AnyLengthConfig", "AnyLengthSettings", "AnyLengthTrainingConfig"]
 
 
 class AnyLengthConfig(ChainConfig):

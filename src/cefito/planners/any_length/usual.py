@@ -27,11 +27,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows, padded_rows
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.states import TaskStates
 from cefito.search.ngrams import START
 from cefito.search.prior import NGramPrior
-
-__all__ = ["CENTRES", "NETWORK", "Usual", "Weights", "fitted_pool", "pooled", "whole_videos"]
 
 Weights = tuple[float, float, float]
 NETWORK: Weights = (1.0, 0.0, 0.0)

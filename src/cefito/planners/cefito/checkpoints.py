@@ -35,19 +35,6 @@ from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 from cefito.settings import flattened
 
-__all__ = [
-    "CLASSIFIER",
-    "FIELD",
-    "Weights",
-    "classifier_shapes",
-    "field_shapes",
-    "field_tensors",
-    "from_checkpoint",
-    "to_classifier_tensors",
-    "to_field_tensors",
-    "with_classifier",
-]
-
 FIELD, CLASSIFIER = "energy field", "task classifier"
 _OWN = ("mean", "predictor.action_vectors")  # tensors of our field that checkpoints do not hold
 _TOKENS = ("state_mask_token", "action_mask_token")  # without the prefix `predictor.` there
@@ -152,7 +139,7 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
         actions=planner.vocabulary.actions or 0,
         horizon=planner.horizon,
     )
-    model = TaskModel(network.eval(), shape)
+    model = TaskModel((network.eval(),), shape)
     return replace(planner, settings=settings, task_model=model), record
 
 

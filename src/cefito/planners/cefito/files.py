@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
@@ -24,12 +22,11 @@ from cefito.files import load_tensors, load_weights, read_json, write_json, writ
 from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.objective import OBJECTIVES, Evidence, ObjectiveFit, Weights
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.crf.model import ChainModel
+from cefito.planners.chain.model import ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 from cefito.settings import validated
-
-__all__ = ["read_planner", "warn_fallback", "write_planner"]
+from cefito.training.trainer import TrainingContext
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +63,7 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
     )
 
 
-def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
+def read_planner(folder: Path, context: TrainingContext) -> dict[str, Any]:
     """Read the parts of a planner, by the names of its attributes."""
     path = folder / "planner.json"
     value = read_json(path, _REMEDY, RunError)
@@ -102,14 +99,14 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
             ),
         )
         load_weights(field, tensors, str(path))
-        incremental = incremental_field(field.to(device).eval())
+        incremental = incremental_field(field.to(context.device).eval())
     else:
         incremental = NoField(value["horizon"], value["observation_dim"])
     task_model = chain = None
     if TaskModel.title not in lacks:
-        task_model = TaskModel.load(folder, config=settings.classifier, device=device)
+        task_model = TaskModel.load(folder, settings=settings, context=context)
     if ChainModel.title not in lacks:
-        chain = ChainModel.load(folder, config=settings.chain, device=device)
+        chain = ChainModel.load(folder, settings=settings, context=context)
     return {**parts, "incremental": incremental, "task_model": task_model, "chain": chain}
 
 

@@ -35,7 +35,7 @@ from cefito.planners.base import Shape
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.crf.model import ChainModel
+from cefito.planners.chain.model import ChainModel
 from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import Processes, derived_seed, generator_for
@@ -49,19 +49,6 @@ from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import check_negatives
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
-
-__all__ = [
-    "FIELD",
-    "component_seed",
-    "field_size",
-    "fit_field",
-    "fit_parts",
-    "further_vectors",
-    "plan_scores",
-    "validation_problems",
-    "validation_searches",
-    "warn_guided",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -349,9 +336,7 @@ def fit_parts(
     shared: dict[str, Any] = {"settings": settings, "seed": seed, "context": context}
     task_model = None
     if settings.search.task_model == "classifier":
-        task_model, trainings[TaskModel.title] = TaskModel.fit(
-            train, val, start=start.get("task_model"), **shared
-        )
+        task_model, trainings = TaskModel.train(train, val, start=start.get("task_model"), **shared)
     chain, chain_results = ChainModel.fit(
         train, val, space=space, start=start.get("chain"), **shared
     )

@@ -18,19 +18,17 @@ from cefito.planners.base import Queries
 from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
 from cefito.planners.cefito.objective import (
-    NOTHING_FITTED,
     OBJECTIVES,
+    UNFITTED,
     Evidence,
     ObjectiveFit,
     Weights,
 )
-from cefito.planners.crf.model import ChainModel
+from cefito.planners.chain.model import ChainModel
 from cefito.planners.shared.task_model import confident_temperature
 from cefito.progress import Advance, Progress, silent
 from cefito.search.base import Field
 from cefito.search.prior import NGramPrior
-
-__all__ = ["CANDIDATES", "MOST_TASKS", "fit_objective"]
 
 CANDIDATES = 64
 """Number of candidates of a window: its likeliest sequences under the chain, over all tasks."""
@@ -151,11 +149,9 @@ def _fit_to(candidates: _Candidates, *, energy: bool) -> ObjectiveFit:
 def _fitted(candidates: _Candidates, columns: Sequence[int]) -> Weights:
     """Fit the weights of some features on all windows; the chain has weight 1."""
     if not columns:
-        return NOTHING_FITTED.guide
+        return UNFITTED.guide
     found = dict(zip(columns, candidates.fit(columns).tolist(), strict=True))
-    weights = replace(
-        NOTHING_FITTED.guide, energy=found.get(_ENERGY, 0.0), prior=found.get(_PRIOR, 0.0)
-    )
+    weights = replace(UNFITTED.guide, energy=found.get(_ENERGY, 0.0), prior=found.get(_PRIOR, 0.0))
     return weights.heated(_temperature(candidates, columns))
 
 

@@ -18,8 +18,8 @@ from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries
-from cefito.planners.cefito.objective import NOTHING_FITTED, Hypothesis, ObjectiveFit, Weights
-from cefito.planners.crf.model import ChainEvidence
+from cefito.planners.cefito.objective import UNFITTED, Hypothesis, ObjectiveFit, Weights
+from cefito.planners.chain.model import ChainEvidence
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.cost_batch import CostBatch
 from cefito.search.feasible import Feasible
@@ -27,22 +27,6 @@ from cefito.search.prior import NGramPrior
 from cefito.search.problem import Objective, Plans, Problem, SearchCost, Space
 from cefito.search.settings import SearchConfig
 from cefito.search.step_costs import StepCosts
-
-__all__ = [
-    "Hypotheses",
-    "NoField",
-    "NoTaskModel",
-    "SequenceEvidence",
-    "SequenceModel",
-    "TaskProbabilities",
-    "TaskSpaces",
-    "UniformSequenceModel",
-    "check_settings",
-    "likely",
-    "merged",
-    "no_plans",
-    "searched_together",
-]
 
 
 class NoField:
@@ -137,7 +121,7 @@ class Hypotheses:
     # model of the probabilities of tasks; None for the model of sequences
     task_model: TaskProbabilities | None
     # weights of the objectives and of the guide, and the number of tasks to search
-    fitted: ObjectiveFit = NOTHING_FITTED
+    fitted: ObjectiveFit = UNFITTED
 
     def log_tasks(
         self, queries: Queries, evidence: SequenceEvidence | None = None

@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from cefito.planners.base import Queries
 from cefito.planners.cefito.hypotheses import Hypotheses, likely
 from cefito.planners.cefito.objective import Posterior, Weights, times
-from cefito.planners.crf.model import ChainEvidence
-from cefito.planners.crf.planner import likeliest_sequences
+from cefito.planners.chain.model import ChainEvidence
+from cefito.planners.chain.planner import likeliest_sequences
 from cefito.search.problem import Plans, SearchCost
-
-__all__ = ["Listing"]
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -13,8 +13,6 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Coefficient", "Comparison", "Fit", "choose_terms", "fit_weights"]
-
 Reals = NDArray[np.float64]
 
 

@@ -1,9 +1,10 @@
 """Declaration of CEFITO."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.methods import CLASSIFIER, TEXT, Method, Paper, PlannerVariant
 
-__all__ = ["CEFITO"]
+ABILITIES = Abilities(constraints=True, search=True, probabilities=True, finetuning=True)
 
 _FIELD = {"field.members": 1}  # of rows that plan by the energy alone
 
@@ -20,6 +21,8 @@ CEFITO = Method(
     needs=(CLASSIFIER,),
     uses=(TEXT,),
     tuned_by="chain",
+    abilities=ABILITIES,
+    parameters={"energy field": 8_523_013, "task classifier": 7_094_290},
     variants=(
         PlannerVariant(
             name="cefito",

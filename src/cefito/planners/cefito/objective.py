@@ -14,21 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from cefito.planners.base import Evidence
-from cefito.planners.crf.model import ChainEvidence
+from cefito.planners.chain.model import ChainEvidence
 from cefito.search.problem import Plans
-
-__all__ = [
-    "NOTHING_FITTED",
-    "OBJECTIVES",
-    "PAPER",
-    "TERMS",
-    "Evidence",
-    "Hypothesis",
-    "ObjectiveFit",
-    "Posterior",
-    "Weights",
-    "times",
-]
 
 TERMS = ("energy", "prior", "chain", "task")
 OBJECTIVES = {"energy": ("energy", "task"), "prior": ("energy", "prior", "task"), "fitted": TERMS}
@@ -74,7 +61,7 @@ class ObjectiveFit:
     evidence: Evidence | None = None  # evidence for the energy; None with too few videos
 
 
-NOTHING_FITTED = ObjectiveFit()
+UNFITTED = ObjectiveFit()
 """The paper's energy in one task; without the energy, the chain as it is."""
 
 

@@ -39,6 +39,7 @@ from cefito.planners.cefito.hypotheses import (
     searched_together,
 )
 from cefito.planners.cefito.listing import Listing
+from cefito.planners.cefito.method import ABILITIES
 from cefito.planners.cefito.objective import (
     Hypothesis,
     ObjectiveFit,
@@ -46,8 +47,8 @@ from cefito.planners.cefito.objective import (
     Weights,
 )
 from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.chain.model import ChainEvidence, ChainModel
 from cefito.planners.checks import check_finite, check_queries
-from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.network import ends_on_all, final_windows
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
@@ -60,8 +61,6 @@ from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, make_search
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["CefitoPlanner"]
-
 _CHEAP = 1e9  # operations (a tenth of a second) below which tasks need not be predicted
 _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiples
 
@@ -70,9 +69,7 @@ _LEAST, _USUAL = 16, 512  # least queries of a block; larger blocks are multiple
 class CefitoPlanner(BasePlanner):
     """The paper's planner: task classifier, energy field and search, and what goes beyond it."""
 
-    abilities: ClassVar[Abilities] = Abilities(
-        constraints=True, search=True, probabilities=True, finetuning=True
-    )
+    abilities: ClassVar[Abilities] = ABILITIES
     name = "CEFITO"
     settings: CefitoSettings
     taxonomy: Taxonomy
@@ -88,7 +85,7 @@ class CefitoPlanner(BasePlanner):
         """Return the sizes of task classifier and field; the chain is not in the paper."""
         sizes = {FIELD: field_size(settings.field, shape)} if settings.field.members else {}
         if settings.search.task_model == "classifier":
-            sizes[TaskModel.title] = TaskModel.size(settings.classifier, shape)
+            sizes |= TaskModel.size(settings, shape)
         return sizes
 
     @classmethod
@@ -169,7 +166,7 @@ class CefitoPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged files.
         """
-        planner = cls(**read_planner(Path(folder), device=context.device))
+        planner = cls(**read_planner(Path(folder), context))
         warn_fallback(planner.space, planner.taxonomy)
         return planner
 
@@ -250,7 +247,9 @@ class CefitoPlanner(BasePlanner):
     @cached_property
     def parameters(self) -> dict[str, int]:
         """Number of parameters of each network."""
-        parameters = {network.title: network.parameters for network in self.networks}
+        parameters: dict[str, int] = {}
+        for ensemble in self.networks:
+            parameters |= ensemble.parameters
         if not isinstance(self.incremental, NoField):
             parameters[FIELD] = parameter_count(self.field)
         return parameters

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from cefito.field.settings import FieldConfig
-from cefito.planners.crf.settings import ChainSettings
+from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.search.settings import SearchConfig
 from cefito.training.settings import FieldTrainingConfig
-
-__all__ = ["CefitoSettings"]
 
 
 class CefitoSettings(ClassifierSettings, ChainSettings):

@@ -18,8 +18,6 @@ from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.runtime import Processes
 from cefito.training.trainer import Term
 
-__all__ = ["DiffusionLoss"]
-
 
 class DiffusionLoss(PlanLoss):
     """Squared error of the restored actions at random times, each row weighted, summed over a plan.

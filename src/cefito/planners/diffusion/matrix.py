@@ -15,8 +15,6 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 
-__all__ = ["ACTION", "OBSERVATION", "ColumnBlock", "Layout", "Projection", "task_layout"]
-
 ACTION = "action"
 """The block that is predicted."""
 OBSERVATION = "observation"

@@ -20,16 +20,13 @@ from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.task_model import TaskModel, TaskPredictor
 from cefito.search.problem import Plans, SearchCost
 from cefito.search.step_costs import StepCosts
-from cefito.training.trainer import TrainingContext
-
-__all__ = ["TaskDiffusionPlanner", "best_plans", "sampled_scores"]
 
 Network = TypeVar("Network", bound=DiffusionNetwork)
 
 
 @torch.inference_mode()
 def sampled_scores(
-    model: TrainedNetwork[Network] | NetworkPlanner[Network],
+    model: TrainedNetwork[Network],
     queries: Queries,
     known: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32]:
@@ -86,42 +83,24 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
     @override
     @classmethod
     def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
-        predictor = cls.predictor(settings)
-        task_size = predictor.size(predictor.configs(settings)[0], shape)
-        return {predictor.title: task_size} | super().sizes(settings, shape)
+        return cls.predictor(settings).size(settings, shape) | super().sizes(settings, shape)
 
     @override
     @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: Any,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
         config, predictor = cls.config_of(settings), cls.predictor(settings)
         check_horizon(config, train.horizon, method=cls.name, section=cls.part)
-        given = {"settings": settings, "seed": seed, "context": context}
-        task_model, task_result = predictor.fit(train, val, **given)
-        tasks = task_model.predict(Queries.from_windows(val))
-        network, shape, result = cls.train(
-            train, val, config, train.tasks, tasks, seed=seed, context=context
-        )
-        results = {predictor.title: task_result, cls.title: result}
-        return Fitted(cls(network, shape, config, task_model), results)
+        task_model, results = predictor.train(train, val, settings, **given)
+        tasks = train.tasks, task_model.predict(Queries.from_windows(val))
+        parts = {"config": config, "task_model": task_model}
+        planner, own = cls.train(train, val, settings, *tasks, **parts, **given)
+        return Fitted(planner, results | own)
 
     @override
     @classmethod
-    def load(
-        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
-    ) -> Self:
-        folder, device = Path(folder), context.device
-        config, predictor = cls.config_of(settings), cls.predictor(settings)
-        task_config, _ = predictor.configs(settings)
-        task_model = predictor.load(folder, config=task_config, device=device)
-        return cls(*cls.read(folder, config, device), config, task_model)
+    def load(cls, folder: Path | str, *, settings: Any, **given: Any) -> Self:
+        task_model = cls.predictor(settings).load(folder, settings=settings, **given)
+        return super().load(folder, settings=settings, task_model=task_model, **given)
 
     @override
     def save(self, folder: Path | str) -> None:
@@ -131,7 +110,7 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
     @property
     def parameters(self) -> dict[str, int]:
         """The task classifier's and the diffusion network's."""
-        return {self.task_model.title: self.task_model.parameters} | super().parameters
+        return self.task_model.parameters | super().parameters
 
     @override
     def marginals(self, queries: Queries) -> Marginals:

@@ -9,8 +9,6 @@ from pydantic import Field, PositiveInt, model_validator
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["DiffusionConfig"]
-
 
 class DiffusionConfig(Settings):
     """Matrices over time, denoised by a temporal U-Net; the defaults are PDPP's."""
@@ -24,16 +22,17 @@ class DiffusionConfig(Settings):
     dropout: float = Field(0.0, ge=0, lt=1)  # of the observations' features (published: none)
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
-            epochs=558,
+            epochs=558,  # published: 120 × 200 steps
             batch_size=256,
             learning_rate=5e-4,
             weight_decay=0.0,
             schedule="step",
-            warmup=0.16667,
+            warmup=0.16667,  # 20 of 120 epochs
             factor=0.5,
-            interval=0.25,
+            interval=0.25,  # 30 of 120 epochs
         ),
         ema=EmaConfig(decay=0.995, every=10, warmup=400),
+        # published: the best of every fifth epoch of 200 steps, chosen on the test windows
         stopping=StoppingConfig(every=23, patience=0, windows=0),
     )
 

@@ -13,8 +13,6 @@ from torch.nn import functional as F
 from cefito.field.predictor import positions
 from cefito.planners.shared.layers import draw_layers
 
-__all__ = ["TemporalUNet"]
-
 
 class TemporalUNet(nn.Module):
     """A U-Net over time with two residual blocks per level.

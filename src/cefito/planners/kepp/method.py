@@ -1,9 +1,10 @@
 """Declaration of KEPP."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.kepp.settings import KeppSettings
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, ablation
 
-__all__ = ["KEPP"]
+ABILITIES = Abilities(true_task=False)
 
 
 KEPP = Method(
@@ -18,6 +19,8 @@ KEPP = Method(
         "2403.02782",
     ),
     needs=(GRAPH,),
+    abilities=ABILITIES,
+    parameters={"KEPP step network": 41_843_589, "KEPP plan network": 42_184_335},
     variants=(
         PlannerVariant(name="kepp", title="KEPP", own_name=True, method="kepp"),
         ablation(

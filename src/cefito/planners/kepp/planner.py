@@ -6,7 +6,7 @@ Reimplemented from its published description; plans by a language model are not 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -20,15 +20,13 @@ from cefito.planners.base import Abilities, Fitted, Queries, Shape
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import BLOCK, check_horizon
 from cefito.planners.diffusion.planner import best_plans, sampled_scores
+from cefito.planners.kepp.method import ABILITIES
 from cefito.planners.kepp.networks import PlanNetwork, StepModel
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.search.problem import Plans
 from cefito.training.result import TrainingResult
 from cefito.training.settings import TrainingConfig
-from cefito.training.trainer import TrainingContext
-
-__all__ = ["KeppPlanner"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +41,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     planning. So training walks come from step networks and graphs of other videos ("out-of-fold").
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_task=False)
+    abilities: ClassVar[Abilities] = ABILITIES
     title = "KEPP plan network"
     part = "kepp_plan"
     section = "kepp"
@@ -56,55 +54,44 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
 
     @override
     @classmethod
-    def training(cls, config: KeppConfig) -> TrainingConfig:
-        return config.plan.training
+    def training_of(cls, settings: KeppSettings) -> TrainingConfig:
+        return settings.kepp.plan.training
 
     @override
     @classmethod
     def sizes(cls, settings: KeppSettings, shape: Shape) -> dict[str, int]:
-        config = settings.kepp
-        step = {StepModel.title: StepModel.size(config, shape)}
-        return ({} if config.knowledge == "none" else step) | super().sizes(settings, shape)
+        walks = settings.kepp.knowledge != "none"
+        step = StepModel.size(settings, shape) if walks else {}
+        return step | super().sizes(settings, shape)
 
     @override
     @classmethod
     def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: KeppSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
+        cls, train: Windows, val: Windows, *, settings: KeppSettings, **given: Any
     ) -> Fitted[Self]:
         config = settings.kepp
         _check_horizon(config, train.horizon)
         trainings: dict[str, TrainingResult] = {}
-        given: dict[str, Any] = {"seed": seed, "context": context}
         step, walks, val_walks = None, _no_walks(train), _no_walks(val)
         if config.knowledge != "none":
-            step, trainings[StepModel.title] = _fit_step(train, val, config, **given)
+            step, trainings = StepModel.train(train, val, settings, **given)
             val_walks = step.walks(Queries.from_windows(val))  # as when planning
             apart = None
             if config.paths == "out-of-fold":
-                apart, results = _out_of_fold_walks(train, val, config, **given)
+                apart, results = _out_of_fold_walks(train, val, settings, **given)
                 trainings |= results
             walks = step.walks(Queries.from_windows(train)) if apart is None else apart
-        network, shape, trainings[cls.title] = cls.train(
-            train, val, config, walks, val_walks, **given
-        )
-        return Fitted(cls(network, shape, config, step), trainings)
+        parts: dict[str, Any] = {"config": config, "step": step}
+        planner, own = cls.train(train, val, settings, walks, val_walks, **parts, **given)
+        return Fitted(planner, trainings | own)
 
     @override
     @classmethod
-    def load(
-        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
-    ) -> Self:
-        planner = super().load(folder, settings=settings, context=context)
-        if planner.config.knowledge == "none":
-            return planner
-        step = StepModel.load(Path(folder), config=planner.config, device=context.device)
-        return replace(planner, step=step)
+    def load(cls, folder: Path | str, *, settings: KeppSettings, **given: Any) -> Self:
+        step = None
+        if settings.kepp.knowledge != "none":
+            step = StepModel.load(folder, settings=settings, **given)
+        return super().load(folder, settings=settings, step=step, **given)
 
     @override
     def save(self, folder: Path | str) -> None:
@@ -123,8 +110,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     @property
     def parameters(self) -> dict[str, int]:
         """Parameters of both networks; the graph is counted, not learned."""
-        step = {} if self.step is None else {StepModel.title: self.step.parameters}
-        return step | super().parameters
+        return ({} if self.step is None else self.step.parameters) | super().parameters
 
     @override
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:
@@ -153,28 +139,14 @@ def _check_horizon(config: KeppConfig, horizon: int) -> None:
     check_horizon(config.plan, horizon, method="KEPP", section="kepp.plan")
 
 
-def _fit_step(
-    train: Windows,
-    val: Windows,
-    config: KeppConfig,
-    *,
-    seed: int,
-    context: TrainingContext,
-    fold: str = "",
-) -> tuple[StepModel, TrainingResult]:
-    network, shape, result = StepModel.train(
-        train, val, config, seed=seed, context=context, suffix=fold
-    )
-    return StepModel(network, shape), result
-
-
 def _out_of_fold_walks(
-    train: Windows, val: Windows, config: KeppConfig, *, seed: int, context: TrainingContext
+    train: Windows, val: Windows, settings: KeppSettings, **given: Any
 ) -> tuple[NDArray[np.int64] | None, dict[str, TrainingResult]]:
     """Walks of training windows [N, R, T], each by a step network and a graph of other videos.
 
     With a single video the result is None, after a warning.
     """
+    config = settings.kepp
     count = min(config.folds, len(np.unique(train.video)))
     if count < 2:
         logger.warning(
@@ -184,13 +156,12 @@ def _out_of_fold_walks(
         return None, {}
     folds = video_folds(train.video, count)
     walks = np.empty((len(train), config.walks, train.horizon), dtype=np.int64)
-    results = {}
+    results: dict[str, TrainingResult] = {}
     for fold in range(count):
         held, others = (np.flatnonzero(part) for part in (folds == fold, folds != fold))
-        name = f"-fold{fold + 1}of{count}"
-        step, results[StepModel.title + name] = _fit_step(
-            train.subset(others), val, config, seed=seed, context=context, fold=name
-        )
+        parts = train.subset(others), val, settings
+        step, found = StepModel.train(*parts, suffix=f"-fold{fold + 1}of{count}", **given)
+        results |= found
         walks[held] = step.walks(Queries.from_windows(train.subset(held)))
     return walks, results
 

@@ -1,4 +1,4 @@
-"""Settings of KEPP; the defaults are the published ones, repeated in `paper.toml`."""
+"""Settings of KEPP; the defaults are the published ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pydantic import Field
 
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.settings import Settings
-
-__all__ = ["KeppConfig", "KeppSettings", "Knowledge", "PlanConfig"]
 
 Knowledge = Literal["graph", "ends", "none"]
 """Input of the plan network beside the observations."""

@@ -2,10 +2,11 @@
 
 from functools import partial
 
+from cefito.planners.base import Abilities
 from cefito.planners.language_model.settings import LlmSettings
 from cefito.planners.methods import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
 
-__all__ = ["LLM_ENDS", "LLM_RANKED"]
+ABILITIES = Abilities(true_ends=True)
 
 _PARTS: dict[str, tuple[str, str, int]] = {  # further parts of prompts: title, setting, value
     "pkg": (" + PKG", "llm.graph", True),
@@ -37,6 +38,7 @@ LLM_ENDS = Method(
     title="language model, recognised ends",
     line="fills in the steps between a recognised first and last action",
     needs=(GRAPH, CLASSIFIER, SERVER),
+    abilities=ABILITIES,
     variants=(
         _variant(*_ENDS),
         _variant(*_ENDS, "pkg"),
@@ -53,6 +55,7 @@ LLM_RANKED = Method(
     title="language model, ranked ends",
     line="chooses all steps, given candidates of task and ends with their probabilities",
     needs=(GRAPH, CLASSIFIER, SERVER),
+    abilities=ABILITIES,
     variants=(
         _variant(*_RANKED),
         _variant(*_RANKED, "pkg"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from cefito.planners.base import (
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.checks import check_queries
 from cefito.planners.language_model.dialogue import Completion, ask_all
+from cefito.planners.language_model.method import ABILITIES
 from cefito.planners.language_model.prompt import PROMPT_VERSION, Names, Request, first_request
 from cefito.planners.language_model.prompt_context import (
     PromptContext,
@@ -41,9 +42,6 @@ from cefito.planners.simple.nearest import NearestPlanner
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
-from cefito.training.trainer import TrainingContext
-
-__all__ = ["LlmEndsPlanner", "LlmPlanner", "LlmRankedPlanner", "Reply"]
 
 _FILE = "llm.json"
 
@@ -81,7 +79,7 @@ class LlmPlanner(BasePlanner):
     `Plans.reply` says which. The energy of a plan is its place in the answer.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_ends=True)
+    abilities: ClassVar[Abilities] = ABILITIES
     ends_title: ClassVar[str]
     fixed_ends: ClassVar[bool]
     pkg: PkgPlanner
@@ -93,13 +91,7 @@ class LlmPlanner(BasePlanner):
 
     @classmethod
     def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: LlmSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
+        cls, train: Windows, val: Windows, *, settings: LlmSettings, **given: Any
     ) -> Fitted[Self]:
         """Train the step model and the task classifier, count transitions; ask nothing."""
         check_settings(settings.llm)
@@ -109,10 +101,8 @@ class LlmPlanner(BasePlanner):
                 "of 2 or more.",
                 setting="horizon",
             )
-        pkg = PkgPlanner.fit(train, val, settings=settings, seed=seed, context=context)
-        task_model, result = TaskModel.fit(
-            train, val, settings=settings, seed=seed, context=context
-        )
+        pkg = PkgPlanner.fit(train, val, settings=settings, **given)
+        task_model, results = TaskModel.train(train, val, settings, **given)
         nearest = NearestPlanner.fit(train, val).planner if settings.llm.examples else None
         names = Names.of(
             [task.name for task in train.taxonomy.tasks],
@@ -120,22 +110,16 @@ class LlmPlanner(BasePlanner):
         )
         actions = action_space(train, "training").actions
         planner = cls(pkg.planner, task_model, nearest, names, actions, settings.llm)
-        return Fitted(planner, {**pkg.trainings, TaskModel.title: result})
+        return Fitted(planner, {**pkg.trainings, **results})
 
     @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: LlmSettings,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
+    def load(cls, folder: Path | str, *, settings: LlmSettings, **given: Any) -> Self:
         """Load a saved planner."""
         folder = Path(folder)
         saved = read_json(folder / _FILE, "Fit the planner again.", RunError)
         return cls(
-            PkgPlanner.load(folder, settings=settings, context=context),
-            TaskModel.load(folder, config=settings.classifier, device=context.device),
+            PkgPlanner.load(folder, settings=settings, **given),
+            TaskModel.load(folder, settings=settings, **given),
             NearestPlanner.load(folder) if settings.llm.examples else None,
             Names.of(saved["tasks"], saved["actions"]),
             tuple(tuple(actions) for actions in saved["task_actions"]),
@@ -161,7 +145,7 @@ class LlmPlanner(BasePlanner):
     @property
     def parameters(self) -> dict[str, int]:
         """Parameters of the trained networks; the language model's are unknown."""
-        return {**self.pkg.parameters, TaskModel.title: self.task_model.parameters}
+        return self.pkg.parameters | self.task_model.parameters
 
     @property
     def horizon(self) -> int:

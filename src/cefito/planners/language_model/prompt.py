@@ -14,8 +14,6 @@ from typing import Any
 from cefito.planners.language_model.prompt_context import PromptContext, Ranked
 from cefito.planners.language_model.settings import LlmConfig
 
-__all__ = ["PROMPT_VERSION", "Names", "Request", "first_request", "repair_request"]
-
 PROMPT_VERSION = 1  # of the wording below; raised with every change
 
 

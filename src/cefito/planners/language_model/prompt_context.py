@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PromptContext", "Ranked", "most_probable", "probable_successors"]
-
 Ranked = tuple[tuple[int, float], ...]  # ids with their probabilities, most probable first
 
 

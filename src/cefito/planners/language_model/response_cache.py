@@ -16,8 +16,6 @@ from cefito.errors import ConfigError, RunError
 from cefito.planners.language_model.prompt import Request
 from cefito.settings import Record
 
-__all__ = ["FILE", "Response", "ResponseCache"]
-
 FILE = "responses.sqlite"
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS responses (key TEXT PRIMARY KEY, host TEXT NOT NULL, "

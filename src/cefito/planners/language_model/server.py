@@ -23,8 +23,6 @@ from cefito.planners.language_model.settings import LlmConfig
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["KEY", "Server", "budget", "cache_folder", "check_settings"]
-
 KEY, _URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"  # the key is sent to this server and to no other
 _OWN_URL = "CEFITO_LLM_BASE_URL"  # these three override a run's settings
 _BUDGET, _CACHE = "CEFITO_LLM_BUDGET", "CEFITO_LLM_CACHE"

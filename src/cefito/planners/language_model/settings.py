@@ -1,4 +1,4 @@
-"""Settings of the planners that ask a language model; `paper.toml` repeats the defaults."""
+"""Settings of the planners that ask a language model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pydantic import Field, model_validator
 from cefito.planners.pkg.settings import PkgSettings
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.settings import Settings
-
-__all__ = ["LlmConfig", "LlmSettings"]
 
 
 class LlmConfig(Settings):

@@ -1,9 +1,8 @@
 """Declaration of MTID."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant, ablation
 from cefito.planners.mtid.settings import MtidSettings
-
-__all__ = ["MTID"]
 
 MTID = Method(
     name="mtid",
@@ -16,6 +15,8 @@ MTID = Method(
         "ICLR 2025",
     ),
     needs=(CLASSIFIER,),
+    abilities=Abilities(),
+    parameters={"MTID task classifier": 28_352_018, "MTID network": 218_998_191},
     variants=(
         PlannerVariant(name="mtid", title="MTID", method="mtid"),
         ablation(

@@ -10,8 +10,6 @@ from torch import Tensor
 from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.transitions import Decoded, decode, log_guarded
 
-__all__ = ["best_sequences", "greedy"]
-
 
 def best_sequences(
     emissions: Tensor, counts: Tensor, count: int, decoding: Literal["viterbi", "greedy"]

@@ -18,8 +18,6 @@ from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.runtime import Processes
 from cefito.training.trainer import Term
 
-__all__ = ["FACTOR", "P3ivLoss", "diversity"]
-
 FACTOR = float(np.exp(0.7))
 """Of the products of states and encoded names (published)."""
 _CLOSEST = 1e-5  # keeps the diversity loss finite (published)

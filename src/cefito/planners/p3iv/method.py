@@ -1,9 +1,10 @@
 """Declaration of P3IV."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.methods import GRAPH, TEXT, Method, Paper, PlannerVariant, ablation
 from cefito.planners.p3iv.settings import P3ivSettings
 
-__all__ = ["P3IV"]
+ABILITIES = Abilities(true_task=False)
 
 P3IV = Method(
     name="p3iv",
@@ -18,6 +19,8 @@ P3IV = Method(
     ),
     needs=(GRAPH,),
     uses=(TEXT,),
+    abilities=ABILITIES,
+    parameters={"P3IV": 800_773},
     variants=(
         PlannerVariant(name="p3iv", title="P3IV", own_name=True, method="p3iv"),
         ablation(

@@ -18,13 +18,12 @@ from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.p3iv.decoding import best_sequences
 from cefito.planners.p3iv.loss import P3ivLoss
+from cefito.planners.p3iv.method import ABILITIES
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.settings import P3ivConfig
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.search.problem import Plans, SearchCost
-
-__all__ = ["P3ivPlanner"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +35,7 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
     part, and nothing is drawn in planning.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_task=False)
+    abilities: ClassVar[Abilities] = ABILITIES
     title = "P3IV"
     part = "p3iv"
     stream = 15
@@ -80,7 +79,8 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
             network.add_critic()
 
     def __post_init__(self) -> None:
-        self.network.critic = None  # it serves in training only
+        for network in self.networks:
+            network.critic = None  # it serves in training only
 
     @property
     def name(self) -> str:  # type: ignore[override]

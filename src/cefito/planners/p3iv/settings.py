@@ -1,4 +1,4 @@
-"""Settings of P3IV; the defaults are the published ones, repeated in `paper.toml`."""
+"""Settings of P3IV; the defaults are the published ones."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["P3ivConfig", "P3ivSettings"]
-
 
 class P3ivConfig(Settings):
     """P3IV (Zhao et al., CVPR 2022): weakly supervised planning with a probabilistic decoder."""
 
-    rows: PositiveInt = 3  # of equal length in an observation, encoded one by one and averaged
+    # of equal length in an observation, encoded one by one and averaged (published: of 3 seconds)
+    rows: PositiveInt = 3
     hidden: PositiveInt = 256  # of the observation encoder and of all heads
     width: PositiveInt = 128  # of tokens, noise included
     noise: NonNegativeInt = 32  # numbers of a token that are noise; 0: deterministic
     layers: PositiveInt = 2
     heads: PositiveInt = 8
     feedforward: PositiveInt = 128
-    memory: Literal["slots", "released"] = "slots"  # released: one vector per layer
-    slots: PositiveInt = 106  # of memory "slots" only
+    # "slots": the paper's attention; "released": one learned vector a layer, as the code comes to
+    memory: Literal["slots", "released"] = "slots"
+    slots: PositiveInt = 106  # of memory "slots" only; as released for CrossTask
     token_dropout: float = Field(0.1, ge=0, lt=1)  # of the tokens' features
     dropout: float = Field(0.3, ge=0, lt=1)  # of hidden units and attention weights
     test_dropout: bool = False  # both stay on in planning (released code), by a saved seed
@@ -37,9 +37,9 @@ class P3ivConfig(Settings):
     contrastive: float = Field(0.5, ge=0)  # draws states to names; 0 for none
     adversarial: float = Field(0.1, ge=0)  # weight of a critic's judgement; 0 for no critic
     diversity: float = Field(0.1, ge=0)  # keeps two noises apart; 0 for none
-    critic_rate: float = Field(1 / 70, gt=0)  # the critic's step size as a share of the generator's
+    critic_rate: float = Field(1 / 70, gt=0)  # step size, in the generator's (1e-5 in 7e-4)
     samples: PositiveInt = 1500  # noises that a plan is decoded from, drawn once
-    validation_samples: PositiveInt = 200  # so many of them choose the epoch
+    validation_samples: PositiveInt = 200  # choose the epoch; as the released call of planning
     decoding: Literal["viterbi", "greedy"] = "viterbi"  # greedy: as released
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
@@ -49,8 +49,10 @@ class P3ivConfig(Settings):
             weight_decay=0.0,
             schedule="step",
             factor=0.65,
-            interval=0.1,
+            interval=0.1,  # 20 epochs of 200
         ),
+        # published: the best of all epochs, chosen on the test windows; in every second one the
+        # critic alone learns
         stopping=StoppingConfig(every=2, patience=0, windows=0),
     )
 

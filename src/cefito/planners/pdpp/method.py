@@ -1,9 +1,8 @@
 """Declaration of PDPP."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant
 from cefito.planners.pdpp.settings import PdppSettings
-
-__all__ = ["PDPP"]
 
 PDPP = Method(
     name="pdpp",
@@ -17,5 +16,7 @@ PDPP = Method(
         "2303.14676",
     ),
     needs=(CLASSIFIER,),
+    abilities=Abilities(),
+    parameters={"task classifier": 7_094_290, "PDPP network": 42_063_255},
     variants=(PlannerVariant(name="pdpp", title="PDPP", method="pdpp"),),
 )

@@ -15,8 +15,6 @@ from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.planner import TaskDiffusionPlanner
 from cefito.planners.pdpp.settings import PdppConfig
 
-__all__ = ["PdppNetwork", "PdppPlanner"]
-
 
 class PdppNetwork(DiffusionNetwork):
     """Denoises matrices of task, action and observation; the task is given."""

@@ -1,11 +1,9 @@
-"""Settings of PDPP; the defaults are the published ones, repeated in `paper.toml`."""
+"""Settings of PDPP; the defaults are the published ones."""
 
 from __future__ import annotations
 
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.shared.settings import ClassifierSettings
-
-__all__ = ["PdppConfig", "PdppSettings"]
 
 
 class PdppConfig(DiffusionConfig):

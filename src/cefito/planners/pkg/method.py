@@ -1,9 +1,10 @@
 """Declarations of PKG, by exact search and by the published beam search."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant
 from cefito.planners.pkg.settings import PkgSettings
 
-__all__ = ["PKG", "PKG_BEAM"]
+ABILITIES = Abilities(true_task=False, true_ends=True)
 
 _PAPER = Paper("ViterbiPlanNet", "CVPR 2026", "2603.04265")
 
@@ -15,6 +16,7 @@ PKG = Method(
     line="the likeliest walk between a recognised first and last action",
     paper=_PAPER,
     needs=(GRAPH,),
+    abilities=ABILITIES,
     variants=(
         PlannerVariant(name="pkg", title="PKG, exact", method="pkg"),
         PlannerVariant(
@@ -30,5 +32,6 @@ PKG_BEAM = Method(
     line="the same, searched by beam as in the published baseline",
     paper=_PAPER,
     needs=(GRAPH,),
+    abilities=ABILITIES,
     variants=(PlannerVariant(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),),
 )

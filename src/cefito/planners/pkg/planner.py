@@ -16,13 +16,12 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import ProposalNetwork
 from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner
+from cefito.planners.pkg.method import ABILITIES
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.losses import ProposalLoss
-
-__all__ = ["PkgBeamPlanner", "PkgPlanner", "StepNetwork"]
 
 
 class StepNetwork(ProposalNetwork):
@@ -53,7 +52,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
     plans are the actions that are likeliest as first and last at once.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_task=False, true_ends=True)
+    abilities: ClassVar[Abilities] = ABILITIES
     exact: ClassVar[bool] = True
     name = "PKG (exact)"
     title = "step model"

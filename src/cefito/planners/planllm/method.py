@@ -1,9 +1,10 @@
 """Declarations of PlanLLM-style planning, and of its oracle that sees the states between."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
 from cefito.planners.planllm.settings import PlanLlmSettings
 
-__all__ = ["PLANLLM", "PLANLLM_LEAKY"]
+LEAKY = Abilities(true_between=True)
 
 _PAPER = Paper(
     "PlanLLM: Video Procedure Planning with Refinable Large Language Models",
@@ -20,6 +21,8 @@ PLANLLM = Method(
     paper=_PAPER,
     needs=(GRAPH,),
     uses=(DESCRIPTIONS,),
+    abilities=Abilities(),
+    parameters={"PlanLLM network": 42_003_608},
     variants=(
         PlannerVariant(
             name="planllm", title="PlanLLM-style (no BERT)", own_name=True, method="planllm"
@@ -35,6 +38,8 @@ PLANLLM_LEAKY = Method(
     paper=_PAPER,
     needs=(GRAPH,),
     uses=(DESCRIPTIONS,),
+    abilities=LEAKY,
+    parameters={"leaky PlanLLM network": 42_003_608},
     variants=(
         PlannerVariant(
             name="planllm-leaky",

@@ -5,26 +5,153 @@ The published encoder sees the true states between the steps; `LeakyPlanner` alo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Abilities, Queries
-from cefito.planners.planllm.network import PlanLlmNetwork
+from cefito.planners.base import Abilities, Queries, Shape
+from cefito.planners.planllm.method import LEAKY
 from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.loss import SchemaLoss
-from cefito.planners.schema.network import Encoded
+from cefito.planners.schema.network import Encoded, SchemaNetwork
 from cefito.planners.schema.planner import SchemaPlanner
+from cefito.planners.shared.layers import Drop, MultiHeadAttention, dropping, keep
 from cefito.runtime import Processes
 
-__all__ = ["LeakyLoss", "LeakyPlanner", "PlanLlmLoss", "PlanLlmPlanner"]
+_TOKEN_DEVIATION = 0.02  # of the learned queries at first
+
+
+class PlanLlmNetwork(SchemaNetwork):
+    """SCHEMA's network, in which the two states attend to each other, and queries to both.
+
+    Encoded states pass an encoder, after which they are aligned, and a second one, after which they
+    are decoded from. The output of the learned queries is added to the first input of the decoder
+    of states. Without layers of either kind it is SCHEMA's network.
+    """
+
+    config: PlanLlmConfig
+
+    def __init__(self, config: PlanLlmConfig, shape: Shape) -> None:
+        super().__init__(config, shape)
+        sizes = {"width": config.width, "heads": config.exchange_heads, "layers": config.exchange}
+        self.first_exchange, self.second_exchange = Exchange(**sizes), Exchange(**sizes)
+        self.asking: QueryTransformer | None = None
+        if config.query_layers:
+            self.asking = QueryTransformer(
+                width=config.width,
+                heads=config.query_heads,
+                hidden=config.query_feedforward or 4 * config.width,
+                layers=config.query_layers,
+                queries=self.horizon + 1,
+            )
+
+    @override
+    def reset(self, generator: torch.Generator) -> None:
+        super().reset(generator)
+        if self.asking is not None:
+            self.asking.reset(generator)
+
+    @override
+    def encode(
+        self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
+    ) -> Encoded:
+        return self.exchanged(torch.stack([initial, goal], dim=1), generator)
+
+    def exchanged(self, observations: Tensor, generator: torch.Generator | None) -> Encoded:
+        """The first and last state of observations [B, S, E], after all have seen each other."""
+        states = self.encoded(observations, generator)
+        seen = self.first_exchange(states, dropping(self.config.input_dropout, generator))
+        ends = seen[:, [0, -1]]
+        return Encoded(
+            aligned=ends,
+            states=self.second_exchange(ends, dropping(self.config.dropout, generator)),
+        )
+
+    @override
+    def added(self, states: Tensor, generator: torch.Generator | None) -> Tensor:
+        if self.asking is None:
+            return super().added(states, generator)
+        # [B, T + 1, D]
+        return self.asking(states, dropping(self.config.query_dropout, generator))  # type: ignore[no-any-return]
+
+
+class Exchange(nn.Module):
+    """An encoder over a query's states: post-norm ReLU layers of their width, no positions."""
+
+    def __init__(self, *, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            _Layer(width, heads, width, activation=F.relu) for _ in range(layers)
+        )
+
+    def forward(self, states: Tensor, drop: Drop = keep) -> Tensor:
+        """[B, S, D] → [B, S, D]."""
+        for layer in self.layers:
+            states = layer(states, drop)
+        return states
+
+
+class QueryTransformer(nn.Module):
+    """Learned queries that attend to the two states in every second layer, from the first one."""
+
+    def __init__(self, *, width: int, heads: int, hidden: int, layers: int, queries: int) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.zeros(queries, width))
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(
+            _Layer(width, heads, hidden, activation=F.gelu, crossing=place % 2 == 0)
+            for place in range(layers)
+        )
+        self.out = nn.Linear(width, width)
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw the queries anew: truncated normal."""
+        nn.init.trunc_normal_(self.queries, std=_TOKEN_DEVIATION, generator=generator)
+
+    def forward(self, states: Tensor, drop: Drop = keep) -> Tensor:
+        """States [B, S, D] → outputs of the queries [B, queries, D]."""
+        seen = self.norm(states)
+        tokens = drop(self.queries.expand(len(states), -1, -1))
+        for layer in self.layers:
+            tokens = layer(tokens, drop, seen)
+        return self.out(tokens)  # type: ignore[no-any-return]
+
+
+class _Layer(nn.Module):
+    """A post-norm layer; with `crossing` it attends to further tokens after its own."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        *,
+        activation: Callable[[Tensor], Tensor],
+        crossing: bool = False,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.among = MultiHeadAttention(width, heads)
+        self.norm_among = nn.LayerNorm(width)
+        self.crossing = MultiHeadAttention(width, heads) if crossing else None
+        self.norm_crossing = nn.LayerNorm(width) if crossing else None
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, drop: Drop, seen: Tensor | None = None) -> Tensor:
+        x = self.norm_among(x + drop(self.among(x, x, drop)))
+        if self.crossing is not None and self.norm_crossing is not None:
+            x = self.norm_crossing(x + drop(self.crossing(x, seen, drop)))
+        return self.norm(x + drop(self.fc2(drop(self.activation(self.fc1(x))))))  # type: ignore[no-any-return]
 
 
 class PlanLlmLoss(SchemaLoss):
@@ -53,7 +180,6 @@ class PlanLlmPlanner(SchemaPlanner):
     stream = 12
     build = PlanLlmNetwork
     loss: ClassVar[Any] = PlanLlmLoss
-    network: PlanLlmNetwork
     config: PlanLlmConfig
 
 
@@ -107,7 +233,7 @@ class LeakyPlanner(PlanLlmPlanner):
     so.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_between=True)
+    abilities: ClassVar[Abilities] = LEAKY
     departures: ClassVar[tuple[str, ...]] = ("no BERT", "sees the states between")
     title = "leaky PlanLLM network"
     part = "planllm-leaky"
@@ -119,4 +245,6 @@ class LeakyPlanner(PlanLlmPlanner):
             return super().encoded(queries)
         initial, between, goal = self.on_device(queries.initial, queries.between, queries.goal)
         whole = torch.cat([initial[:, None], between, goal[:, None]], dim=1)  # [N, T + 1, E]
-        return self.network.exchanged(whole, None)
+        network: Any = self.network
+        encoded: Encoded = network.exchanged(whole, None)
+        return encoded

@@ -8,8 +8,6 @@ from cefito.planners.schema.settings import SchemaConfig
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["PlanLlmConfig", "PlanLlmSettings"]
-
 
 class PlanLlmConfig(SchemaConfig):
     """PlanLLM without its language models: SCHEMA with two additions and a focal loss.
@@ -22,7 +20,7 @@ class PlanLlmConfig(SchemaConfig):
     state_task: bool = False
     exchange: NonNegativeInt = 2  # layers of each of the two encoders; 0 leaves them out
     exchange_heads: PositiveInt = 8
-    query_layers: NonNegativeInt = 4  # of the query transformer; 0 leaves it out
+    query_layers: NonNegativeInt = 4  # of the query transformer (published: 12); 0 for none
     query_heads: PositiveInt = 8
     query_feedforward: NonNegativeInt = 0  # 0 for four times the tokens' width
     query_dropout: float = Field(0.1, ge=0, lt=1)

@@ -19,8 +19,6 @@ from cefito.planners.shared.transitions import decode, log_guarded
 from cefito.runtime import Processes
 from cefito.training.trainer import Term
 
-__all__ = ["SchemaLoss"]
-
 _LEFT_OUT = 0.3  # share of the videos left out of mean observations at each step, as of the field
 
 

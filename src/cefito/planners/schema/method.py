@@ -1,9 +1,8 @@
 """Declaration of SCHEMA."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.schema.settings import SchemaSettings
-
-__all__ = ["SCHEMA"]
 
 SCHEMA = Method(
     name="schema",
@@ -18,6 +17,8 @@ SCHEMA = Method(
     ),
     needs=(GRAPH,),
     uses=(DESCRIPTIONS,),
+    abilities=Abilities(),
+    parameters={"SCHEMA network": 6_117_016},
     variants=(
         PlannerVariant(name="schema", title="SCHEMA", own_name=True, method="schema"),
         ablation(

@@ -32,8 +32,6 @@ from cefito.planners.shared.descriptions import (
 from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
 from cefito.search.problem import Plans, SearchCost
 
-__all__ = ["KINDS", "SchemaPlanner"]
-
 KINDS: dict[Described, str] = {
     "file": "",  # as published
     "templates": "template sentences",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -15,16 +14,13 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.field.classifier import TaskClassifier, TaskNetwork
-from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries, Shape
-from cefito.planners.network import TrainedNetwork, copy_learned, data_shape, train_network
+from cefito.planners.network import TrainedNetwork
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.runtime import full_precision
 from cefito.training.losses import ClassifierLoss
-from cefito.training.result import TrainingResult
 from cefito.training.settings import ClassifierTrainingConfig
-from cefito.training.trainer import TrainingContext
 
 __all__ = ["TaskModel", "TaskPredictor", "confident_temperature"]
 
@@ -72,44 +68,21 @@ Network = TypeVar("Network", bound=TaskNetwork)
 class TaskPredictor(TrainedNetwork[Network]):
     """A trained network that predicts the task of a query."""
 
+    @override
     @classmethod
-    def configs(cls, settings: Any) -> tuple[Any, ClassifierTrainingConfig]:
-        """The settings of the network and of its training, among the method's settings."""
-        raise NotImplementedError
+    def make_loss(
+        cls, network: Network, train: Windows, val: Windows, settings: Any, *given: Any
+    ) -> ClassifierLoss:
+        training: Any = cls.training_of(settings)
+        return ClassifierLoss(classifier=network, train=train, val=val, config=training)
 
+    @override
     @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: Any,
-        seed: int,
-        context: TrainingContext,
-        start: Self | None = None,
-    ) -> tuple[Self, TrainingResult]:
-        """Train the classifier, keep the epoch of the best validation accuracy.
-
-        It begins with the classifier `start` of the first of these tasks, if there is one.
-        """
-        config, training = cls.configs(settings)
-        shape = data_shape(train)
-        network = cls.build(config, shape)
-        result = train_network(
-            network,
-            lambda network: ClassifierLoss(
-                classifier=network, train=train, val=val, config=training
-            ),
-            name=cls.title,
-            training=training,
-            stream=cls.stream,
-            seed=seed,
-            settings=[train.horizon, config.model_dump(), training.model_dump()],
-            context=context.part(cls.part),
-            centre=config.centre,
-            begin=None if start is None else partial(copy_learned, learned=start.network),
-        )
-        return cls(network, shape), result
+    def determining(
+        cls, settings: Any, shape: Shape, suffix: str, digests: Sequence[str]
+    ) -> list[Any]:
+        parts = cls.config_of(settings), cls.training_of(settings)
+        return [shape.horizon, *(part.model_dump() for part in parts)]
 
     @torch.inference_mode()
     @full_precision()
@@ -139,14 +112,12 @@ class TaskModel(TaskPredictor[TaskClassifier]):
 
     @override
     @classmethod
-    def build(cls, config: ClassifierConfig, shape: Shape) -> TaskClassifier:
+    def build(cls, config: Any, shape: Shape) -> TaskClassifier:
         return TaskClassifier(
             config=config, observation_dim=shape.observation_dim, task_count=shape.tasks
         )
 
     @override
     @classmethod
-    def configs(
-        cls, settings: ClassifierSettings
-    ) -> tuple[ClassifierConfig, ClassifierTrainingConfig]:
-        return settings.classifier, settings.classifier_training
+    def training_of(cls, settings: ClassifierSettings) -> ClassifierTrainingConfig:
+        return settings.classifier_training

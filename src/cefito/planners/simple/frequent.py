@@ -18,10 +18,8 @@ from cefito.planners.base_planner import BasePlanner
 from cefito.planners.network import Sized
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.planners.shared.task_model import TaskModel
+from cefito.planners.simple.method import FREQUENT_ABILITIES
 from cefito.search.problem import Plans, SearchCost
-from cefito.training.trainer import TrainingContext
-
-__all__ = ["FrequentPlanner"]
 
 _FILE = "frequent.json"
 
@@ -38,24 +36,16 @@ class FrequentPlanner(Sized, BasePlanner):
     task_model: TaskModel
     # task → sequences and counts, most frequent first
     counts: Mapping[int, list[tuple[list[int], int]]]
-    abilities: ClassVar[Abilities] = Abilities(probabilities=True)
+    abilities: ClassVar[Abilities] = FREQUENT_ABILITIES
     name = "most frequent window"
 
     @classmethod
     def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: ClassifierSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
+        cls, train: Windows, val: Windows, *, settings: ClassifierSettings, **given: Any
     ) -> Fitted[Self]:
         """Count sequences, and train the task classifier."""
-        task_model, result = TaskModel.fit(
-            train, val, settings=settings, seed=seed, context=context
-        )
-        return Fitted(cls.counted(train, task_model), {TaskModel.title: result})
+        task_model, results = TaskModel.train(train, val, settings, **given)
+        return Fitted(cls.counted(train, task_model), results)
 
     @classmethod
     def counted(cls, train: Windows, task_model: TaskModel) -> Self:
@@ -67,13 +57,11 @@ class FrequentPlanner(Sized, BasePlanner):
         return cls(task_model, counts)
 
     @classmethod
-    def load(
-        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
-    ) -> Self:
+    def load(cls, folder: Path | str, *, settings: Any, **given: Any) -> Self:
         """Load the planner that was saved in a folder."""
         folder = Path(folder)
         kept = read_json(folder / _FILE, "Fit the planner again.", RunError)["counts"]
-        task_model = TaskModel.load(folder, config=settings.classifier, device=context.device)
+        task_model = TaskModel.load(folder, settings=settings, **given)
         return cls(task_model, {int(task): rows for task, rows in kept.items()})
 
     def save(self, folder: Path | str) -> None:
@@ -85,7 +73,7 @@ class FrequentPlanner(Sized, BasePlanner):
     @property
     def parameters(self) -> dict[str, int]:
         """Parameters of the task classifier."""
-        return {TaskModel.title: self.task_model.parameters}
+        return self.task_model.parameters
 
     @property
     def shape(self) -> Shape:  # type: ignore[override]

@@ -19,8 +19,6 @@ from cefito.planners.network import Sized, data_shape
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["NearestPlanner"]
-
 _FILE = "windows.safetensors"
 _BLOCK = 512  # queries compared with all training windows at once
 

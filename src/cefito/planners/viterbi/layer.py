@@ -13,8 +13,6 @@ from torch import Tensor
 from cefito.planners.shared.transitions import Decoded
 from cefito.planners.shared.transitions import decode as over_transitions
 
-__all__ = ["Decoding", "decode", "log_marginals", "transition_probabilities"]
-
 Decoding = Literal["viterbi", "marginals"]
 
 _FLOOR = 1e-10  # transitions are clamped there inside the layer (published)

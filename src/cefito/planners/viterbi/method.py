@@ -1,9 +1,10 @@
 """Declaration of ViterbiPlanNet."""
 
+from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
 from cefito.planners.viterbi.settings import ViterbiSettings
 
-__all__ = ["VITERBI"]
+ABILITIES = Abilities(true_task=False)
 
 VITERBI = Method(
     name="viterbi",
@@ -14,6 +15,8 @@ VITERBI = Method(
     paper=Paper("ViterbiPlanNet", "CVPR 2026", "2603.04265"),
     needs=(GRAPH,),
     uses=(DESCRIPTIONS,),
+    abilities=ABILITIES,
+    parameters={"ViterbiPlanNet": 5_549_602},
     variants=(
         PlannerVariant(name="viterbi", title="ViterbiPlanNet", own_name=True, method="viterbi"),
         ablation(

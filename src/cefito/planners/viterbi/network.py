@@ -14,8 +14,6 @@ from cefito.planners.base import Shape
 from cefito.planners.shared.layers import PostNormLayer, draw_layers, dropping
 from cefito.planners.viterbi.settings import ViterbiConfig
 
-__all__ = ["ViterbiNetwork", "ViterbiOutputs"]
-
 _LOG_TEMPERATURE = math.log(1 / 0.07)  # initial logarithm of the factor of the cosines (published)
 
 

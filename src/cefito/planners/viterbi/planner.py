@@ -2,30 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Abilities, Fitted, Marginals, Queries, Shape
-from cefito.planners.network import NetworkPlanner, ends_on_all, named_departures
+from cefito.planners.base import Abilities, Marginals, Queries, Shape
+from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors, read_descriptions
 from cefito.planners.shared.graph import transition_counts
-from cefito.planners.viterbi.layer import decode
-from cefito.planners.viterbi.loss import ViterbiLoss
+from cefito.planners.shared.loss import PlanLoss, mean_term
+from cefito.planners.viterbi.layer import decode, log_marginals, transition_probabilities
+from cefito.planners.viterbi.method import ABILITIES
 from cefito.planners.viterbi.network import ViterbiNetwork, ViterbiOutputs
-from cefito.planners.viterbi.settings import Alignment, ViterbiConfig, ViterbiSettings
-from cefito.runtime import count_parameters, derived_seed
+from cefito.planners.viterbi.settings import Alignment, ViterbiConfig
+from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
-from cefito.training.trainer import TrainingContext
+from cefito.training.trainer import Term
 
-__all__ = ["ViterbiPlanner"]
+
+class ViterbiLoss(PlanLoss):
+    """Errors of marginals and of task logits, and misalignment with descriptions [K, 6, W] if any.
+
+    Published is mean squared error of the marginals to the one-hot actions, plus cross-entropy of
+    the alignment, averaged over the initial and the goal observation, plus mean squared error of
+    the raw task logits to the one-hot task, all of weight 1, with means over all entries.
+    """
+
+    def __init__(
+        self,
+        network: ViterbiNetwork,
+        train: Windows,
+        val: Windows,
+        descriptions: NDArray[np.float32] | None = None,
+    ) -> None:
+        super().__init__(network, train, val)
+        self.transitions = transition_probabilities(network.counts, clamped=True).float()
+        self.descriptions = None if descriptions is None else self.placed(descriptions)[0]
+
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
+        """The losses of a batch."""
+        initial, goal = self.observations.draw(rows, generator)
+        initial, goal, actions, tasks = (
+            group.share(part) for part in (initial, goal, self.actions[rows], self.tasks[rows])
+        )
+        outputs = self.module(initial, goal, generator=generator)
+        marginals = log_marginals(outputs.emissions, self.transitions).exp()  # [B, T, K]
+        terms = {"marginals": _squared(1.0, marginals, actions)}
+        if self.descriptions is not None or self.module.free is not None:
+            # [B, 2, K]: initial and goal observation against the first and the last action
+            logits = self.module.alignment(outputs.states, self.descriptions, generator=generator)
+            ends = actions[:, [0, -1]]
+            errors = F.cross_entropy(logits.flatten(0, 1), ends.flatten(), reduction="none")
+            terms["alignment"] = mean_term(self.config.alignment, errors)
+        if self.config.task:
+            terms["task"] = _squared(self.config.task, outputs.tasks, tasks)
+        return terms
+
+    @override
+    def best_sequences(self) -> Tensor:
+        initial, goal, _ = self.val
+        emissions = self.module(initial, goal).emissions
+        return decode(emissions, self.module.counts, 1, self.config.decoding).sequences[:, 0]
+
+
+def _squared(weight: float, values: Tensor, chosen: Tensor) -> Term:
+    """Mean squared error of values [..., n] to one-hot vectors of the chosen places [...]."""
+    return mean_term(weight, (values - F.one_hot(chosen, values.shape[-1])).square())
+
 
 _KINDS: dict[Alignment, str] = {
     "file": "",  # as published
@@ -44,7 +99,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     sequence of positive probability, the only plan takes the likeliest action of each step.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_task=False)
+    abilities: ClassVar[Abilities] = ABILITIES
     title = "ViterbiPlanNet"
     part = "viterbi"
     stream: ClassVar[int] = 6
@@ -52,7 +107,6 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     loss = ViterbiLoss
     ignored = frozenset({"name_width", "members"})
     config: ViterbiConfig
-    others: tuple[ViterbiNetwork, ...] = ()  # averaged with the first
 
     @override
     @classmethod
@@ -75,72 +129,16 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     def observe(cls, network: ViterbiNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
         network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
 
-    @override
-    @classmethod
-    def sizes(cls, settings: ViterbiSettings, shape: Shape) -> dict[str, int]:
-        (size,) = super().sizes(settings, shape).values()
-        return {cls.title: settings.viterbi.members * size}
-
-    @override
-    @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: ViterbiSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
-        config = settings.viterbi
-        text = cls.text_vectors(config, train)
-        networks, trainings = [], {}
-        for member, suffix in enumerate(_suffixes(config)):
-            own = derived_seed(seed, cls.stream, member) if member else seed
-            given = () if text is None else (text,)
-            network, shape, trainings[cls.title + suffix] = cls.train(
-                train, val, config, *given, seed=own, context=context, text=text, suffix=suffix
-            )
-            networks.append(network)
-        planner = cls(networks[0], shape, config, tuple(networks[1:]))
-        return Fitted(planner, trainings, ends_on_all(config.training, val))
-
-    @override
-    @classmethod
-    def load(
-        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
-    ) -> Self:
-        first = super().load(folder, settings=settings, context=context)
-        others = (
-            cls.read(Path(folder), first.config, context.device, suffix=suffix)[0]
-            for suffix in _suffixes(first.config)[1:]
-        )
-        return replace(first, others=tuple(others))
-
-    @override
-    def save(self, folder: Path | str) -> None:
-        for network, suffix in zip(self._members, _suffixes(self.config), strict=True):
-            self.write(Path(folder), network, suffix)
-
-    @property
-    def _members(self) -> tuple[ViterbiNetwork, ...]:
-        return (self.network, *self.others)
-
     @property
     def name(self) -> str:  # type: ignore[override]
         """Name in tables; says how it departs from the published method."""
-        members = len(self._members)
+        members = len(self.networks)
         departures = (
             "" if self.config.decoding == "viterbi" else "marginals",
             _KINDS[self.config.aligned_with],
             "" if members == 1 else f"{members} members",
         )
         return named_departures("ViterbiPlanNet", departures)
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Parameters of all members, also of the parts that only training uses, as published."""
-        return {self.title: sum(map(count_parameters, self._members))}
 
     @override
     @torch.inference_mode()
@@ -153,7 +151,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     def outputs(self, queries: Queries) -> list[ViterbiOutputs]:
         """The outputs of each member for queries."""
         observations = self.observations(queries)
-        return [network(*observations) for network in self._members]
+        return [network(*observations) for network in self.networks]
 
     @override
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:
@@ -162,8 +160,3 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
         finite_outputs(emissions, self.title)
         best = decode(emissions, self.network.counts, top_k, self.config.decoding)
         return best.plans(SearchCost(token_forwards=2, leaves=0))
-
-
-def _suffixes(config: ViterbiConfig) -> list[str]:
-    """Suffixes of the files and trainings of the members."""
-    return ["", *(f"-{member}" for member in range(1, config.members))]

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from cefito.errors import ConfigError
-from cefito.planners.crf.model import ChainModel
-from cefito.planners.crf.network import ChainNetwork
-from cefito.planners.crf.planner import ChainPlanner
-from cefito.planners.crf.settings import ChainConfig
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.model import ChainModel
+from cefito.planners.chain.network import ChainNetwork
+from cefito.planners.chain.planner import ChainPlanner
+from cefito.planners.chain.settings import ChainConfig
+from cefito.planners.chain.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.search import Constraints
 from cefito.search.constraints import UNCONSTRAINED

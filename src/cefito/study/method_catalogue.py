@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
-from importlib import resources
 from typing import Any
 
 from cefito.planners.base import Abilities, Shape
@@ -48,16 +46,13 @@ class ListedMethod:
 def listed_methods() -> list[ListedMethod]:
     """Return all registered methods, in the order of their registration.
 
-    Abilities and sizes of this package's methods are kept in `methods.json`, so that a list needs
-    no network; those of other methods are computed.
+    A list needs no network of methods that declare their abilities, as all of this package do.
     """
-    text = (resources.files("cefito.study") / "methods.json").read_text(encoding="utf-8")
-    kept: dict[str, dict[str, Any]] = json.loads(text)
     return [
         ListedMethod(
             method=method,
-            can=tuple(kept[name]["can"]) if name in kept else abilities_of(method),
-            parameters=kept[name]["parameters"] if name in kept else published_sizes(method),
+            can=abilities_of(method),
+            parameters=dict(method.parameters) if method.abilities else published_sizes(method),
             package=" ".join(METHODS.package(name) or ()) or None,
         )
         for name, method in METHODS.items()
@@ -66,7 +61,7 @@ def listed_methods() -> list[ListedMethod]:
 
 def abilities_of(method: Method) -> tuple[str, ...]:
     """Return the abilities of a method's planners, in words."""
-    abilities = method.planner.abilities
+    abilities = method.abilities or method.planner.abilities
     able = (entry.name for entry in fields(Abilities) if getattr(abilities, entry.name))
     return (TOP_K, *(name.replace("_", " ") for name in able))
 

@@ -13,14 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.planners.crf.states import TaskStates
-
-__all__ = [
-    "SequenceScores",
-    "TransitionSums",
-    "average",
-]
-
+from cefito.planners.chain.states import TaskStates
 
 _CHUNK = 2**20  # size of the largest intermediate array of decoding, which fits into caches
 _SIDE_BY_SIDE = 32  # queries, from which on maxima over them side by side are faster

@@ -12,15 +12,13 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.field.predictor import Dropout
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.settings import ChainConfig, ChainTrainingConfig
-from cefito.planners.crf.states import TaskStates
-from cefito.planners.crf.words import WordSharing
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.settings import ChainConfig, ChainTrainingConfig
+from cefito.planners.chain.states import TaskStates
+from cefito.planners.chain.words import WordSharing
 from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
-
-__all__ = ["ChainLoss", "ChainNetwork", "CrfOutputs", "ObservationEncoder", "dropped"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,7 @@ class ObservationEncoder(nn.Module):
     """
 
     mean: Tensor
+    horizon: int  # T, of the longest sequences
 
     def __init__(self, config: ChainConfig, observation_dim: int) -> None:
         super().__init__()

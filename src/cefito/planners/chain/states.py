@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["TaskStates", "smoothed_transitions"]
-
 
 @dataclass(frozen=True)
 class TaskStates:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.planners.crf.inference import SequenceScores, average
-from cefito.planners.crf.model import ChainEvidence
-from cefito.planners.crf.network import ChainNetwork
-from cefito.planners.crf.settings import ChainConfig
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.inference import SequenceScores, average
+from cefito.planners.chain.model import ChainEvidence
+from cefito.planners.chain.network import ChainNetwork
+from cefito.planners.chain.settings import ChainConfig
+from cefito.planners.chain.states import TaskStates
 
 
 def case(seed, *, horizon=None, forbid=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
 from cefito.data.windows import ActionSpace, Windows
 from cefito.planners.base import Marginals, Queries
-from cefito.planners.crf.calibration import (
+from cefito.planners.chain.calibration import (
     Confidence,
     fit_confidence,
     fit_task_confidence,
@@ -25,37 +26,56 @@ from cefito.planners.crf.calibration import (
     kept_confidence,
     known_states,
 )
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.members import Members
-from cefito.planners.crf.network import ChainLoss, ChainNetwork
-from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
-from cefito.planners.crf.states import TaskStates, smoothed_transitions
-from cefito.planners.crf.words import learning_words
-from cefito.planners.network import final_windows, train_further, train_network
+from cefito.planners.chain.ensemble import ChainEnsemble
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.network import ChainLoss, ChainNetwork
+from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
+from cefito.planners.chain.states import TaskStates, smoothed_transitions
+from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs
 from cefito.runtime import derived_seed
 from cefito.search.step_costs import StepCosts
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
 
-__all__ = ["ChainEvidence", "ChainModel", "task_costs"]
-
-_STREAM = 9  # of the seed, for weights
-
 _BLOCK = 512  # queries scored at once
 _KNOWN = 1000  # training windows that further training is compared on at most
 
 
 @dataclass(frozen=True)
-class ChainModel(Members):
+class ChainModel(ChainEnsemble[ChainNetwork]):
     """Chains over the actions of all tasks, trained as whole sequences."""
 
     title: ClassVar[str] = "chain"
-    file: ClassVar[str] = "chain.safetensors"
+    part: ClassVar[str] = "chain"
+    stream: ClassVar[int] = 9
     networks: tuple[ChainNetwork, ...]
     # divides their mean scores; calibrates the best sequence's probability on validation windows
     temperature: float
     task_power: float = 1.0  # of the tasks' probabilities, likewise
+
+    @override
+    @classmethod
+    def training_of(cls, settings: ChainSettings) -> ChainTrainingConfig:
+        return settings.chain_training
+
+    @override
+    @classmethod
+    def make_loss(
+        cls, network: ChainNetwork, train: Windows, val: Windows, settings: Any, *given: Any
+    ) -> ChainLoss:
+        training = cls.training_of(settings)
+        return ChainLoss(network=network, train=train, val=val, config=training)
+
+    @override
+    @classmethod
+    def begin(cls, network: ChainNetwork, learned: ChainNetwork) -> None:
+        network.take_over(learned)
+
+    @override
+    @classmethod
+    def further_seed(cls, seed: int, member: int) -> int:
+        return derived_seed(seed, cls.stream, member)
 
     @classmethod
     def fit(
@@ -66,42 +86,37 @@ class ChainModel(Members):
         space: ActionSpace,
         settings: ChainSettings,
         seed: int,
-        context: TrainingContext,
+        context: TrainingContext = TrainingContext(),
         start: Self | None = None,
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
         See `on_all_videos` for what may follow.
         """
-        config, training = settings.chain, settings.chain_training
+        config = settings.chain
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
         counted = smoothed_transitions(states, train.actions, train.tasks, config.smoothing)
-        networks, results = [], {}
-        for member in range(config.members):
-            suffix = f"-{member}" if member else ""
-            network = ChainNetwork(
+        networks = tuple(
+            ChainNetwork(
                 config=config,
                 states=states,
                 observation_dim=train.initial.shape[1],
                 horizon=train.horizon,
                 transitions=counted,
             )
-            begin = None if start is None else partial(_begin, learned=start.networks[member])
-            with learning_words(network, train.taxonomy):
-                results[cls.title + suffix] = train_network(
-                    network,
-                    partial(_loss, train=train, val=val, training=training),
-                    name=cls.title + suffix,
-                    training=training,
-                    stream=_STREAM,
-                    seed=derived_seed(seed, _STREAM, member) if member else seed,
-                    settings=_determining(settings, train.horizon, space.actions),
-                    context=context.part(f"chain{suffix}"),
-                    centre=config.centre,
-                    begin=begin,
-                )
-            networks.append(network)
-        return cls._calibrated(tuple(networks), train, val), results
+            for _ in range(config.members)
+        )
+        results = cls.train_networks(
+            networks,
+            train,
+            val,
+            settings,
+            determining=_determining(settings, train.horizon, space.actions),
+            seed=seed,
+            context=context,
+            start=start,
+        )
+        return cls._calibrated(networks, train, val), results
 
     @classmethod
     def _calibrated(cls, networks: tuple[ChainNetwork, ...], train: Windows, val: Windows) -> Self:
@@ -125,29 +140,20 @@ class ChainModel(Members):
         *,
         settings: ChainSettings,
         seed: int,
-        context: TrainingContext,
+        context: TrainingContext = TrainingContext(),
     ) -> Self:
         """Return the members trained further with validation windows, if the settings ask for it.
 
         No windows are left to fit the calibration on; see `kept_confidence`.
         """
-        training = settings.chain_training
-        both = final_windows(train, val, training)
+        both = final_windows(train, val, settings.chain_training)
         if both is train:
             return self
         networks = deepcopy(self.networks)
-        for member, network in enumerate(networks):
-            suffix = f"-{member}" if member else ""
-            with learning_words(network, train.taxonomy):
-                train_further(
-                    network,
-                    partial(_loss, train=both, val=val, training=training),
-                    name=self.title + suffix,
-                    training=training,
-                    seed=derived_seed(seed, _STREAM, member),
-                    settings=_determining(settings, train.horizon, self.states.by_task()),
-                    context=context.part(f"chain{suffix}"),
-                )
+        determining = _determining(settings, train.horizon, self.states.by_task())
+        self.train_further(
+            networks, both, val, settings, determining=determining, seed=seed, context=context
+        )
         known = train.sample(_KNOWN, seed)
         queries, actions = Queries.from_windows(known), torch.from_numpy(known.actions)
         actions = actions.to(self.device)
@@ -160,30 +166,36 @@ class ChainModel(Members):
         factor = kept_confidence(Confidence.of(self.scores(queries), actions), after)
         return replace(self, networks=networks, temperature=factor * self.temperature)
 
+    @override
     @classmethod
-    def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
+    def rebuild(
+        cls, config: ChainConfig, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+    ) -> ChainNetwork:
+        states = TaskStates.of(tensors["states_lookup"])
+        with torch.device("meta"):  # without memory for its weights
+            return ChainNetwork(
+                config=config,
+                states=states,
+                observation_dim=tensors["encoder.weight"].shape[1],
+                horizon=len(tensors["emission.bias"]) // len(states),
+            )
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path | str,
+        *,
+        settings: ChainSettings,
+        context: TrainingContext = TrainingContext(),
+    ) -> Self:
         """Load the members that were saved in a folder."""
-
-        def build(
-            own: Mapping[str, Tensor], _: Any, states: TaskStates, **sizes: Any
-        ) -> ChainNetwork:
-            horizon = len(own["emission.bias"]) // len(states)
-            return ChainNetwork(states=states, horizon=horizon, **sizes)
-
-        networks, metadata = cls.read(folder / cls.file, config, build, device)
-        # runs of earlier versions have a temperature alone
-        found = metadata.get("calibration", metadata.get("temperature", ""))
-        temperature, power = map(float, [*found.split(), "1.0"][:2])
-        return cls(networks, temperature, power)
-
-    def save(self, folder: Path) -> None:
-        """Write all members into one file."""
-        self.write(folder, f"{self.temperature!r} {self.task_power!r}")
+        networks, metadata = cls.read(folder, settings, context.device)
+        return cls(networks, *map(float, metadata["calibration"].split()))
 
     @property
-    def horizon(self) -> int:
-        """T."""
-        return self.networks[0].horizon
+    def metadata(self) -> dict[str, str]:
+        """The calibration."""
+        return {"calibration": f"{self.temperature!r} {self.task_power!r}"}
 
     @cached_property
     def _joined(self) -> _JoinedMembers:
@@ -194,10 +206,7 @@ class ChainModel(Members):
         """Return calibrated scores of all sequences of all tasks for each query."""
         blocks = []  # block by block, to bound the memory of the members' values
         for block in queries.blocks(_BLOCK) or [queries]:
-            initial, goal = (
-                torch.from_numpy(part).to(self.device) for part in (block.initial, block.goal)
-            )
-            blocks.append(self._joined.emissions(initial, goal))
+            blocks.append(self._joined.emissions(*self.observations(block)))
         emissions = torch.cat(blocks)
         finite_outputs(emissions, self.title)
         scores = SequenceScores(self.states, emissions, self._joined.transitions)
@@ -281,20 +290,10 @@ def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
     )
 
 
-def _loss(
-    network: ChainNetwork, *, train: Windows, val: Windows, training: ChainTrainingConfig
-) -> ChainLoss:
-    return ChainLoss(network=network, train=train, val=val, config=training)
-
-
 def _determining(settings: ChainSettings, horizon: int, actions: Any) -> list[Any]:
     """Return what determines the training of a member, besides data and seed."""
     training = settings.chain_training.model_dump(exclude={"all_videos"})
     return [horizon, settings.chain.model_dump(exclude={"members"}), training, actions]
-
-
-def _begin(network: ChainNetwork, *, learned: ChainNetwork) -> None:
-    network.take_over(learned)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from cefito.planners.any_length.network import AnyLengthNetwork
 from cefito.planners.any_length.settings import AnyLengthConfig
-from cefito.planners.crf.network import ChainNetwork
-from cefito.planners.crf.settings import ChainConfig
-from cefito.planners.crf.states import TaskStates
-from cefito.planners.crf.words import learning_words, shared_words
+from cefito.planners.chain.network import ChainNetwork
+from cefito.planners.chain.settings import ChainConfig
+from cefito.planners.chain.states import TaskStates
+from cefito.planners.chain.words import learning_words, shared_words
 
 STATES = TaskStates.make([(0, 1, 2), (1, 3)], 4)
 SIZES = {"hidden": 6, "width": 4, "emission": 5, "words": True}

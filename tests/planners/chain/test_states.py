@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.planners.crf.states import TaskStates, smoothed_transitions
+from cefito.planners.chain.states import TaskStates, smoothed_transitions
 
 
 def test_owners_of_actions():

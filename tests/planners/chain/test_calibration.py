@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from cefito.planners.crf.calibration import (
+from cefito.planners.chain.calibration import (
     Confidence,
     fit_confidence,
     fit_task_confidence,
@@ -15,8 +15,8 @@ from cefito.planners.crf.calibration import (
     fit_temperature,
     kept_confidence,
 )
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.states import TaskStates
 
 
 def test_temperature_recovers():

@@ -16,18 +16,15 @@ from typing_extensions import override
 from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Fitted, Marginals, Queries
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.members import MembersPlanner
-from cefito.planners.crf.model import ChainModel, task_costs
-from cefito.planners.crf.settings import ChainSettings
-from cefito.planners.crf.steps import WeightedScores
+from cefito.planners.chain.ensemble import EnsemblePlanner, WeightedScores
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.method import ABILITIES
+from cefito.planners.chain.model import ChainModel, task_costs
+from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.network import ends_on_all, final_windows
 from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, Problem, SearchCost, Space
-from cefito.training.trainer import TrainingContext
-
-__all__ = ["ChainPlanner", "likeliest_plans", "likeliest_sequences"]
 
 _PAIRS = 1024  # pairs of task and sequence that are listed at most to prove an order of sums
 _ROUNDING = 1e-6
@@ -35,7 +32,7 @@ _COMPARED = 64  # sequences of each task that plans are weighed against under co
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChainPlanner(MembersPlanner):
+class ChainPlanner(EnsemblePlanner):
     """Plans the likeliest sequences under a chain, exactly, each summed over all tasks.
 
     A sequence is listed with the likeliest of its tasks. Energies and scores are
@@ -44,41 +41,25 @@ class ChainPlanner(MembersPlanner):
     among the allowed pairs that were listed, at least 64 for each task.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(
-        constraints=True, probabilities=True, finetuning=True
-    )
+    abilities: ClassVar[Abilities] = ABILITIES
     name = "chain"
     model: ChainModel
 
     @classmethod
     def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: ChainSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
+        cls, train: Windows, val: Windows, *, settings: ChainSettings, **given: Any
     ) -> Fitted[Self]:
         """Train the chain over the actions that training windows show of each task."""
         space = action_space(final_windows(train, val, settings.chain_training), "training")
-        return cls._fitted(train, val, space, settings=settings, seed=seed, context=context)
+        return cls._fitted(train, val, space, settings=settings, **given)
 
     def refit(
-        self,
-        train: Windows,
-        val: Windows,
-        *,
-        settings: ChainSettings,
-        seed: int,
-        context: TrainingContext = TrainingContext(),
+        self, train: Windows, val: Windows, *, settings: ChainSettings, **given: Any
     ) -> Fitted[Self]:
         """Return a planner that begins with this chain and is trained on further windows."""
         windows = final_windows(train, val, settings.chain_training)
         space = extended_space(self.model.states.by_task(), windows, "training")
-        return self._fitted(
-            train, val, space, start=self.model, settings=settings, seed=seed, context=context
-        )
+        return self._fitted(train, val, space, start=self.model, settings=settings, **given)
 
     @classmethod
     def _fitted(
@@ -95,21 +76,9 @@ class ChainPlanner(MembersPlanner):
         return Fitted(planner, trainings, ends_on_all(shared["settings"].chain_training, val))
 
     @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: ChainSettings,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
+    def load(cls, folder: Path | str, **given: Any) -> Self:
         """Load the planner that was saved in a folder."""
-        model = ChainModel.load(Path(folder), config=settings.chain, device=context.device)
-        return cls(model)
-
-    @property
-    def horizon(self) -> int:
-        """T."""
-        return self.model.horizon
+        return cls(ChainModel.load(folder, **given))
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """Return the likeliest tasks, summed over sequences, [N], or the given ones."""
@@ -186,9 +155,9 @@ def likeliest_sequences(
 ) -> list[Listed]:
     """Return the sequences of the largest sums over tasks for each query.
 
-    The best pairs of task and sequence are listed until no other sequence can have a larger sum;
-    those of which that is not shown within 1,024 pairs are not called exact. `tasks`, ascending
-    int64 [B, n], are the only ones with possible sequences, if that is known.
+    The best pairs of task and sequence are listed until no other sequence can have a larger sum, at
+    most 1,024 pairs; `exact` is False where that many do not suffice. `tasks`, ascending int64
+    [B, n], are the only ones with possible sequences, if that is known.
     """
     states = scores.states
     several = states.owners.shape[1] if tasks is None else min(states.owners.shape[1], len(tasks.T))

@@ -14,8 +14,6 @@ from torch.nn import functional as F
 
 from cefito.data.annotations import Taxonomy, folded
 
-__all__ = ["WordSharing", "learning_words", "shared_words"]
-
 _STEM = 5  # letters that a word is known by, so that "potatoes" is "potato"
 _LENGTH = 0.5  # length of a name's row of weights: its words learn half as fast as its own weights
 

@@ -15,11 +15,12 @@ from cefito.training.settings import (
     StoppingConfig,
 )
 
-__all__ = ["ChainConfig", "ChainSettings", "ChainTrainingConfig"]
-
 
 class ChainConfig(Settings):
-    """The network that scores a chain (not in the paper)."""
+    """The network that scores a chain (not in the paper).
+
+    Values were chosen on the validation windows of captaincook4d and of draws of 8 of its recipes.
+    """
 
     hidden: PositiveInt = 3072  # width of the encoder's first linear layer
     width: PositiveInt = 128  # width of encoded observations

@@ -11,17 +11,17 @@ import torch
 from cefito.data.windows import action_space, joined_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.crf.calibration import (
+from cefito.planners.chain.calibration import (
     Confidence,
     fit_confidence,
     fit_task_confidence,
     fit_task_power,
 )
-from cefito.planners.crf.inference import average
-from cefito.planners.crf.model import ChainModel, task_costs
-from cefito.planners.crf.network import ChainNetwork
-from cefito.planners.crf.settings import ChainConfig
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.inference import average
+from cefito.planners.chain.model import ChainModel, task_costs
+from cefito.planners.chain.network import ChainNetwork
+from cefito.planners.chain.settings import ChainConfig
+from cefito.planners.chain.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runtime import count_parameters
@@ -131,7 +131,7 @@ def test_weights_of_the_last_epoch_are_kept(splits):
 def test_save_and_load(model, queries, tmp_path):
     model.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["chain.safetensors"]
-    loaded = ChainModel.load(tmp_path, config=chain_settings().chain)
+    loaded = ChainModel.load(tmp_path, settings=chain_settings())
     assert same(model, loaded)
     assert (loaded.temperature, loaded.task_power) == (model.temperature, model.task_power)
     assert (loaded.horizon, loaded.observation_dim) == (3, 8)
@@ -148,7 +148,7 @@ def test_files_of_something_else(model, tmp_path):
     tensors, metadata = load_tensors(path, "pt", "", RunError)
     write_tensors(path, {n: t for n, t in tensors.items() if n != "1.change"}, metadata)
     with pytest.raises(RunError, match="'change' is missing"):
-        ChainModel.load(tmp_path, config=chain_settings().chain)
+        ChainModel.load(tmp_path, settings=chain_settings())
 
 
 def test_costs_are_shares_of_a_task(model, queries):

@@ -13,19 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.planners.crf.inference import SequenceScores
-from cefito.planners.crf.states import TaskStates
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.states import TaskStates
 from cefito.planners.shared.task_model import confident_temperature
-
-__all__ = [
-    "Confidence",
-    "fit_confidence",
-    "fit_task_confidence",
-    "fit_task_power",
-    "fit_temperature",
-    "kept_confidence",
-    "known_states",
-]
 
 
 def known_states(states: TaskStates, windows: Windows, train: Windows) -> Tensor:

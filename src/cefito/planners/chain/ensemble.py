@@ -1,0 +1,179 @@
+"""Networks over the same states whose scores are averaged, and planners by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
+
+from cefito.data.windows import Windows
+from cefito.planners.base import Planner, Queries, Shape
+from cefito.planners.base_planner import BasePlanner
+from cefito.planners.chain.inference import SequenceScores
+from cefito.planners.chain.network import ObservationEncoder
+from cefito.planners.chain.states import TaskStates
+from cefito.planners.chain.words import learning_words
+from cefito.planners.checks import check_queries
+from cefito.planners.network import Ensemble, Sized
+from cefito.progress import Progress, silent
+from cefito.runtime import full_precision
+from cefito.search.constraints import UNCONSTRAINED, Constraints
+from cefito.search.problem import Plans
+
+Network = TypeVar("Network", bound=ObservationEncoder)
+
+
+@dataclass(frozen=True)
+class WeightedScores:
+    """Scores of the sequences of one length, and the probability of this length."""
+
+    log_weight: Tensor  # log p(T) of each query [B]
+    scores: SequenceScores
+
+
+class ChainEnsemble(Ensemble[Network]):
+    """Networks over the same states whose scores are averaged."""
+
+    numbered = True
+
+    @override
+    @classmethod
+    def learning(cls, network: Network, train: Windows) -> AbstractContextManager[None]:
+        return learning_words(network, train.taxonomy)
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        """The sizes of the data."""
+        tasks, actions = self.states.lookup.shape
+        network = self.network
+        return Shape(
+            observation_dim=network.observation_dim,
+            tasks=tasks,
+            actions=actions,
+            horizon=network.horizon,
+        )
+
+    @cached_property
+    def states(self) -> TaskStates:
+        """The states, alike for all networks."""
+        return self.network.states
+
+
+class EnsemblePlanner(Sized, BasePlanner):
+    """Planner by networks whose scores are averaged."""
+
+    together: ClassVar[int] = 512  # queries whose scores are held at once
+    model: Any  # of a class of `ChainEnsemble`
+
+    def save(self, folder: Path | str) -> None:
+        """Write all networks into one file."""
+        self.model.save(folder)
+
+    @property
+    def shape(self) -> Shape:  # type: ignore[override]
+        """The sizes of the data."""
+        shape: Shape = self.model.shape
+        return shape
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Number of parameters of all networks."""
+        parameters: dict[str, int] = self.model.parameters
+        return parameters
+
+    @torch.inference_mode()
+    @full_precision()
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,  # noqa: ARG002
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> list[Plans]:
+        """Return the likeliest sequences of each query."""
+        check_queries(cast("Planner", self), queries, top_k, constraints)
+        return [
+            plans
+            for block in queries.blocks(self.together)
+            for plans in self.block_plans(block, top_k, constraints)
+        ]
+
+    @torch.inference_mode()
+    @full_precision()
+    def log_probabilities(
+        self, queries: Queries, sequences: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return log p(sequence) of sequences [N, T], summed over tasks, as `plan` lists it."""
+        rows = np.split(sequences, range(self.together, len(queries), self.together))
+        blocks = queries.blocks(self.together) or [queries]
+        return np.concatenate(
+            [
+                _log_sequences(self.weighted_scores(block), own)
+                for block, own in zip(blocks, rows, strict=True)
+            ]
+        )
+
+    @torch.inference_mode()
+    @full_precision()
+    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]]:
+        """Return the probabilities of the first two actions, summed over all that may follow."""
+        return _first_pairs(self.weighted_scores(queries))
+
+    def block_plans(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
+        """Return the likeliest sequences of queries whose scores fit the memory."""
+        raise NotImplementedError
+
+    def weighted_scores(self, queries: Queries) -> list[WeightedScores]:
+        """Return the scores of each length and its probability; of the given task, if any."""
+        raise NotImplementedError
+
+
+def _log_sequences(
+    parts: Sequence[WeightedScores],  # of all lengths
+    sequences: NDArray[np.int64],  # actions of one sequence of each query [B, T], −1 after the last
+) -> NDArray[np.float64]:
+    """Return log p(T) + log Σ_c p(c, sequence | T) [B]; −∞ for impossible sequences."""
+    given = torch.from_numpy(sequences).to(parts[0].log_weight.device)
+    lengths = (given >= 0).sum(dim=1)
+    found = given.new_full((len(given),), -torch.inf, dtype=torch.float64)
+    for part in parts:
+        rows = (lengths == part.scores.horizon).nonzero()[:, 0]
+        if len(rows):
+            own = given[rows, : part.scores.horizon]
+            logs = part.scores.rows(rows).log_sequence_probabilities(own)
+            found[rows] = (part.log_weight[rows] + logs).double()
+    return np.asarray(found.cpu().numpy())
+
+
+def _first_pairs(parts: Sequence[WeightedScores]) -> NDArray[np.floating[Any]]:
+    """Return the probabilities of the first two actions, summed over lengths, tasks and the rest.
+
+    Of B queries [B, K, K + 1]; in the last column, of sequences that end after the first action.
+    """
+    states = parts[0].scores.states
+    batch, actions = len(parts[0].log_weight), states.lookup.shape[1]
+    found = parts[0].log_weight.new_zeros(batch, actions, actions + 1)
+    # action of each place of each task; `actions` at places without a state, [C, A]
+    ids = torch.cat([states.actions, states.actions.new_tensor([actions])])[states.grid]
+    pairs = (ids[:, :, None] * (actions + 1) + ids[:, None]).flatten()  # [C · A · A]
+    real = ((ids[:, :, None] < actions) & (ids[:, None] < actions)).flatten()
+    for part in parts:
+        weight = part.log_weight.exp()[:, None]  # p(T)
+        if part.scores.horizon == 1:
+            first = weight * part.scores.log_marginals()[:, 0].exp()  # [B, S]
+            found[:, :, actions].index_add_(1, states.actions, first)
+        else:
+            joint = weight * part.scores.log_pairs().flatten(1).exp()  # [B, C · A · A]
+            found.flatten(1).index_add_(1, pairs[real], joint[:, real])
+    return np.asarray(found.cpu().numpy())
