@@ -121,9 +121,9 @@ def test_features_with_one_time(run_of_lengths, call, tmp_path):
         ("--video VIDEO --goal-text tent --without-goal", "--goal-text takes the place of every"),
         (
             "--video VIDEO --without-goal --elapsed 9",
-            "between two observations, above 0. (--elapsed)",
+            "elapsed 9: expected two observations, between which these seconds pass. (--elapsed)",
         ),
-        ("--video VIDEO --elapsed -3", "elapsed -3: expected the seconds"),
+        ("--video VIDEO --elapsed -3", "Input should be greater than 0 (got -3.0). (--elapsed)"),
         ("--video VIDEO --goal-text tent", "Extract features with the encoder clip, prepare"),
     ],
 )

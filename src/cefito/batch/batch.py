@@ -16,8 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-import numpy as np
-
 from cefito.batch.planning import PIECE
 from cefito.batch.query_rows import QuerySettings
 from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
@@ -28,8 +26,6 @@ from cefito.executors.base import ignore
 from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
 from cefito.inference.plan_formats import format_of
 from cefito.locks import locked
-from cefito.planners.checks import check_min_probability, check_queries, check_task_given
-from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.runs.folder import MANIFEST
 from cefito.runs.run import Run
@@ -189,19 +185,13 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
         raise ConfigError(f"threads {threads}: expected at least 1.", setting="threads")
     if shard < 1 or shard % PIECE:
         raise ConfigError(f"shard {shard}: expected a multiple of {PIECE}.", setting="shard")
-    if settings.task is not None:
-        check_task_given(run.planner)
     if settings.coverage is not None:
         raise ConfigError(
             "sets of plans are given for single queries and short tables of them. Leave out the "
             "coverage.",
             setting="coverage",
         )
-    if settings.min_probability is not None:
-        check_min_probability(run.planner, settings.min_probability)
-    constraints = settings.constraints.resolved(run.taxonomy, task=settings.task)
-    nothing = np.zeros((1, run.planner.observation_dim), dtype=np.float32)
-    check_queries(run.planner, Queries(nothing, nothing), settings.top_k, constraints)
+    settings.check(run)
     format_of(out, "out")
 
 

@@ -24,19 +24,17 @@ from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import lines_of, sha256, value_digest
 from cefito.inference.plan_tables import import_pyarrow
+from cefito.inference.question import QueryFacts
 from cefito.planners.checks import check_partial
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
+from cefito.times import Seconds
 
-__all__ = ["EXPECTED", "QuerySource", "Row", "file_state", "open_source", "open_table"]
+__all__ = ["EXPECTED", "Columns", "QuerySource", "Row", "file_state", "open_source", "open_table"]
 
 EXPECTED = (
     "Each line needs features, start and end, or initial and goal; for a run of several lengths, "
     "one of both, task or done is enough."
-)
-_COLUMNS = (
-    *("id", "features", "start", "end", "initial", "goal"),
-    *("task", "done", "elapsed", "steps", "constraints"),
 )
 _FEATURES = (".npy", ".npz")
 _SPLIT = "Split the line."
@@ -44,6 +42,17 @@ _NOT_UTF8 = "is not UTF-8. Save the table as UTF-8."
 _BUFFER = 1 << 16  # bytes of a Parquet column that are read at once
 _BATCH = 64  # rows of Parquet that are read at once
 _PANDAS_INDEX = "__index_level_0__"
+
+
+class Columns(QueryFacts):
+    """Columns of a row, without observations that are lists of numbers."""
+
+    id: str | None = None
+    features: Path | None = None
+    start: Seconds | None = None
+    end: Seconds | None = None
+    initial: Path | None = None
+    goal: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -242,8 +251,8 @@ def _cell(name: str, value: Any) -> Any:
 
 def _check_columns(path: Path, names: Sequence[str]) -> None:
     for name in names:
-        if name not in _COLUMNS:
-            known = ", ".join(_COLUMNS)
+        if name not in Columns.model_fields:
+            known = ", ".join(Columns.model_fields)
             raise DataError(f"{path}: column {name[:60]!r}: no such column. Columns are {known}.")
         if names.count(name) > 1:
             raise DataError(f"{path}: column '{name}' occurs twice. Leave one out.")

@@ -43,7 +43,8 @@ def plan_batch(
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,
             .csv or .parquet, each line with features, start and end, or with initial and goal, and
             optionally an id, a task, constraints, steps, done and elapsed; or a folder of features,
-            of which every file is planned from its first second to its last.
+            of which every file is planned from its first second to its last. Options hold for
+            queries that do not say otherwise.
         out: File of the plans: .jsonl, .csv, .md (a table in Markdown), .jsonld (schema.org HowTo)
             or .parquet, which needs pip install cefito[table].
         split: Split of a data set: train, val or test; by default test.
@@ -65,6 +66,7 @@ def plan_batch(
         shard: Queries of a part, a multiple of 64.
     """
     from cefito.batch.batch import plan_batch
+    from cefito.batch.query_rows import QuerySettings
 
     with log_warnings():
         opened, device = options.open(run, search)
@@ -72,7 +74,7 @@ def plan_batch(
             opened,
             queries,
             out,
-            settings=options.settings(opened, seconds=seconds, precision=precision),
+            settings=options.question(opened, QuerySettings, seconds=seconds, precision=precision),
             split=split,
             without_goal=without_goal,
             after_done=after_done,

@@ -9,24 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
-from cefito.data.vocabulary import find_done, find_task, in_words
+from cefito.data.vocabulary import in_words
 from cefito.errors import ConfigError
-from cefito.inference.constraints import Name, NamedConstraints
+from cefito.inference.asked import Asked
 from cefito.inference.contradictions import contradictions
-from cefito.inference.query import check_width
-from cefito.inference.sets import LARGEST_SET, PlanSets, check_coverage, plan_sets
+from cefito.inference.question import Question
+from cefito.inference.sets import PlanSets, plan_sets
 from cefito.markup import Folded, card, counted
 from cefito.planners.base import Planner, Queries
-from cefito.planners.checks import (
-    check_elapsed,
-    check_min_probability,
-    check_partial,
-    check_task_given,
-)
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
-from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
 from cefito.settings import Record
 
@@ -34,11 +27,8 @@ __all__ = [
     "Answer",
     "PlannedSequence",
     "answer",
+    "answers",
     "planned_sequences",
-    "prepare_query",
-    "searched_plans",
-    "to_answer",
-    "with_action_names",
 ]
 
 
@@ -203,143 +193,73 @@ class Answer(Record):
 def answer(
     run: Run,
     query: Queries,
+    question: Question | None = None,
     *,
-    task: int | str | None = None,
-    done: Sequence[Name] | None = None,
-    elapsed: float | None = None,
-    top_k: int = 5,
-    constraints: Constraints | NamedConstraints = UNCONSTRAINED,
-    min_probability: float | None = None,
-    coverage: float | None = None,
     truth: NDArray[np.int64] | None = None,
     dataset: DatasetName | None = None,
     stop: Callable[[], bool] | None = None,
     progress: Progress = silent,
+    **facts: Any,
 ) -> Answer:
     """Plan one query.
 
     Args:
         run: A run of any method.
         query: One query.
-        task: Id or name of the task, instead of the predicted one.
-        done: Ids or names of the actions done before, oldest first, [] if nothing was done yet;
-            None for those of the query.
-        elapsed: Seconds between both observations; None for those of the query.
-        top_k: Number of plans.
-        constraints: Constraints on every plan, by ids or by names.
-        min_probability: Probability from which the best plan makes the answer sure.
-        coverage: Also return the sets that hold the annotated plan, and its first steps, with this
-            probability, such as 0.9; the run must be calibrated (`cefito calibrate`).
+        question: What is asked.
         truth: Annotated actions [T], repeated in the answer.
         dataset: Data set of the query, if it is not the run's; repeated in the answer.
         stop: Called now and then; if it returns true, the answer holds the best plans so far.
         progress: Shows progress.
+        facts: Fields of a `Question`, instead of one.
 
     Raises:
-        ConfigError: An argument that is invalid, or that the planner cannot follow.
+        ConfigError: A fact that is invalid, or that the planner cannot follow.
         RunError: Observations of another dimension, or a run that is not calibrated.
     """
-    query, constraints = prepare_query(
-        run, query, task=task, done=done, elapsed=elapsed, constraints=constraints
-    )
-    if min_probability is not None:
-        check_min_probability(run.planner, min_probability)
-    if coverage is not None:
-        check_coverage(run, query, coverage, constraints)
+    question = question or Question.of(facts)
+    asked = Asked.of(question, run, query, truth=truth, dataset=dataset)
+    (found,) = answers([asked], stop=stop, progress=progress)
+    return found
+
+
+def answers(
+    several: Sequence[Asked],
+    *,
+    stop: Callable[[], bool] | None = None,
+    progress: Progress = silent,
+) -> list[Answer]:
+    """Answer questions of one run and one `Asked.kind`, which are planned together."""
+    first = several[0]
     try:
-        (plans,) = run.planner.plan(
-            query,
-            searched_plans(top_k, coverage),
-            constraints=constraints,
+        found = first.run.planner.plan(
+            Queries.concatenate([one.query for one in several]),
+            first.searched,
+            constraints=first.constraints,
             stop=stop,
             progress=progress,
         )
-    except ConfigError as problem:
-        raise with_action_names(problem, run.taxonomy) from problem
-    return to_answer(
-        run,
-        query,
-        plans,
-        constraints=constraints,
-        top_k=top_k,
-        min_probability=min_probability,
-        coverage=coverage,
-        truth=truth,
-        dataset=dataset,
-        interrupted=stop is not None and stop(),
-    )
+    except ConfigError as problem:  # a planner knows ids only
+        message = in_words(str(problem), first.run.taxonomy)
+        raise ConfigError(message, setting=problem.setting) from problem
+    interrupted = stop is not None and stop()
+    return [
+        to_answer(one, plans, interrupted=interrupted and not plans.exact)
+        for one, plans in zip(several, found, strict=True)
+    ]
 
 
-def prepare_query(
-    run: Run,
-    query: Queries,
-    *,
-    task: int | str | None = None,
-    done: Sequence[Name] | None = None,
-    elapsed: float | None = None,
-    constraints: Constraints | NamedConstraints = UNCONSTRAINED,
-) -> tuple[Queries, Constraints]:
-    """Return a query with its task, done steps and time, and constraints by ids; see `answer`."""
-    taxonomy = run.taxonomy
-    check_width(run, query.initial.shape[-1], "observations have")
-    given = None if task is None else find_task(taxonomy, task)
-    if given is not None:
-        check_task_given(run.planner)
-        query = query.with_task(given)
-    if done is not None:
-        check_partial(run.planner, "done")
-        query = query.with_done([find_done(taxonomy, action, task=given) for action in done])
-    if query.done is None and query.empty.any():
-        raise ConfigError(
-            "nothing is known of the query. Give an observation, the task, or steps done before."
-        )
-    if elapsed is not None:
-        check_elapsed(run.planner)
-        if not (0 < elapsed < 1e9 and query.known.all()):
-            raise ConfigError(
-                f"elapsed {elapsed:g}: expected the seconds between two observations, above 0.",
-                setting="elapsed",
-            )
-        query = query.with_elapsed(elapsed)
-    if isinstance(constraints, Constraints):  # ids need to be checked, not found
-        if not constraints:
-            return query, constraints
-        constraints = NamedConstraints(**vars(constraints))
-    return query, constraints.resolved(taxonomy, task=given)
-
-
-def searched_plans(top_k: int, coverage: float | None) -> int:
-    """Return how many plans are searched to answer with `top_k` plans, and with sets if asked."""
-    return top_k if coverage is None else max(top_k, LARGEST_SET + 1)
-
-
-def with_action_names(problem: ConfigError, taxonomy: Taxonomy) -> ConfigError:
-    """Return an error of a planner, which knows ids only, with the names of the actions."""
-    return ConfigError(in_words(str(problem), taxonomy), setting=problem.setting)
-
-
-def to_answer(
-    run: Run,
-    query: Queries,
-    plans: Plans,
-    *,
-    constraints: Constraints = UNCONSTRAINED,
-    top_k: int | None = None,
-    min_probability: float | None = None,
-    coverage: float | None = None,
-    truth: NDArray[np.int64] | None = None,
-    dataset: DatasetName | None = None,
-    interrupted: bool = False,
-) -> Answer:
-    """Return the answer to a query and constraints, as by `prepare_query`, with these plans."""
-    sets = None if coverage is None else plan_sets(run, query, plans, coverage)
-    plans = plans if top_k is None else plans.best(top_k)
-    taxonomy, planner = run.taxonomy, run.planner
+def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answer:
+    """Return the answer to a question with these plans."""
+    run, query, question = asked.run, asked.query, asked.question
+    sets = None if question.coverage is None else plan_sets(run, query, plans, question.coverage)
+    plans = plans.best(question.top_k)
+    taxonomy, planner, truth = run.taxonomy, run.planner, asked.truth
     description = planner.describe()
     tasks = _tasks(planner, query, plans)
     sure = None
-    if min_probability is not None:
-        sure = len(plans) > 0 and (_first(plans.probabilities) or 0.0) >= min_probability
+    if question.min_probability is not None:
+        sure = len(plans) > 0 and (_first(plans.probabilities) or 0.0) >= question.min_probability
     given = query.tasks is not None
     source: Literal["predicted", "given"] = "given" if given else "predicted"
     return Answer(
@@ -358,14 +278,14 @@ def to_answer(
             interrupted=interrupted,
         ),
         weights=description.weights,
-        warnings=contradictions(planner, query, constraints, taxonomy, task=tasks[0])
+        warnings=contradictions(planner, query, asked.constraints, taxonomy, task=tasks[0])
         if len(plans)
         else [],
         lengths=plans.length_probabilities,
         known=_known(query, taxonomy),
         sets=sets,
         truth=None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth)),
-        dataset=dataset,
+        dataset=asked.dataset,
         reply=plans.reply and ReplyAnswer.model_validate(plans.reply, from_attributes=True),
     )
 

@@ -250,7 +250,7 @@ def _probability(service: Service, body: ScoreRequest, ids: Sequence[int]) -> fl
         raise ProblemError(detail, "plan")
     sequence = np.full((1, run.horizon), -1)
     sequence[0, : len(ids)] = ids
-    logs = run.planner.log_probabilities(prepared.query, sequence)
+    logs = run.planner.log_probabilities(prepared.asked.query, sequence)
     return None if logs is None else float(np.exp(logs[0]))
 
 

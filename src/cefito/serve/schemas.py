@@ -18,8 +18,10 @@ from pydantic import (
     model_validator,
 )
 
+from cefito.inference import constraints
 from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
-from cefito.search.constraints import declared
+from cefito.inference.question import Question
+from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import REQUEST_FIELDS, ProblemDetails
 from cefito.times import Seconds
@@ -41,10 +43,6 @@ Observation = Annotated[
         examples=[[0.25, -1.5, 3.0], "AACAPgAAwL8AAEBA"],
     ),
 ]
-Steps = (
-    Annotated[StrictInt, Field(ge=1, le=9999)]
-    | Annotated[StrictStr, Field(pattern=r"^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$")]
-)
 File = Annotated[UploadFile | None, WithJsonSchema({"type": "string", "format": "binary"})]
 Moment = Annotated[
     Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)] | None,
@@ -96,31 +94,27 @@ class VideoRequest(PlaceRequest):
     done: StrictBool = Field(False, description="Whether its steps before are known as done.")
 
 
-_OF_CONSTRAINTS: dict[Any, Any] = {  # type and default, by the type in `NamedConstraints`
-    Pins: (
-        Annotated[dict[Step, Name], Field(max_length=_MOST_NAMED, examples=[{"1": 17}])],
-        Field(default_factory=dict),
-    ),
-    ActionNames: (Names, Field(default_factory=list)),
-    Pairs: (
-        Annotated[
-            list[Annotated[list[Name], Field(min_length=2, max_length=2)]],
-            Field(max_length=_MOST_NAMED),
-        ],
-        Field(default_factory=list),
-    ),
-    int: (Whole, 0),
-    bool: (StrictBool, False),
+_IN_JSON: dict[Any, Any] = {  # type of a field of a request, by the type in the library
+    Pins: Annotated[dict[Step, Name], Field(max_length=_MOST_NAMED, examples=[{"1": 17}])],
+    ActionNames: Names,
+    ActionNames | None: Annotated[list[Name], Field(max_length=MOST_DONE)] | None,
+    Pairs: Annotated[
+        list[Annotated[list[Name], Field(min_length=2, max_length=2)]],
+        Field(max_length=_MOST_NAMED),
+    ],
+    constraints.Name | None: Name | None,
+    int: Whole,
+    bool: StrictBool,
 }
 
 
 _CONSTRAINTS: Any = {}
 for _name, (_, _how) in declared().items():
-    _kind, _default = _OF_CONSTRAINTS[NamedConstraints.model_fields[_name].annotation]
-    _CONSTRAINTS[_how.option] = (
-        Annotated[_kind, Field(description=_how.description)],
-        _default,
-    )
+    _kind = _IN_JSON[NamedConstraints.model_fields[_name].annotation]
+    _default: Any = getattr(Constraints, _name)
+    if isinstance(_default, tuple):
+        _default = {} if _kind is _IN_JSON[Pins] else []
+    _CONSTRAINTS[_how.option] = (_kind, Field(_default, description=_how.description))
 
 
 class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTRAINTS)):  # type: ignore[misc]
@@ -135,19 +129,30 @@ class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTR
         return NamedConstraints(**given)
 
 
-class UploadRequest(RequestBody):
-    """A query without its observations."""
+FACTS: Any = {  # the fields of a question in a request, but for its constraints
+    name: (
+        Annotated[_IN_JSON.get(fact.annotation, fact.annotation), *fact.metadata],
+        Field(fact.default, description=fact.description, examples=fact.examples),
+    )
+    for name, fact in Question.model_fields.items()
+    if name != "constraints"
+}
+
+
+class UploadRequest(create_model("_Question", __base__=RequestBody, **FACTS)):  # type: ignore[misc]
+    """A question about a query without its observations."""
 
     run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
     horizon: Whole | None = Field(
         None, description="Number of actions, or the largest of a run; selects the run."
     )
-    steps: Steps | None = Field(
-        None,
-        description="Number of steps, or a range; by default all that the run plans.",
-        examples=[3, "2-4"],
+    constraints: ConstraintsRequest = Field(
+        default_factory=ConstraintsRequest,
+        description=Question.model_fields["constraints"].description,
     )
-    top_k: Annotated[StrictInt, Field(ge=1, le=10_000)] = Field(5, description="Number of plans.")
+    goal_text: Text | None = Field(
+        None, description="The scene after the last step in words, instead of another goal."
+    )
     search: Literal[tuple(SEARCHES)] | None = Field(  # type: ignore[valid-type]
         None, description="Name of the search; by default the run's."
     )
@@ -157,34 +162,19 @@ class UploadRequest(RequestBody):
     tasks: Whole | None = Field(
         None, description="Number of likely tasks to search; 0 for the best number in training."
     )
-    task: Name | None = Field(None, description="The task, instead of the predicted one.")
-    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
-        None,
-        description="Actions done before, oldest first; [] if nothing was, null if unknown.",
-    )
-    elapsed: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Seconds between both observations, for `any_length`; null if unknown."
-    )
-    goal_text: Text | None = Field(
-        None, description="The scene after the last step in words, instead of another goal."
-    )
     objective: Literal["energy", "prior", "fitted", "likelihood"] | None = Field(
         None, description="Objective of the search; by default the run's."
-    )
-    constraints: ConstraintsRequest = Field(default_factory=ConstraintsRequest)
-    min_probability: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="Probability that the best plan needs for the answer to be sure."
-    )
-    coverage: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None,
-        description="Share of new videos for which the sets of plans and of first steps hold the "
-        "annotated ones, such as 0.9; only for calibrated runs.",
     )
     deadline_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="Seconds from the request's arrival to its answer; for an upload, from the end "
         "of its encoding.",
     )
+
+    def question(self) -> Question:
+        """Return the question in the library's form."""
+        facts = {name: getattr(self, name) for name in FACTS}
+        return Question(**facts, constraints=self.constraints.named())
 
 
 class UploadForm(BaseModel):
