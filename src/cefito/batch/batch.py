@@ -26,6 +26,7 @@ from cefito.executors.base import ignore
 from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
 from cefito.inference.plan_formats import format_of
 from cefito.locks import locked
+from cefito.planners.given import Given
 from cefito.progress import Progress, silent
 from cefito.runs.folder import MANIFEST
 from cefito.runs.run import Run
@@ -74,8 +75,6 @@ def plan_batch(
     *,
     settings: QuerySettings = _DEFAULTS,
     split: str | None = None,
-    without_goal: bool = False,
-    after_done: bool = False,
     executor: str | None = None,
     workers: int = 1,
     address: str | None = None,
@@ -83,6 +82,7 @@ def plan_batch(
     shard: int = _SHARD,
     device: str = "cpu",
     progress: Progress = silent,
+    **given: bool,
 ) -> BatchResult:
     """Plan queries into a file, or resume an interrupted batch.
 
@@ -95,8 +95,6 @@ def plan_batch(
         out: File of the plans, with an ending of `cefito.inference.plan_formats.FORMATS`.
         settings: Settings of all queries.
         split: Split of a data set.
-        without_goal: Plan the windows of a data set without their goals.
-        after_done: Plan the windows of a data set with the steps of the video before them.
         executor: See `cefito.executors.make_executor`.
         workers: Number of shards that are planned at the same time.
         address: Address of a running Ray cluster.
@@ -104,6 +102,7 @@ def plan_batch(
         shard: Queries of a shard, a multiple of 64.
         device: Device of the run in other processes.
         progress: Shows progress.
+        given: What is given of the windows of a data set: without_goal and after_done of `Given`.
 
     Raises:
         ConfigError: Settings that the run cannot follow, or an unknown executor, split or ending.
@@ -113,9 +112,7 @@ def plan_batch(
     queries, out = Path(queries), Path(out)
     _check(run, out, settings, threads=threads, shard=shard)
     mapping = make_executor(executor, workers=workers, address=address)
-    source = open_source(
-        run, queries, split=split, without_goal=without_goal, after_done=after_done
-    )
+    source = open_source(run, queries, split=split, given=Given.of(**given))
     depends_on = {
         "format_version": 1,
         "queries": {**source.identity, "queries": source.count},

@@ -25,7 +25,7 @@ from cefito.cli.plan_options import AS_TRAINED, DEFAULTS, PlanOptions, SearchOpt
 from cefito.cli.plan_query import NO_QUERY, QueryOptions
 from cefito.errors import ConfigError
 from cefito.inference.question import Question
-from cefito.markup import counted
+from cefito.markup import counted, percent
 
 if TYPE_CHECKING:
     from cefito.batch.query_rows import QuerySettings
@@ -143,7 +143,7 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     plans, searched = found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
     if found.task is not None:
-        likely = "" if found.task_probability is None else f", {_percent(found.task_probability)}"
+        likely = "" if found.task_probability is None else f", {percent(found.task_probability)}"
         talk(f"task {found.task_id}: {found.task} ({found.task_source}{likely}{among})")
     if found.known is not None and found.known.done is not None:
         talk(f"done: {sequence(taxonomy, found.known.done, ids=ids) or 'nothing'}")
@@ -168,11 +168,11 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     if found.reply is not None:
         talk(_answered(found.reply))
     if found.searched_mass is not None and found.searched_mass < 1:
-        mass = _percent(found.searched_mass)
+        mass = percent(found.searched_mass)
         talk(f"probabilities: the compared sequences have {mass} of all probability")
     if min_probability is not None and found.sure is False:
-        best = _percent(plans[0].probability or 0.0) if plans else "missing"
-        wanted = _percent(min_probability)
+        best = percent(plans[0].probability) if plans else "missing"
+        wanted = percent(min_probability)
         talk(f"not sure: the best plan's probability is {best}; requested: {wanted}")
     if (other := found.dataset) is not None:
         where = f"'{other.name}', fingerprint {other.fingerprint[:12]}"
@@ -192,7 +192,7 @@ def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
         if part is not None and part.steps:
             rows = [
                 (
-                    _percent(one.probability),
+                    percent(one.probability),
                     sequence(taxonomy, one.actions, ids=ids) + " (the last)" * one.ends,
                 )
                 for one in part.steps
@@ -217,10 +217,6 @@ def _answered(reply: ReplyAnswer) -> str:
     if said is None:
         return f"{reply.model} was not asked; the plan is PKG's"
     return f"{reply.model} at {reply.host}, {reply.asked[:10]}: {said}"
-
-
-def _percent(probability: float) -> str:
-    return f"{100 * probability:.1f} %"
 
 
 def _quality(found: Answer) -> str:
@@ -298,6 +294,5 @@ def _show_many(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool
 
 def _probabilities(plans: list[PlannedSequence]) -> dict[str, list[str]]:
     """Return the column of probabilities, if there are any."""
-    given = [plan.probability for plan in plans]
-    cells = ["" if probability is None else _percent(probability) for probability in given]
+    cells = [percent(plan.probability) for plan in plans]
     return {"probability": cells} if any(cells) else {}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.vocabulary import in_words
@@ -15,7 +16,7 @@ from cefito.inference.asked import Asked
 from cefito.inference.contradictions import contradictions
 from cefito.inference.question import Question
 from cefito.inference.sets import PlanSets, plan_sets
-from cefito.markup import Folded, card, counted
+from cefito.markup import Folded, card, counted, percent
 from cefito.planners.base import Planner, Queries
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetName
@@ -38,9 +39,11 @@ class PlannedSequence(Record):
     actions: list[int]
     names: list[str]
     energy: float
-    score: float  # criterion that plans are ordered by, lower is better
-    probability: float | None  # of plan and task, given the observations
-    task: str | None  # that it was found for
+    score: float = Field(description="Criterion that plans are ordered by; lower is better.")
+    probability: float | None = Field(
+        description="Of plan and task, given the observations; null if the method has none."
+    )
+    task: str | None = Field(description="The task that it was found for.")
     task_id: int | None
 
     @property
@@ -55,18 +58,18 @@ class PlannedSequence(Record):
 
 
 class EffortAnswer(Record):
-    """Cost of the search: tokens through networks, and sequences whose energy was computed."""
+    """Cost of the search."""
 
-    token_forwards: int
-    leaves: int
+    token_forwards: int = Field(description="Tokens that networks processed.")
+    leaves: int = Field(description="Sequences whose energy was computed.")
 
 
 class SearchAnswer(Record):
     """The search."""
 
     method: str | None
-    tasks: int  # number of searched tasks
-    interrupted: bool
+    tasks: int = Field(description="Number of searched tasks.")
+    interrupted: bool = Field(description="Whether it was stopped.")
 
 
 class ReplyAnswer(Record):
@@ -82,11 +85,13 @@ class ReplyAnswer(Record):
 class KnownAnswer(Record):
     """What is known of the query."""
 
-    initial: bool  # the observation before the first step
-    goal: bool  # the observation after the last step
-    done: list[int] | None  # actions done before, oldest first; None if unknown
-    names: list[str] | None  # their names
-    elapsed: float | None  # seconds between both observations
+    initial: bool = Field(description="The observation before the first step.")
+    goal: bool = Field(description="The observation after the last step.")
+    done: list[int] | None = Field(
+        description="Actions done before, oldest first; null if unknown."
+    )
+    names: list[str] | None = Field(description="Their names.")
+    elapsed: float | None = Field(description="Seconds between both observations.")
 
 
 class Truth(Record):
@@ -99,24 +104,37 @@ class Truth(Record):
 class Answer(Record):
     """The plans of one query."""
 
-    task: str | None  # of the best plan; None if the planner has no notion of tasks
+    task: str | None = Field(
+        description="Of the best plan; null if the planner has no notion of tasks."
+    )
     task_id: int | None
     task_source: Literal["predicted", "given"] | None
-    task_probability: float | None  # over all its sequences; None if it was given or is unknown
-    plans: list[PlannedSequence]  # best first
+    task_probability: float | None = Field(
+        description="Of all its sequences; null if it was given or is unknown."
+    )
+    plans: list[PlannedSequence] = Field(description="Best first.")
     evaluated: EffortAnswer
-    exact: bool  # whether no other allowed sequence is better
-    sure: bool | None  # whether the best plan is as probable as requested
-    searched_mass: float | None  # see `cefito.search.problem.Plans`
+    exact: bool = Field(description="Whether no other allowed sequence is better.")
+    sure: bool | None = Field(
+        description="Whether the best plan reaches `min_probability`; null without it."
+    )
+    searched_mass: float | None = Field(description="Total probability of the sequences compared.")
     search: SearchAnswer
-    weights: dict[str, float] | None  # of the objective's terms
-    warnings: list[str]  # a sentence for each part of the query that observations contradict
-    # probability of each number of steps, if it is open; without a goal, of steps to the end
-    lengths: dict[int, float] | None = None
-    known: KnownAnswer | None = None  # None for both observations alone
-    sets: PlanSets | None = None  # with a guarantee, if they were asked for
-    truth: Truth | None = None
-    dataset: DatasetName | None = None  # if it is not the run's
+    weights: dict[str, float] | None = Field(description="Weights of the objective's terms.")
+    warnings: list[str] = Field(
+        description="A sentence for each constraint or given task that the observations contradict."
+    )
+    lengths: dict[int, float] | None = Field(
+        None,
+        description="Probability of each number of steps; without a goal, of steps to the end, at "
+        "most the largest. Null if all plans of the run have one number of steps.",
+    )
+    known: KnownAnswer | None = Field(None, description="Null for both observations alone.")
+    sets: PlanSets | None = Field(None, description="With `coverage`.")
+    truth: Truth | None = Field(None, description="Annotated actions of a query by video.")
+    dataset: DatasetName | None = Field(
+        None, description="Data set of the query, if it is not the run's."
+    )
     reply: ReplyAnswer | None = None
 
     @property
@@ -155,7 +173,7 @@ class Answer(Record):
 
     def _repr_html_(self) -> str:
         columns = {
-            "probability": [_percent(plan.probability) for plan in self.plans],
+            "probability": [percent(plan.probability) for plan in self.plans],
             "score": [f"{plan.score:z.4f}" for plan in self.plans],
             "steps": [" → ".join(plan.names) for plan in self.plans],
             "task": [plan.task or "" for plan in self.plans],
@@ -177,7 +195,7 @@ class Answer(Record):
 
     def _task(self) -> str:
         """Return the task and its probability in words; empty if there is none."""
-        likely = "" if self.task_probability is None else f", {_percent(self.task_probability)}"
+        likely = "" if self.task_probability is None else f", {percent(self.task_probability)}"
         return "" if self.task is None else f"{self.task}{likely}"
 
     def _proven(self) -> str:
@@ -340,12 +358,8 @@ def _name_of(task: int | None, taxonomy: Taxonomy) -> str | None:
 
 def _named(plan: PlannedSequence) -> str:
     """Return a plan in words, after its probability, or its score if it has none."""
-    value = f"{plan.score:z.4f}" if plan.probability is None else _percent(plan.probability)
+    value = f"{plan.score:z.4f}" if plan.probability is None else percent(plan.probability)
     return f"{value:>7}  {' → '.join(plan.names)}"
-
-
-def _percent(probability: float | None) -> str:
-    return "" if probability is None else f"{100 * probability:.1f} %"
 
 
 def _first(values: NDArray[np.float64] | None) -> float | None:

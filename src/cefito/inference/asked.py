@@ -65,14 +65,16 @@ class Asked:
             ConfigError: A fact that is unknown to the run, or that the planner cannot follow.
             RunError: Observations of another dimension, or a run that is not calibrated.
         """
-        run, ids = planning(run, question.steps), question.resolved(run)
+        run = planning(run, question.steps)
         planner = run.planner
+        if question.done is not None:
+            check_partial(planner, "done")
+        ids = question.resolved(run)
         check_width(run, query.initial.shape[-1], "observations have")
         if ids.task is not None and (planner.abilities.true_task or not any_task):
             check_task_given(planner)
             query = query.with_task(ids.task)
         if ids.done is not None:
-            check_partial(planner, "done")
             query = query.with_done(ids.done)
         if query.done is None and query.empty.any():
             raise ConfigError(

@@ -15,13 +15,9 @@ from numpy.typing import NDArray
 from cefito.data.annotations import nfc
 from cefito.data.vocabulary import similar_names
 from cefito.errors import DataError
-from cefito.inference.answer import (
-    Answer,
-    PlannedSequence,
-)
+from cefito.inference.answer import Answer
 from cefito.inference.asked import Asked
 from cefito.inference.query import query_from_window
-from cefito.inference.sets import PlanSets, StepSet
 from cefito.inference.steps import planning
 from cefito.planners.base import Queries
 from cefito.runs.matching import DatasetMatch, DatasetName
@@ -30,18 +26,10 @@ from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
 from cefito.serve.schemas import (
-    EffortOut,
-    KnownOut,
-    LikelyStepsOut,
-    Named,
     ObservationsRequest,
     PlaceRequest,
     PlanAnswer,
-    PlanOut,
     PlanRequest,
-    SetsOut,
-    StepSetOut,
-    TaskOut,
     UploadRequest,
     VideoRequest,
 )
@@ -50,8 +38,6 @@ from cefito.serve.settings import Limits
 __all__ = [
     "PreparedRequest",
     "find_video",
-    "named",
-    "plan_out",
     "prepare",
     "read_numbers",
     "to_response",
@@ -206,88 +192,16 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _sets(sets: PlanSets) -> SetsOut:
-    """The sets of an answer in JSON."""
-
-    def of(part: StepSet) -> StepSetOut:
-        steps = [
-            LikelyStepsOut(
-                actions=named(one.actions, one.names),
-                probability=one.probability,
-                ends=one.ends,
-            )
-            for one in part.steps
-        ]
-        return StepSetOut(size=part.size, steps=steps)
-
-    return SetsOut(
-        coverage=sets.coverage,
-        videos=sets.videos,
-        folds=sets.folds,
-        plans=of(sets.plans),
-        next_step=None if sets.next_step is None else of(sets.next_step),
-        next_two=None if sets.next_two is None else of(sets.next_two),
-    )
-
-
-def named(ids: Sequence[int], names: Sequence[str]) -> list[Named]:
-    """Actions in JSON."""
-    return [Named(id=id_, name=name) for id_, name in zip(ids, names, strict=True)]
-
-
-def plan_out(plan: PlannedSequence) -> PlanOut:
-    """A plan in JSON."""
-    return PlanOut(
-        actions=named(plan.actions, plan.names),
-        energy=plan.energy,
-        score=plan.score,
-        probability=plan.probability,
-        task=None if plan.task is None else Named(id=plan.task_id, name=plan.task),
-    )
-
-
 def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
     """The answer in JSON to a request that arrived at `began`, by `time.monotonic`."""
     prepared: PreparedRequest = job.work
     operations = prepared.operations
     return PlanAnswer(
+        **dict(answer),
         request_id=correlation_id.get() or "",
         run=prepared.served.name,
         horizon=prepared.run.horizon,
-        task=TaskOut(
-            id=answer.task_id,
-            name=answer.task,
-            source=answer.task_source,
-            probability=answer.task_probability,
-        ),
-        known=None
-        if (known := answer.known) is None
-        else KnownOut(
-            initial=known.initial,
-            goal=known.goal,
-            done=None if known.done is None else named(known.done, known.names or ()),
-            elapsed=known.elapsed,
-        ),
-        lengths=None
-        if answer.lengths is None
-        else {str(length): share for length, share in answer.lengths.items()},
-        plans=[plan_out(plan) for plan in answer.plans],
-        exact=answer.exact,
-        sure=answer.sure,
-        searched_mass=answer.searched_mass,
-        weights=answer.weights,
-        sets=None if answer.sets is None else _sets(answer.sets),
-        warnings=answer.warnings,
-        effort=EffortOut(
-            search=answer.search.method,
-            tasks=answer.search.tasks,
-            token_forwards=answer.evaluated.token_forwards,
-            leaves=answer.evaluated.leaves,
-            most_gflop=None if operations is None else _rounded(operations / 1e9),
-            walked_with=job.together - 1,
-            interrupted=answer.search.interrupted,
-        ),
         milliseconds=round(1e3 * (time.monotonic() - began), 3),
-        truth=None if answer.truth is None else named(answer.truth.actions, answer.truth.names),
-        dataset=None if answer.dataset is None else answer.dataset.name,
+        most_gflop=None if operations is None else _rounded(operations / 1e9),
+        walked_with=job.together - 1,
     )

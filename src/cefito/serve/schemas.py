@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from cefito.inference import constraints
+from cefito.inference.answer import Answer
 from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
 from cefito.inference.question import Question
 from cefito.search.constraints import Constraints, declared
@@ -131,8 +132,12 @@ class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTR
 
 FACTS: Any = {  # the fields of a question in a request, but for its constraints
     name: (
-        Annotated[_IN_JSON.get(fact.annotation, fact.annotation), *fact.metadata],
-        Field(fact.default, description=fact.description, examples=fact.examples),
+        Annotated[
+            _IN_JSON.get(fact.annotation, fact.annotation),
+            Field(description=fact.description, examples=fact.examples),
+            *fact.metadata,
+        ],
+        fact.default,
     )
     for name, fact in Question.model_fields.items()
     if name != "constraints"
@@ -263,101 +268,17 @@ class Named(ResponseBody):
     name: str
 
 
-class TaskOut(ResponseBody):
-    """The task of the best plan; null if the method knows no tasks."""
-
-    id: int | None
-    name: str | None
-    source: Literal["predicted", "given"] | None
-    probability: float | None = Field(description="Null if the task was given or has none.")
-
-
-class PlanOut(ResponseBody):
-    """One plan."""
-
-    actions: list[Named]
-    energy: float
-    score: float = Field(description="Sort key of the plans; lower is better.")
-    probability: float | None = Field(
-        description="Joint, of plan and task; null if the method has none."
-    )
-    task: Named | None = Field(description="The task of the plan.")
-
-
-class KnownOut(ResponseBody):
-    """What was known of a query, if not both observations alone."""
-
-    initial: bool
-    goal: bool
-    done: list[Named] | None = Field(description="Actions done before; null if unknown.")
-    elapsed: float | None = Field(description="Seconds between both observations.")
-
-
-class EffortOut(ResponseBody):
-    """Cost of the search."""
-
-    search: str | None
-    tasks: int = Field(description="Number of tasks searched.")
-    token_forwards: int = Field(description="Tokens that the network processed.")
-    leaves: int = Field(description="Sequences whose energy was computed.")
-    most_gflop: float | None = Field(description="Upper bound of the operations, 10⁹.")
-    walked_with: int = Field(description="Other queries in the same batch.")
-    interrupted: bool = Field(description="Whether the deadline stopped it.")
-
-
-class LikelyStepsOut(ResponseBody):
-    """A plan of a set, or its first steps."""
-
-    actions: list[Named]
-    probability: float
-    ends: bool = Field(description="Whether the plan is known to end after them.")
-
-
-class StepSetOut(ResponseBody):
-    """A set of plans or of first steps."""
-
-    size: int | None = Field(description="Null if there are more plans than are listed.")
-    steps: list[LikelyStepsOut] = Field(description="Likeliest first; none of too large a set.")
-
-
-class SetsOut(ResponseBody):
-    """Sets that hold the annotated plan, and its first steps, for a share of new videos."""
-
-    coverage: float
-    videos: int = Field(description="Number of videos that they were calibrated on.")
-    folds: int = Field(description="0 if the run was not trained on these videos.")
-    plans: StepSetOut
-    next_step: StepSetOut | None
-    next_two: StepSetOut | None
-
-
-class PlanAnswer(ResponseBody):
-    """The plans of one query."""
+class PlanAnswer(Answer):
+    """The answer to one query, as `cefito plan --json` gives it, and how the service made it."""
 
     request_id: str
     run: str
     horizon: int
-    task: TaskOut
-    known: KnownOut | None = Field(description="Null for both observations alone.")
-    lengths: dict[str, float] | None = Field(
-        description="Probability of each number of steps; without a goal, of steps to the end, at "
-        "most the largest. Null if all plans of the run have one number of steps."
-    )
-    plans: list[PlanOut] = Field(description="Best first.")
-    exact: bool = Field(description="Whether no other valid sequence is better.")
-    sure: bool | None = Field(
-        description="Whether the best plan reaches `min_probability`; null without it."
-    )
-    searched_mass: float | None = Field(description="Total probability of the sequences compared.")
-    weights: dict[str, float] | None = Field(description="Weights of the objective's terms.")
-    sets: SetsOut | None = Field(description="With `coverage`, otherwise null.")
-    warnings: list[str] = Field(
-        description="A sentence for each constraint or given task that the observations contradict."
-    )
-    effort: EffortOut
     milliseconds: float = Field(description="Milliseconds from the request's arrival.")
-    truth: list[Named] | None = Field(description="Annotated actions of a query by video.")
-    dataset: str | None = Field(description="Data set of a query by video, if not the run's own.")
+    most_gflop: float | None = Field(
+        description="Upper bound of the operations of the search, 10⁹; null if they do not vary."
+    )
+    walked_with: int = Field(description="Other queries in the same batch.")
 
 
 class BatchAnswer(ResponseBody):
