@@ -178,13 +178,13 @@ def test_an_expensive_search_is_refused_before_it_begins(serving, place):
 def test_an_interrupted_search_answers_with_its_plans(serving, place, monkeypatch):
     from cefito.serve import service
 
-    def stopped(jobs, stop):
-        for one in quick(jobs, lambda: False):
+    def stopped(several, stop):
+        for one in quick(several, stop=lambda: False):
             search = one.search.model_copy(update={"interrupted": True})
             yield one.model_copy(update={"search": search})
 
-    quick = service.solve
-    monkeypatch.setattr(service, "solve", lambda *given: list(stopped(*given)))
+    quick = service.answers
+    monkeypatch.setattr(service, "answers", lambda *given, **how: list(stopped(*given, **how)))
     reply = ask(serving(), run="tea", observations=place.observations())
     assert reply["search"]["interrupted"]
     assert reply["plans"]
@@ -193,13 +193,13 @@ def test_an_interrupted_search_answers_with_its_plans(serving, place, monkeypatc
 def test_a_defect_of_a_search_leaves_the_others(serving, place, monkeypatch):
     from cefito.serve import service
 
-    def broken(jobs, stop):
-        if any(job.work.request.top_k == 7 for job in jobs):
+    def broken(several, stop):
+        if any(one.question.top_k == 7 for one in several):
             raise ValueError("secret")
-        return quick(jobs, stop)
+        return quick(several, stop=stop)
 
-    quick = service.solve
-    monkeypatch.setattr(service, "solve", broken)
+    quick = service.answers
+    monkeypatch.setattr(service, "answers", broken)
     client = serving()
     asked = {"run": "tea", "observations": place.observations()}
     problem = refused(client, 500, top_k=7, **asked)
