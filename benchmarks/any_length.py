@@ -97,9 +97,9 @@ def score_run(run: Run, train: Windows, windows: Windows, *, rankings: bool) -> 
     found: dict[str, Any] = {}
     kinds: dict[str, dict[str, bool]] = {
         "goal": {},
-        "goal, steps done": {"done": True},
-        "no goal": {"goal": False},
-        "no goal, steps done": {"goal": False, "done": True},
+        "goal, steps done": {"after_done": True},
+        "no goal": {"without_goal": True},
+        "no goal, steps done": {"without_goal": True, "after_done": True},
     }
     for name, given in kinds.items():
         for task in (False, True):
@@ -118,7 +118,7 @@ def score_run(run: Run, train: Windows, windows: Windows, *, rankings: bool) -> 
             plans = best(planner.with_ranking(ranking), queries)
             found[f"length unknown, goal, ranked by {ranking}"] = scores(plans, windows)
         if windows.elapsed is not None:
-            timed = Queries.from_windows(windows, elapsed=True)
+            timed = Queries.from_windows(windows, with_elapsed=True)
             found["length unknown, goal, seconds"] = scores(best(planner, timed), windows)
             plans = best(planner.with_ranking("edit"), timed)
             found["length unknown, goal, seconds, ranked by edit"] = scores(plans, windows)

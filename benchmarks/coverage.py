@@ -62,9 +62,7 @@ def grouped(covered: Truth, windows: Windows, groups: NDArray[np.int64]) -> dict
 
 
 def asked(windows: Windows, condition: Condition) -> Queries:
-    return Queries.from_windows(
-        windows, goal=condition.goal, done=condition.done, oracle_task=condition.task
-    )
+    return Queries.from_windows(windows, **dict(condition.given))
 
 
 def set_sizes(run: Run, windows: Windows, condition: Condition, found: Any) -> dict[str, Any]:

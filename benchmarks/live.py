@@ -116,7 +116,7 @@ def follow(
             times.measure(began)
         found.append([action for action, _ in session.next_actions(TOP)])
     padded = [row + [-1] * (TOP - len(row)) for row in found]
-    return np.array(padded), [step.action for step in session.belief().done]
+    return np.array(padded), [step.id for step in session.belief().done]
 
 
 def anew(run: Run, walk: Walk, *, goal: bool, task: bool) -> tuple[Ranking, Ranking]:
@@ -483,10 +483,10 @@ def left_out(data: PreparedDataset, run: Run, split: str, count: int = 100) -> d
                 if place > gone:
                     hits.append(session.next_actions(1)[0][0] == walk.actions[place])
             belief = session.belief()
-            believed += [step.action for step in belief.done].count(action) > (
+            believed += [step.id for step in belief.done].count(action) > (
                 others[:-1] == action
             ).sum()
-            listed += action in [step.action for step in getattr(belief, "unseen", ())]
+            listed += action in [step.id for step in getattr(belief, "unseen", ())]
         report[kind] = {
             "sequences": len(places),
             "believed_done": round(100 * believed / len(places), 1),

@@ -124,7 +124,7 @@ async def load(port: int, requests: Sequence[bytes], clients: int, count: int) -
             seconds.append(time.perf_counter() - began)
             statuses[str(status)] = statuses.get(str(status), 0) + 1
             if status == 200:
-                together.append(1 + json.loads(body)["effort"]["walked_with"])
+                together.append(1 + json.loads(body)["walked_with"])
         writer.close()
 
     began = time.perf_counter()

@@ -18,6 +18,11 @@ _IN_MARKDOWN = str.maketrans(
 )
 
 
+def percent(share: float | None) -> str:
+    """Return a share in per cent; empty if it is unknown."""
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
 @dataclass(frozen=True)
 class Folded:
     """A table that unfolds at a click on its title, showing at most `MOST` rows."""

@@ -122,7 +122,7 @@ def check_weights(count: float, what: str) -> None:
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
-def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str) -> AnySettings:
+def validated(kind: type[AnyRecord], values: Mapping[str, Any], *, place: str) -> AnyRecord:
     """Make settings of plain values; errors (ConfigError) name `place` and the dotted key."""
     try:
         return kind.model_validate(values)

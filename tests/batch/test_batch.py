@@ -418,8 +418,6 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
         ("plans.jsonl", {"address": "x"}, "ray"),
         ("plans.jsonl", {"address": "x", "executor": "serial"}, "address x: only for the exec"),
         ("plans.jsonl", {"split": "test"}, "is no data set"),
-        ("plans.jsonl", {"settings": {"top_k": 0}}, "top_k 0"),
-        ("plans.jsonl", {"settings": {"min_probability": 2}}, "expected a number"),
         ("plans.jsonl", {"settings": {"constraints": {"no_repeats": True}}}, "cannot obey"),
     ],
 )

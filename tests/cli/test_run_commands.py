@@ -587,7 +587,7 @@ def test_lists_of_a_run(run, world, capsys, refused):
         ("--video world-9999", "world. Similar ids: 'world-0"),
         (f"--video {VIDEO} --from-step 90", "(--from-step)"),
         (f"--video {VIDEO} --task 12", "unknown task 12; there are 0 to 11. (--task)"),
-        (f"--video {VIDEO} --top-k 0", "top_k 0: expected at least 1. (--top-k)"),
+        (f"--video {VIDEO} --top-k 0", "greater than or equal to 1 (got 0). (--top-k)"),
         (f"--video {VIDEO} --top-k {10**12}", "expected a whole number of at most 1,000,000,000"),
         (f"--video {VIDEO} --device abacus", "device 'abacus': is unknown"),
         (f"--video {VIDEO} --initial good.npy", "give --video"),

@@ -56,7 +56,7 @@ def test_scores_follow_from_lists_of_all_plans(calibrated, world):
     part = windows_for(windows, condition).subset(range(6))
     planner = calibrated.planner.with_lengths(2, 2)
     scores = WindowScores.of(calibrated.planner, part, condition)
-    listed = planner.plan(Queries.from_windows(part, goal=False, done=True), 10_000)
+    listed = planner.plan(Queries.from_windows(part, without_goal=True, after_done=True), 10_000)
     for row, plans in enumerate(listed):
         place = plans.actions.tolist().index(part.actions[row].tolist())
         expected = -np.log(plans.probabilities[place]) if place else 0

@@ -121,7 +121,7 @@ def test_an_interrupted_cross_validation_continues(world, kept, tmp_path):
 def test_several_lengths(world):
     config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
     scores = cross_validate(
-        world, config=config, horizon=3, shortest=1, folds=2, goal=False, done=True
+        world, config=config, horizon=3, shortest=1, folds=2, without_goal=True, after_done=True
     )
     assert (scores.steps, scores.without_goal, scores.after_done) == ("1-3", True, True)
 

@@ -210,17 +210,17 @@ def test_runs_of_several_lengths(run_of_lengths, world, tmp_path):
     three, _ = evaluate_run(run.with_steps(3, 3), sample=20)
     assert three.steps == "3"
     assert "length_accuracy" not in three.metrics
-    timed, path = evaluate_run(run, elapsed=True, sample=20)
+    timed, path = evaluate_run(run, with_elapsed=True, sample=20)
     assert path.name == "evaluation-test-with-elapsed-sample-20.json"
     assert timed.conditions == "predicted task, time between observations"
     assert timed.calibration != evaluate_run(run, sample=20)[0].calibration
     with pytest.raises(DataError, match="two observations of which one is unknown"):
-        evaluate_run(run, goal=False, elapsed=True)
+        evaluate_run(run, without_goal=True, with_elapsed=True)
 
 
 def test_times_for_a_planner_that_makes_no_use_of_them(run):
     with pytest.raises(ConfigError, match=r"did not learn from the time .*on videos whose steps"):
-        evaluate_run(run, elapsed=True)
+        evaluate_run(run, with_elapsed=True)
 
 
 def test_oracle_and_sample(run, world):

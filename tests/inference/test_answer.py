@@ -133,7 +133,7 @@ def test_invalid_requests(run):
     for given, message in (
         ({"task": -1}, "unknown task -1; there are 0 to 2"),
         ({"task": 3}, "unknown task 3"),
-        ({"top_k": 0}, "top_k 0: expected at least 1"),
+        ({"top_k": 0}, "'top_k': Input should be greater than or equal to 1"),
     ):
         with pytest.raises(ConfigError, match=message) as caught:
             answer(run, query, **given)

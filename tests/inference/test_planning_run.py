@@ -1,6 +1,5 @@
 """Questions to a run in Python: `run.plan(...)`, against the query and the answer below it."""
 
-import inspect
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
+from cefito.inference.question import Question
 from cefito.search.constraints import declared
 
 PLANS = "plans evaluated exact task task_id task_probability lengths"
@@ -92,9 +92,11 @@ def test_every_part_of_a_question(run, world, video):
 
 
 def test_all_constraints_can_be_given():
-    parameters = set(inspect.signature(cefito.PlanningRun.plan).parameters)
-    assert set(declared()) - parameters == {"pinned"}
-    assert "pin" in parameters
+    for name, (_, how) in declared().items():
+        for key in (name, how.option):
+            constraints = Question.of({key: how.example}).constraints
+            assert getattr(constraints, name) == how.example
+    assert Question.of({"pin": {1: 17}}) == Question.of({"pinned": [(1, 17)]})
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_all_constraints_can_be_given():
         ({"pin": {"1": "nonsense"}}, ConfigError, "constraints: setting 'pinned"),
         ({"forbidden": "add honey"}, ConfigError, "constraints: setting 'forbidden'"),
         ({"done": ["add honey"]}, ConfigError, "takes no steps done before"),
-        ({"top_k": 0}, ConfigError, "top_k 0: expected at least 1"),
+        ({"top_k": 0}, ConfigError, "'top_k': Input should be greater than or equal to 1"),
         ({"dataset": "nowhere"}, DataError, "nowhere"),
     ],
 )

@@ -82,7 +82,7 @@ def test_steps_done_are_reported_and_inferred(run, video):
     session.observe(rows[1])
     session.observe(rows[2])
     done = session.belief().done
-    assert (done[0].action, done[0].probability, done[0].reported) == (actions[0], 1, True)
+    assert (done[0].id, done[0].probability, done[0].reported) == (actions[0], 1, True)
     assert all(not step.reported and 0 < step.probability <= 1 for step in done[1:])
     assert session.events == 4
 
@@ -97,12 +97,12 @@ def test_an_inferred_step_becomes_certain(run, data):
             session.observe(row.astype(np.float32))
             inferred = session.belief().done
             if inferred and inferred[-1].probability > dict(session.next_actions(1000)).get(
-                inferred[-1].action, 0
+                inferred[-1].id, 0
             ):
-                session.done(inferred[-1].action)
+                session.done(inferred[-1].id)
                 told = session.belief().done
                 assert told[-1].reported
-                assert told[-1].action == inferred[-1].action
+                assert told[-1].id == inferred[-1].id
                 assert told[:-1] == inferred[:-1]
                 changed += 1
                 break
@@ -214,7 +214,7 @@ def test_steps_that_no_plan_has_are_kept_and_noted(run, video):
     name = run.taxonomy.actions[foreign].name
     session.done(name)
     assert session.notes == (f"'{name}' is not among the steps of '{task.name}'",)
-    assert session.belief().done[-1].action == foreign
+    assert session.belief().done[-1].id == foreign
     session.observe(rows[1])
     assert session.next_steps(1)
     session.undo()
@@ -315,9 +315,9 @@ def test_a_step_that_was_left_out_is_listed_apart(run, data):
             session.observe(rows[place])
             session.done(steps[place])
         belief = session.belief()
-        assert [step.action for step in belief.done if step.reported] == [steps[0], steps[2]]
-        believed += steps[1] in [step.action for step in belief.done if not step.reported]
-        listed += steps[1] in [step.action for step in belief.unseen]
+        assert [step.id for step in belief.done if step.reported] == [steps[0], steps[2]]
+        believed += steps[1] in [step.id for step in belief.done if not step.reported]
+        listed += steps[1] in [step.id for step in belief.unseen]
     assert believed <= 1 < listed
 
 

@@ -46,9 +46,7 @@ def test_sets_hold_the_truth_iff_its_score_is_below_the_threshold(
     run = calibrated
     if condition.steps is not None:
         run = calibrated.with_steps(condition.steps, condition.steps)
-    queries = Queries.from_windows(
-        part, goal=condition.goal, done=condition.done, oracle_task=condition.task
-    )
+    queries = Queries.from_windows(part, **dict(condition.given))
     table = calibrated.calibrated()
     thresholds, place = table.of(condition, level, folder=calibrated.folder)
     for row in range(len(part)):

@@ -126,7 +126,7 @@ def test_a_run_of_several_lengths(run_of_lengths, world, tmp_path):
 
 def test_fewer_lengths_without_a_goal_after_steps_done(run_of_lengths, world, tmp_path):
     folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
-    made = report_run(open_run(folder).with_steps(2, 3), goal=False, done=True)
+    made = report_run(open_run(folder).with_steps(2, 3), without_goal=True, after_done=True)
     scores = RunEvaluation.read(folder / "evaluation-test-without-goal-after-done-steps-2-3.json")
     assert made.scores == scores
     assert made.gallery_of == len(cut_windows(world, horizon=3, shortest=2, split="test"))

@@ -130,7 +130,7 @@ def test_scores_of_plans(address, run_of_lengths, place):
 def test_scores_of_plans_by_a_search_and_by_methods_without(address):
     query = {"run": "tea", "video": VIDEO, "top_k": 3}
     (planned,) = asked(address, ("plan", query))
-    plans = [[step["id"] for step in plan["actions"]] for plan in value(planned)["plans"]]
+    plans = [plan["actions"] for plan in value(planned)["plans"]]
     ask = {**query, "top_k": 1, "plan": plans[2]}
     short = {"run": "short", "video": VIDEO, "plan": plans[2][:2]}
     wrong = {**ask, "plan": plans[2][:2]}

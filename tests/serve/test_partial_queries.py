@@ -34,7 +34,7 @@ def ask(client, status=200, **body):
 
 
 def plans(value):
-    return [[action["id"] for action in plan["actions"]] for plan in value["plans"]]
+    return [plan["actions"] for plan in value["plans"]]
 
 
 def same(value, found):
@@ -56,33 +56,21 @@ def test_the_runs_say_what_they_plan(client, run_of_lengths):
     assert all(len(one["first_steps"]) == len(one["steps"]) for one in videos)
 
 
-@pytest.mark.parametrize("goal", [True, False])
-@pytest.mark.parametrize("done", [True, False])
-@pytest.mark.parametrize("steps", [None, 2, "2-3"])
-def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps):
+@pytest.mark.parametrize(
+    ("goal", "done", "steps", "elapsed"),
+    [(True, False, None, 37.5), (True, True, 2, None), (False, False, "2-3", None)],
+)
+def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, elapsed):
     window = {"id": video.video_id, "step": 3, "goal": goal, "done": done}
-    value = ask(client, video=window, steps=steps, top_k=20)
+    value = ask(client, video=window, steps=steps, elapsed=elapsed, top_k=20)
     run = planning(run_of_lengths, steps)
     query, truth = query_from_video(run, video.video_id, 3, goal=goal, done=done)
-    same(value, answer(run, query, top_k=20))
-    assert [action["id"] for action in value["truth"]] == truth.tolist()
+    same(value, answer(run, query, top_k=20, elapsed=elapsed))
+    assert value["truth"]["actions"] == truth.tolist()
     assert value["horizon"] == run.horizon
-    if goal and not done:
-        assert value["known"] is None
-    else:
-        assert (value["known"]["initial"], value["known"]["goal"]) == (True, goal)
-        before = [step.action for step in video.steps[:2]]
-        found = value["known"]["done"]
-        assert (None if found is None else [one["id"] for one in found]) == (
-            before if done else None
-        )
-
-
-def test_the_time_between_observations(client, run_of_lengths, video):
-    query, _ = query_from_video(run_of_lengths, video.video_id, 2)
-    value = ask(client, video={"id": video.video_id, "step": 2}, elapsed=37.5)
-    same(value, answer(run_of_lengths, query, elapsed=37.5))
-    assert value["known"]["elapsed"] == 37.5
+    assert (value["known"]["goal"], value["known"]["elapsed"]) == (goal, elapsed)
+    before = [step.action for step in video.steps[:2]]
+    assert value["known"]["done"] == (before if done else None)
 
 
 def test_one_observation_or_none(client, run_of_lengths, world, place):
@@ -93,11 +81,12 @@ def test_one_observation_or_none(client, run_of_lengths, world, place):
             "initial": name == "initial",
             "goal": name == "goal",
             "done": None,
+            "names": None,
             "elapsed": None,
         }
     names = [world.taxonomy.actions[action].name for action in task.actions[:2]]
     value = ask(client, task=task.name, done=[names[0], task.actions[1]], steps=3)
-    assert [one["name"] for one in value["known"]["done"]] == names
+    assert value["known"]["names"] == names
     assert {len(plan) for plan in plans(value)} == {3}
     assert ask(client, task=task.id, done=[])["known"]["done"] == []
     assert ask(client, done=[task.actions[0]])["plans"]
@@ -110,11 +99,8 @@ def test_one_observation_or_none(client, run_of_lengths, world, place):
         ({"observations": {}}, "observations", "expected 'initial', 'goal' or both"),
         ({"task": 1, "steps": 5}, "steps", "this run plans 1 to 4 steps"),
         ({"task": 1, "steps": "3-2"}, "steps", "expected a number of steps, or a range"),
-        ({"task": 1, "steps": 0}, "steps", "greater than or equal to 1"),
-        ({"task": 1, "steps": "two"}, "steps", "should match pattern"),
         ({"task": 1, "done": ["fly"]}, "done", "unknown action 'fly'"),
         ({"task": 1, "done": [0] * 257}, "done", "at most 256"),
-        ({"task": 1, "elapsed": 3}, "elapsed", "expected the seconds between two observations"),
         ({"task": 1, "elapsed": 0}, "elapsed", "greater than 0"),
         ({"video": {"id": "x", "done": True}, "done": []}, None, "both give the steps done"),
         (
@@ -139,10 +125,7 @@ def test_refusals(client, body, field, message):
     ("body", "field", "message"),
     [
         ({"task": 1}, "observations.goal", "CEFITO needs both observations and takes no steps"),
-        ({"task": 1, "done": [0]}, "done", "CEFITO needs both observations and takes no steps"),
         ({"task": 1, "steps": 2}, "steps", "plans 3 steps. Train a run of several lengths"),
-        ({"video": {}, "elapsed": 3}, "elapsed", "CEFITO did not learn from the time between"),
-        ({"video": {"goal": False}}, "observations.goal", "needs both observations"),
         ({"video": {"done": True}}, "done", "needs both observations"),
     ],
 )
@@ -182,7 +165,7 @@ def test_a_batch_of_all_kinds(client, run_of_lengths, video, world, monkeypatch)
     queries += [{"task": task}, {"done": [0]}, {"task": task, "done": [0, 1]}]
     queries = [{"run": "run", **query} for query in queries]
     answers = client.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
-    together = [one["effort"]["walked_with"] for one in answers]
+    together = [one["walked_with"] for one in answers]
     assert max(together) > 1
     for query, value in zip(queries, answers, strict=True):
         alone = ask(client, **query)
@@ -261,7 +244,7 @@ def test_uploads_of_one_picture_and_words(seeing):
     assert upload(seeing, before | after)["known"] is None
     value = upload(seeing, before, steps="2-3", done=[0])
     assert value["known"]["goal"] is False
-    assert [one["id"] for one in value["known"]["done"]] == [0]
+    assert value["known"]["done"] == [0]
     assert set(value["lengths"]) == {"2", "3"}
     assert upload(seeing, after)["known"]["initial"] is False
     of_words = upload(seeing, before, goal_text="a folded tent")

@@ -24,17 +24,17 @@ SLOW = """
 import sys, time
 from cefito.serve import service
 
-quick = service.solve
+quick = service.answers
 
-def slow(jobs, stop):
-    if jobs[0].work.request.top_k > 1:
+def slow(several, stop):
+    if several[0].question.top_k > 1:
         until = time.monotonic() + 2
         while time.monotonic() < until and not stop():
             time.sleep(0.01)
         print("stopped" if stop() else "finished", file=sys.stderr, flush=True)
-    return quick(jobs, stop)
+    return quick(several, stop=stop)
 
-service.solve = slow
+service.answers = slow
 from cefito.cli import main
 sys.exit(main())
 """

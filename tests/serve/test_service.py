@@ -49,7 +49,7 @@ def windows(place):
 
 
 def plans_of(reply):
-    return [[action["id"] for action in plan["actions"]] for plan in reply["plans"]]
+    return [plan["actions"] for plan in reply["plans"]]
 
 
 def expected(run, windows, row=0, **asked):
@@ -65,12 +65,12 @@ def test_an_answer_is_the_library_s(client, place, run, windows):
         wanted = [getattr(plan, name) for plan in known.plans]
         assert [plan[name] for plan in reply["plans"]] == pytest.approx(wanted, rel=1e-4)
     assert (reply["run"], reply["horizon"], reply["exact"]) == ("tea", 3, known.exact)
-    assert (reply["task"]["id"], reply["task"]["name"]) == (known.task_id, known.task)
-    first = reply["plans"][0]["actions"][0]
-    assert first["name"] == run.taxonomy.actions[first["id"]].name
-    assert reply["effort"]["token_forwards"] == known.evaluated.token_forwards
-    assert reply["effort"]["walked_with"] == 0
-    assert not reply["effort"]["interrupted"]
+    assert (reply["task_id"], reply["task"]) == (known.task_id, known.task)
+    first = reply["plans"][0]
+    assert first["names"] == run.taxonomy.names(first["actions"])
+    assert reply["evaluated"]["token_forwards"] == known.evaluated.token_forwards
+    assert reply["walked_with"] == 0
+    assert not reply["search"]["interrupted"]
     assert reply["milliseconds"] > 0
     assert reply["truth"] is None
 
@@ -89,7 +89,7 @@ def test_a_window_of_a_video_has_its_truth(client, place, run, windows):
     video = place.world.videos[windows.video[0]]
     reply = ask(client, horizon=3, video={"id": video.video_id, "step": int(windows.start[0]) + 1})
     assert plans_of(reply) == [plan.actions for plan in expected(run, windows).plans]
-    assert [action["id"] for action in reply["truth"]] == windows.actions[0].tolist()
+    assert reply["truth"]["actions"] == windows.actions[0].tolist()
     assert reply["dataset"] is None
 
 
@@ -107,7 +107,7 @@ def test_the_search_can_be_chosen(client, place, run, windows, changes):
     reply = ask(client, run="tea", observations=place.observations(), top_k=3, **asked)
     other = run.with_search(**changes)
     assert plans_of(reply) == [p.actions for p in expected(other, windows, top_k=3).plans]
-    assert reply["effort"]["search"] == changes["method"]
+    assert reply["search"]["method"] == changes["method"]
 
 
 def test_constraints_by_id_and_by_name(client, place, run, windows):
@@ -122,7 +122,7 @@ def test_constraints_by_id_and_by_name(client, place, run, windows):
     )
     known = expected(run, windows, task=task, constraints=named)
     assert plans_of(reply) == [plan.actions for plan in known.plans]
-    assert reply["task"]["source"] == "given"
+    assert reply["task_source"] == "given"
     asked |= {"pin": {"1": name}}
     query = {"observations": place.observations(), "task": run.taxonomy.tasks[task].name}
     assert plans_of(ask(client, run="tea", constraints=asked, **query)) == plans_of(reply)
@@ -157,8 +157,8 @@ def test_horizon_picks_the_run(client, place):
 def test_a_method_without_a_search(client, place):
     observations = place.observations()
     reply = ask(client, run="short", observations=observations)
-    assert reply["effort"]["search"] is None
-    assert reply["effort"]["most_gflop"] is None
+    assert reply["search"]["method"] is None
+    assert reply["most_gflop"] is None
     problem = refused(client, run="short", observations=observations, search="beam")
     assert "has no search to choose" in problem["detail"]
 
@@ -178,28 +178,28 @@ def test_an_expensive_search_is_refused_before_it_begins(serving, place):
 def test_an_interrupted_search_answers_with_its_plans(serving, place, monkeypatch):
     from cefito.serve import service
 
-    def stopped(jobs, stop):
-        for one in quick(jobs, lambda: False):
+    def stopped(several, stop):
+        for one in quick(several, stop=lambda: False):
             search = one.search.model_copy(update={"interrupted": True})
             yield one.model_copy(update={"search": search})
 
-    quick = service.solve
-    monkeypatch.setattr(service, "solve", lambda *given: list(stopped(*given)))
+    quick = service.answers
+    monkeypatch.setattr(service, "answers", lambda *given, **how: list(stopped(*given, **how)))
     reply = ask(serving(), run="tea", observations=place.observations())
-    assert reply["effort"]["interrupted"]
+    assert reply["search"]["interrupted"]
     assert reply["plans"]
 
 
 def test_a_defect_of_a_search_leaves_the_others(serving, place, monkeypatch):
     from cefito.serve import service
 
-    def broken(jobs, stop):
-        if any(job.work.request.top_k == 7 for job in jobs):
+    def broken(several, stop):
+        if any(one.question.top_k == 7 for one in several):
             raise ValueError("secret")
-        return quick(jobs, stop)
+        return quick(several, stop=stop)
 
-    quick = service.solve
-    monkeypatch.setattr(service, "solve", broken)
+    quick = service.answers
+    monkeypatch.setattr(service, "answers", broken)
     client = serving()
     asked = {"run": "tea", "observations": place.observations()}
     problem = refused(client, 500, top_k=7, **asked)
@@ -225,7 +225,7 @@ def test_queries_of_one_kind_run_as_one_batch(serving, place):
     alone = serving(limits={"workers": 1})
     queries = [{"run": "tea", "observations": place.observations(row)} for row in range(6)]
     answers = alone.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
-    assert max(reply["effort"]["walked_with"] for reply in answers) > 1
+    assert max(reply["walked_with"] for reply in answers) > 1
     for query, reply in zip(queries, answers, strict=True):
         one = ask(alone, **query)
         assert plans_of(one) == plans_of(reply)
@@ -358,7 +358,7 @@ def test_sets_with_a_guarantee(serving, place, calibrated):
     for part in ("plans", "next_step", "next_two"):
         own = getattr(expected, part)
         assert sets[part]["size"] == own.size
-        found = [[action["id"] for action in one["actions"]] for one in sets[part]["steps"]]
+        found = [one["actions"] for one in sets[part]["steps"]]
         assert found == [one.actions for one in own.steps]
     assert ask(client, observations=observations)["sets"] is None
     for change, words in (

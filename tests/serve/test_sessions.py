@@ -76,7 +76,7 @@ def same(state, session, top_k=5, steps=None):
         for task in belief.tasks[:top_k]
     ]
     assert [(one["id"], one["name"], one["reported"]) for one in state["done"]] == [
-        (one.action, one.name, one.reported) for one in belief.done
+        (one.id, one.name, one.reported) for one in belief.done
     ]
     found = [(one["id"], one["probability"]) for one in state["next_steps"]]
     assert found == [(action, close(share)) for action, share in session.next_actions(top_k)]
@@ -84,11 +84,9 @@ def same(state, session, top_k=5, steps=None):
         str(count): close(share) for count, share in belief.remaining.items()
     }
     plans = session.plans(top_k, steps)
-    assert [[action["id"] for action in plan["actions"]] for plan in state["plans"]] == [
-        plan.actions for plan in plans
-    ]
+    assert [plan["actions"] for plan in state["plans"]] == [plan.actions for plan in plans]
     assert state["plans"][0]["probability"] == close(plans[0].probability)
-    assert [one["id"] for one in state["unseen"]] == [one.action for one in belief.unseen]
+    assert [one["id"] for one in state["unseen"]] == [one.id for one in belief.unseen]
     assert state["notes"] == list(session.notes)
     assert state["events"] == session.events
 

@@ -16,8 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-import numpy as np
-
 from cefito.batch.planning import PIECE
 from cefito.batch.query_rows import QuerySettings
 from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
@@ -28,8 +26,7 @@ from cefito.executors.base import ignore
 from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
 from cefito.inference.plan_formats import format_of
 from cefito.locks import locked
-from cefito.planners.checks import check_min_probability, check_queries, check_task_given
-from cefito.planners.queries import Queries
+from cefito.planners.given import Given
 from cefito.progress import Progress, silent
 from cefito.runs.folder import MANIFEST
 from cefito.runs.run import Run
@@ -78,8 +75,6 @@ def plan_batch(
     *,
     settings: QuerySettings = _DEFAULTS,
     split: str | None = None,
-    without_goal: bool = False,
-    after_done: bool = False,
     executor: str | None = None,
     workers: int = 1,
     address: str | None = None,
@@ -87,6 +82,7 @@ def plan_batch(
     shard: int = _SHARD,
     device: str = "cpu",
     progress: Progress = silent,
+    **given: bool,
 ) -> BatchResult:
     """Plan queries into a file, or resume an interrupted batch.
 
@@ -99,8 +95,6 @@ def plan_batch(
         out: File of the plans, with an ending of `cefito.inference.plan_formats.FORMATS`.
         settings: Settings of all queries.
         split: Split of a data set.
-        without_goal: Plan the windows of a data set without their goals.
-        after_done: Plan the windows of a data set with the steps of the video before them.
         executor: See `cefito.executors.make_executor`.
         workers: Number of shards that are planned at the same time.
         address: Address of a running Ray cluster.
@@ -108,6 +102,7 @@ def plan_batch(
         shard: Queries of a shard, a multiple of 64.
         device: Device of the run in other processes.
         progress: Shows progress.
+        given: What is given of the windows of a data set: without_goal and after_done of `Given`.
 
     Raises:
         ConfigError: Settings that the run cannot follow, or an unknown executor, split or ending.
@@ -117,9 +112,7 @@ def plan_batch(
     queries, out = Path(queries), Path(out)
     _check(run, out, settings, threads=threads, shard=shard)
     mapping = make_executor(executor, workers=workers, address=address)
-    source = open_source(
-        run, queries, split=split, without_goal=without_goal, after_done=after_done
-    )
+    source = open_source(run, queries, split=split, given=Given.of(**given))
     depends_on = {
         "format_version": 1,
         "queries": {**source.identity, "queries": source.count},
@@ -189,19 +182,13 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
         raise ConfigError(f"threads {threads}: expected at least 1.", setting="threads")
     if shard < 1 or shard % PIECE:
         raise ConfigError(f"shard {shard}: expected a multiple of {PIECE}.", setting="shard")
-    if settings.task is not None:
-        check_task_given(run.planner)
     if settings.coverage is not None:
         raise ConfigError(
             "sets of plans are given for single queries and short tables of them. Leave out the "
             "coverage.",
             setting="coverage",
         )
-    if settings.min_probability is not None:
-        check_min_probability(run.planner, settings.min_probability)
-    constraints = settings.constraints.resolved(run.taxonomy, task=settings.task)
-    nothing = np.zeros((1, run.planner.observation_dim), dtype=np.float32)
-    check_queries(run.planner, Queries(nothing, nothing), settings.top_k, constraints)
+    settings.check(run)
     format_of(out, "out")
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cefito.batch.query_rows import QueryRow, QuerySettings, query_from_row
 from cefito.batch.sources import Row
-from cefito.errors import CefitoError, ConfigError
-from cefito.inference.answer import Answer, to_answer, with_action_names
+from cefito.errors import CefitoError
+from cefito.inference.answer import Answer, answers
 from cefito.inference.plan_formats import PlanRow
 from cefito.planners.base import Queries
 from cefito.runs.run import Run
@@ -63,7 +63,7 @@ def read_rows(
             queries.append(f"{row.place}: {_reason(problem)}")
         else:
             queries.append(query)
-            digest = _digest(query.query)
+            digest = _digest(query.asked.query)
         observed += [digest] * row.names_files
     return queries, observed
 
@@ -81,10 +81,10 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
     parsed, observed = read_rows(run, rows, folder, settings)
     found = PlannedRows(observed=observed)
     found.files += [file for one in parsed if isinstance(one, QueryRow) for file in one.files]
-    answers = iter(_plan([query for query in parsed if isinstance(query, QueryRow)], settings))
+    answered = iter(_plan([one for one in parsed if isinstance(one, QueryRow)]))
     for row, one in zip(rows, parsed, strict=True):
         if isinstance(one, QueryRow):
-            answer = next(answers)
+            answer = next(answered)
             if isinstance(answer, Answer) and answer.plans:
                 found.plans += PlanRow.of(answer, row.id, row.number)
                 continue
@@ -93,47 +93,27 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
     return found
 
 
-def _plan(queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer | str]:
+def _plan(queries: Sequence[QueryRow]) -> list[Answer | str]:
     """Return the answer to each query or the reason; queries of one kind are planned together."""
     groups: dict[object, list[int]] = {}
     for number, query in enumerate(queries):
-        kind = (query.constraints, query.run.steps, query.query.extras)
-        groups.setdefault(kind, []).append(number)
+        groups.setdefault(query.asked.kind, []).append(number)
     found: dict[int, Answer | str] = {}
     for numbers in groups.values():
         try:
-            together = _plan_together([queries[number] for number in numbers], settings)
+            together = answers([queries[number].asked for number in numbers])
             found |= dict(zip(numbers, together, strict=True))
         except Exception:  # of one query: the others must not suffer
             logger.debug("%d queries are planned one by one", len(numbers), exc_info=True)
             for number in numbers:
                 try:
-                    (found[number],) = _plan_together([queries[number]], settings)
+                    (found[number],) = answers([queries[number].asked])
                 except CefitoError as problem:
                     found[number] = _reason(problem)
                 except Exception as problem:
                     logger.exception("query '%s': a defect of cefito", queries[number].id)
                     found[number] = _reason(problem)
     return [found[number] for number in range(len(queries))]
-
-
-def _plan_together(queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer]:
-    run, constraints = queries[0].run, queries[0].constraints
-    together = Queries.concatenate([query.query for query in queries])
-    try:
-        found = run.planner.plan(together, settings.top_k, constraints=constraints)
-    except ConfigError as problem:
-        raise with_action_names(problem, run.taxonomy) from problem
-    return [
-        to_answer(
-            run,
-            query.query,
-            plans,
-            constraints=constraints,
-            min_probability=settings.min_probability,
-        )
-        for query, plans in zip(queries, found, strict=True)
-    ]
 
 
 def _reason(problem: Exception) -> str:

@@ -11,58 +11,38 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from cefito.batch.sources import EXPECTED, Row, open_table
+from cefito.batch.sources import EXPECTED, Columns, Row, open_table
 from cefito.data.readers.archives import load_features
-from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
-from cefito.inference.answer import prepare_query
-from cefito.inference.constraints import Name, NamedConstraints
+from cefito.inference.asked import Asked
 from cefito.inference.query import Precision, query_from_features, query_from_files
+from cefito.inference.question import Question
 from cefito.inference.steps import planning
 from cefito.planners.base import Queries
 from cefito.planners.checks import check_partial
 from cefito.runs.run import Run
-from cefito.search.constraints import Constraints
-from cefito.settings import Settings, first_error
-from cefito.times import Seconds
+from cefito.settings import first_error
 
 __all__ = ["QueryRow", "QuerySettings", "query_from_row", "read_queries"]
 
 _ENDS = ("initial", "goal")
 
 
-class QuerySettings(Settings):
-    """Settings of all queries of a source."""
+class QuerySettings(Question):
+    """What is asked of all queries of a source, as far as they do not say it themselves."""
 
-    top_k: int = 5  # plans a query
-    task: int | None = None  # id of the task of queries that name none; None to predict it
-    done: tuple[int, ...] | None = None  # done before queries that do not say it; None if unknown
-    elapsed: float | None = None  # seconds between both observations, of queries without their own
-    constraints: NamedConstraints = NamedConstraints()  # besides those of each query
-    min_probability: float | None = None  # see `cefito.inference.answer.answer`
-    coverage: float | None = None  # likewise
     seconds: int | None = None  # see `cefito.inference.query.query_from_features`
     precision: Precision | None = None
 
+    def check(self, run: Run) -> None:
+        """Refuse what a run cannot follow, before anything is read (ConfigError)."""
+        nothing = np.zeros((1, run.planner.observation_dim), dtype=np.float32)
+        asked = self.model_copy(update={"coverage": None})  # whose conditions are each query's
+        Asked.of(asked, run, Queries(nothing, nothing))
+
 
 _DEFAULTS = QuerySettings()
-
-
-class _Columns(Settings):
-    """Columns of a row, without observations that are lists of numbers."""
-
-    id: str | None = None
-    features: Path | None = None
-    start: Seconds | None = None
-    end: Seconds | None = None
-    initial: Path | None = None
-    goal: Path | None = None
-    task: Name | None = None
-    done: tuple[Name, ...] | None = None
-    elapsed: float | None = None
-    steps: Name | None = None
-    constraints: NamedConstraints | None = None
 
 
 @dataclass(frozen=True)
@@ -71,9 +51,7 @@ class QueryRow:
 
     id: str  # otherwise its line number
     line: int
-    run: Run  # with the steps of the row
-    query: Queries  # with its task, if it is given, and the steps done before
-    constraints: Constraints = Constraints()
+    asked: Asked
     files: tuple[Path, ...] = ()  # that the observations were read from
 
 
@@ -91,6 +69,7 @@ def read_queries(run: Run, path: Path | str, settings: QuerySettings = _DEFAULTS
     Raises:
         CefitoError: A line is not a query or cannot be read.
     """
+    settings.check(run)
     source = open_table(Path(path))
     found: dict[str, QueryRow] = {}
     for row in source.rows():
@@ -112,33 +91,22 @@ def query_from_row(
         if row.problem:
             raise DataError(row.problem)
         columns, lists = _validated(row)
-        run = planning(run, columns.steps)
-        task = settings.task if columns.task is None else find_task(run.taxonomy, columns.task)
-        wanted = settings.constraints
-        if columns.constraints is not None:
-            wanted = wanted.with_more(columns.constraints)
-        constraints = wanted.resolved(run.taxonomy, task=task)
-        if not run.planner.abilities.true_task:
-            task = None  # so that one table serves all methods
+        question, run = settings.with_facts(columns), planning(run, columns.steps)
         if lists:
             query = _query_from_lists(lists)
         else:
             query, files = _query_from_files(run, columns, folder, settings, whole=row.whole)
         if not query.whole:
             check_partial(run.planner, "queries")
-        done = settings.done if columns.done is None else columns.done
-        elapsed = settings.elapsed if columns.elapsed is None else columns.elapsed
-        query, constraints = prepare_query(
-            run, query, task=task, done=done, elapsed=elapsed, constraints=constraints
-        )
+        asked = Asked.of(question, run, query, any_task=True)  # so that a table serves all methods
     except CefitoError as problem:
         setting = problem.setting if problem.setting in ("seconds", "precision") else "queries"
         reason = str(problem).removeprefix(f"{row.place}: ")
         raise DataError(f"{row.place}: {reason}", setting=setting) from problem
-    return QueryRow(columns.id or str(row.number), row.number, run, query, constraints, files)
+    return QueryRow(columns.id or str(row.number), row.number, asked, files)
 
 
-def _validated(row: Row) -> tuple[_Columns, dict[str, Any]]:
+def _validated(row: Row) -> tuple[Columns, dict[str, Any]]:
     """Return the columns of a row, and its observations if they are lists of numbers."""
     value, lists = row.value, {}
     if isinstance(value, Mapping):
@@ -153,7 +121,7 @@ def _validated(row: Row) -> tuple[_Columns, dict[str, Any]]:
         if "done" in value:
             value["done"] = _done(value["done"])
     try:
-        columns = _Columns.model_validate(value)
+        columns = Columns.model_validate(value)
     except ValidationError as problem:
         raise DataError(f"is not a query ({first_error(problem)}). {EXPECTED}") from problem
     sources = {"features", "start", "end", *_ENDS}
@@ -208,7 +176,7 @@ def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
 
 
 def _query_from_files(
-    run: Run, columns: _Columns, folder: Path, settings: QuerySettings, *, whole: bool
+    run: Run, columns: Columns, folder: Path, settings: QuerySettings, *, whole: bool
 ) -> tuple[Queries, tuple[Path, ...]]:
     """Return the query of the files that a row names, and these files."""
     if columns.features is None:

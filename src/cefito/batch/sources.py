@@ -24,26 +24,37 @@ from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import lines_of, sha256, value_digest
 from cefito.inference.plan_tables import import_pyarrow
+from cefito.inference.question import QueryFacts
 from cefito.planners.checks import check_partial
+from cefito.planners.given import Given
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
+from cefito.times import Seconds
 
-__all__ = ["EXPECTED", "QuerySource", "Row", "file_state", "open_source", "open_table"]
+__all__ = ["EXPECTED", "Columns", "QuerySource", "Row", "file_state", "open_source", "open_table"]
 
 EXPECTED = (
     "Each line needs features, start and end, or initial and goal; for a run of several lengths, "
     "one of both, task or done is enough."
 )
-_COLUMNS = (
-    *("id", "features", "start", "end", "initial", "goal"),
-    *("task", "done", "elapsed", "steps", "constraints"),
-)
+_OBSERVATIONS = Given()
 _FEATURES = (".npy", ".npz")
 _SPLIT = "Split the line."
 _NOT_UTF8 = "is not UTF-8. Save the table as UTF-8."
 _BUFFER = 1 << 16  # bytes of a Parquet column that are read at once
 _BATCH = 64  # rows of Parquet that are read at once
 _PANDAS_INDEX = "__index_level_0__"
+
+
+class Columns(QueryFacts):
+    """Columns of a row, without observations that are lists of numbers."""
+
+    id: str | None = None
+    features: Path | None = None
+    start: Seconds | None = None
+    end: Seconds | None = None
+    initial: Path | None = None
+    goal: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -96,21 +107,20 @@ def open_source(
     path: Path,
     *,
     split: str | None = None,
-    without_goal: bool = False,
-    after_done: bool = False,
+    given: Given = _OBSERVATIONS,
 ) -> QuerySource:
     """Open a prepared data set, a folder of features or a table, see `open_table`.
 
     Every window of a split (by default test) is a query, or every file of the folder, one row a
     second, from its first second to its last. Windows are of all lengths that the run plans;
-    `without_goal`, they begin at every step and have no goal. With `after_done`, the steps of the
-    video before each window are known.
+    `given.without_goal`, they begin at every step and have no goal. With `given.after_done`, the
+    steps of the video before each window are known.
     """
     if (path / "dataset.json").exists():
         split = "test" if split is None else split
-        source = _open_split(run, path, split, without_goal=without_goal, after_done=after_done)
-    elif split is not None or without_goal or after_done:
-        setting = "split" if split else "without_goal" if without_goal else "after_done"
+        source = _open_split(run, path, split, given)
+    elif split is not None or given.parts:
+        setting = "split" if split else next(iter(given.parts))
         raise ConfigError(
             f"{path}: is no data set, so it has no split and no windows.", setting=setting
         )
@@ -242,8 +252,8 @@ def _cell(name: str, value: Any) -> Any:
 
 def _check_columns(path: Path, names: Sequence[str]) -> None:
     for name in names:
-        if name not in _COLUMNS:
-            known = ", ".join(_COLUMNS)
+        if name not in Columns.model_fields:
+            known = ", ".join(Columns.model_fields)
             raise DataError(f"{path}: column {name[:60]!r}: no such column. Columns are {known}.")
         if names.count(name) > 1:
             raise DataError(f"{path}: column '{name}' occurs twice. Leave one out.")
@@ -254,16 +264,17 @@ def _reading(path: Path, *errors: type[Exception]) -> AbstractContextManager[Non
     return explained(path, "cannot be read", "Make it again.", OSError, ValueError, *errors)
 
 
-def _open_split(
-    run: Run, path: Path, split: str, *, without_goal: bool, after_done: bool
-) -> QuerySource:
+def _open_split(run: Run, path: Path, split: str, given: Given) -> QuerySource:
     """Open a split of a prepared data set; each of its windows is a query."""
     if split not in SPLITS:
         known = ", ".join(SPLITS)
         raise ConfigError(f"split '{split}': unknown. Choose one of {known}.", setting="split")
     dataset = run.dataset(path)
-    if without_goal or after_done:
-        check_partial(run.planner, "without_goal" if without_goal else "after_done")
+    without_goal, after_done = given.without_goal, given.after_done
+    for setting in given.parts:
+        if setting not in ("without_goal", "after_done"):
+            raise ConfigError("batches are not given the truth. Leave it out.", setting=setting)
+        check_partial(run.planner, setting)
     match = match_dataset(run, dataset)
     several = run.shortest is not None and not without_goal
     videos = []  # id, row of the first step, actions in the run's ids
@@ -272,8 +283,8 @@ def _open_split(
         ids = match.vocabulary.actions[video.task, [step.action for step in video.steps]]
         videos.append((video.video_id, int(dataset.first_row[index]), ids))
     identity = {"kind": "data set", "fingerprint": dataset.fingerprint, "split": split}
-    if without_goal or after_done:
-        identity["known"] = " ".join(["done"] * after_done + ["goal"] * (not without_goal))
+    if given.parts:
+        identity["given"] = ", ".join(given.parts.values())
 
     def rows() -> Iterator[Row]:
         file, number = path / "features.safetensors", 0

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Group, Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
-from cefito.cli.options import Flag, Settings, settings
+from cefito.cli.options import Flag, Settings, given_options, settings
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.cli.scores import score_table, task_table
 from cefito.errors import ConfigError
 from cefito.files import check_target
 from cefito.markup import counted
+from cefito.planners.given import Given
 
 if TYPE_CHECKING:
     from cefito.evaluation.records import Answered, RunEvaluation
@@ -51,6 +52,8 @@ class FoldOptions:
 
 
 _NO_FOLDS = FoldOptions()
+_Given = given_options(*(name for name in Given.model_fields if name != "oracle_between"))
+_OBSERVATIONS = _Given()
 
 
 def evaluate(
@@ -58,12 +61,7 @@ def evaluate(
     /,
     *,
     split: str = "test",
-    oracle_task: Flag = False,
-    stored_task: Flag = False,
-    oracle_ends: Flag = False,
-    without_goal: Flag = False,
-    after_done: Flag = False,
-    with_elapsed: Flag = False,
+    given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
     sample: int | None = None,
     min_probability: float | None = None,
     reliability: Path | None = None,
@@ -87,15 +85,7 @@ def evaluate(
     Args:
         run: Run folder, as cefito train makes it; with --folds the folder of a data set.
         split: train, val or test.
-        oracle_task: Plan with the true task of each window.
-        stored_task: Plan with the task that the data set stores of each window, as a classifier of
-            others predicted it (event_class_top1 of the authors' window files).
-        oracle_ends: Plan with the true first and last action of each window; only for pkg,
-            pkg-beam, llm-ends and llm-ranked.
-        without_goal: Plan without the goal, by a run of several lengths.
-        after_done: Tell the planner which steps of the video were done before each window,
-            likewise.
-        with_elapsed: Tell the planner the seconds between the observations, likewise.
+        given: What the planner is given.
         sample: Score a fixed random sample of this many windows.
         min_probability: From 0 to 1: also show the share of windows whose best plan has at least
             this probability, and the success rate among them.
@@ -123,13 +113,7 @@ def evaluate(
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
     if reliability is not None:
         check_target(reliability, _PICTURES, "reliability")
-    given = {
-        "oracle_task": oracle_task,
-        "oracle_ends": oracle_ends,
-        "goal": not without_goal,
-        "done": after_done,
-        "elapsed": with_elapsed,
-    }
+    known = given.given()
     changed: Mapping[str, object] = {}
     with log_warnings():
         try:
@@ -139,7 +123,7 @@ def evaluate(
                     ("--dataset", dataset is None),
                     ("--min-probability", min_probability is None),
                     ("--search", not options.changes()),
-                    ("--stored-task", not stored_task),
+                    ("--stored-task", "stored_task" not in known),
                 ):
                     if not alone:
                         raise ConfigError(f"{option}: is for runs, not for --folds. Leave it out.")
@@ -152,7 +136,7 @@ def evaluate(
                     sample=sample,
                     plans_file=save_plans,
                     progress=progress,
-                    **given,
+                    **known,
                 )
                 path = None if folds.out is None else folds.out / "folds.json"
             elif folds != _NO_FOLDS:
@@ -169,12 +153,11 @@ def evaluate(
                     opened,
                     split=split,
                     sample=sample,
-                    stored_task=stored_task,
                     min_probability=min_probability,
                     dataset=dataset,
                     plans_file=save_plans,
                     progress=progress,
-                    **given,
+                    **known,
                 )
                 changed = changed_search(opened)
         except KeyboardInterrupt:

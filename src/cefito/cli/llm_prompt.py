@@ -6,10 +6,14 @@ import sys
 from pathlib import Path
 
 from cefito.cli.console import log_warnings, print_json, printable, talk
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, given_options
 from cefito.errors import ConfigError
 
 __all__ = ["llm_prompt"]
+
+
+_Given = given_options("oracle_task", "oracle_ends")
+_OBSERVATIONS = _Given()
 
 
 def llm_prompt(
@@ -19,8 +23,7 @@ def llm_prompt(
     window: int = 0,
     split: str = "test",
     sample: int | None = None,
-    oracle_task: Flag = False,
-    oracle_ends: Flag = False,
+    given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
     dataset: Path | None = None,
     horizon: int | None = None,
     json: Flag = False,
@@ -34,8 +37,7 @@ def llm_prompt(
         window: Number of the window in the split or sample, counted from 0.
         split: train, val or test.
         sample: Size of a fixed random sample of windows, as in cefito evaluate.
-        oracle_task: With the true task of each window.
-        oracle_ends: With the true first and last action of each window.
+        given: What the planner is given.
         dataset: The data set, if not that of the run.
         horizon: Number of actions, for a folder with runs of several.
         json: Print JSON, with the answer schema and all other request fields.
@@ -58,9 +60,7 @@ def llm_prompt(
         if not isinstance(planner, LlmPlanner):
             raise ConfigError(f"{planner.name} asks no language model. Name a run that does.")
         windows, _ = match_dataset(opened, opened.dataset(dataset)).windows(split)
-        queries = Queries.from_windows(
-            windows.sample(sample, SAMPLE_SEED), oracle_task=oracle_task, oracle_ends=oracle_ends
-        )
+        queries = Queries.from_windows(windows.sample(sample, SAMPLE_SEED), **given.given())
         found = preview(planner.requests(queries), planner.config, window)
     if json:
         print_json(found.model_dump(mode="json"))

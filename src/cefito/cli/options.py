@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 from cyclopts import Group, Parameter
 
 from cefito.errors import CefitoError, ConfigError
+from cefito.planners.given import Given
 from cefito.times import TIME_FORMS, parse_duration, parse_seconds
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ __all__ = [
     "SEARCH",
     "Duration",
     "Flag",
+    "GivenOptions",
     "Moment",
     "Settings",
     "Several",
     "SeveralPaths",
     "convert_option",
     "duration",
+    "given_options",
     "horizons",
     "known_settings",
     "moment",
@@ -164,9 +167,11 @@ Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consu
 """Changes of settings, as `settings` reads them."""
 
 
-QUERY, PLANS, CONSTRAINTS, OUTPUT, SEARCH = (
+GIVEN, QUERY, PLANS, CONSTRAINTS, OUTPUT, SEARCH = (
     Group(title, sort_key=number)
-    for number, title in enumerate(("Query", "Plans", "Constraints", "Output", "Search"), 1)
+    for number, title in enumerate(
+        ("Given", "Query", "Plans", "Constraints", "Output", "Search"), 1
+    )
 )
 """Groups of the options of commands that plan, in the order of their help."""
 
@@ -182,6 +187,24 @@ def options_class(base: type, options: Iterable[tuple[str, Any, Any]], group: Gr
         kw_only=True,
     )
     return Parameter(name="*", group=group)(made)
+
+
+class GivenOptions:
+    """What a planner is given of windows. Fields: some of those of `Given`."""
+
+    def given(self) -> dict[str, bool]:
+        """Return what is given, by field."""
+        return {name: True for name, value in vars(self).items() if value}
+
+
+def given_options(*names: str) -> type[GivenOptions]:
+    """Return the class of the options of some fields of `Given`."""
+    fields = ((name, Given.model_fields[name]) for name in names)
+    options = [
+        (name, Annotated[Flag, Parameter(help=field.description)], False) for name, field in fields
+    ]
+    made: type[GivenOptions] = options_class(GivenOptions, options, GIVEN)
+    return made
 
 
 def settings(given: Sequence[str]) -> dict[str, str]:

@@ -24,7 +24,8 @@ from cefito.cli.options import OUTPUT, QUERY, Flag
 from cefito.cli.plan_options import AS_TRAINED, DEFAULTS, PlanOptions, SearchOptions
 from cefito.cli.plan_query import NO_QUERY, QueryOptions
 from cefito.errors import ConfigError
-from cefito.markup import counted
+from cefito.inference.question import Question
+from cefito.markup import counted, percent
 
 if TYPE_CHECKING:
     from cefito.batch.query_rows import QuerySettings
@@ -62,8 +63,8 @@ def plan(
         query: What to plan.
         queries: Short table of queries, .jsonl, .csv or .parquet, each line with features, start
             and end, or with initial and goal, and optionally an id, a task, constraints, steps,
-            done and elapsed; files are found relative to the folder of the table. cefito plan-batch
-            plans long ones.
+            done and elapsed; files are found relative to the folder of the table. Other options
+            hold for queries that do not say otherwise. cefito plan-batch plans long tables.
         ids: Show the ids of actions after their names.
         format: Print one row a plan in a format of cefito plan-batch: jsonl, csv, md (a table in
             Markdown), howto (JSON-LD of schema.org) or parquet.
@@ -77,14 +78,18 @@ def plan(
     chosen = _format(format, json=options.json)
     with log_warnings():
         opened, device = options.open(run, search)
-        settings = options.settings(opened, seconds=query.seconds, precision=query.precision)
         if queries is not None:
+            from cefito.batch.query_rows import QuerySettings
+
             if query.given - {"seconds", "precision"}:
                 raise ConfigError("--queries replaces --video, --features and others. Omit these.")
+            how = {"seconds": query.seconds, "precision": query.precision}
+            settings = options.question(opened, QuerySettings, **how)
             return _plan_many(opened, queries, settings, json=options.json, ids=ids, chosen=chosen)
-        if query.after_done and settings.done is not None:
+        question = options.question(opened, Question).resolved(opened)
+        if query.after_done and question.done is not None:
             raise ConfigError("--after-done and --done both give the steps done. Leave one out.")
-        known = settings.task is not None or settings.done is not None
+        known = question.task is not None or question.done is not None
         observed, truth = query.find(opened, device, known=known)
         with stoppable(
             "stopping with the best plans so far; press Ctrl-C again to end at once"
@@ -92,13 +97,7 @@ def plan(
             found = answer(
                 opened,
                 observed,
-                task=settings.task,
-                done=settings.done,
-                elapsed=settings.elapsed,
-                top_k=settings.top_k,
-                constraints=settings.constraints,
-                min_probability=settings.min_probability,
-                coverage=settings.coverage,
+                question,
                 truth=truth,
                 dataset=named_dataset(opened, query.dataset),
                 stop=stop,
@@ -110,7 +109,7 @@ def plan(
     elif options.json:
         print_json(found.to_dict())
     else:
-        _show(found, opened.taxonomy, options.min_probability, ids=ids)
+        _show(found, opened.taxonomy, question.min_probability, ids=ids)
         if found.sets is not None:
             _show_sets(found.sets, opened.taxonomy, ids=ids)
     return 0 if found.plans else 130  # only an interrupted search finds none
@@ -144,7 +143,7 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     plans, searched = found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
     if found.task is not None:
-        likely = "" if found.task_probability is None else f", {_percent(found.task_probability)}"
+        likely = "" if found.task_probability is None else f", {percent(found.task_probability)}"
         talk(f"task {found.task_id}: {found.task} ({found.task_source}{likely}{among})")
     if found.known is not None and found.known.done is not None:
         talk(f"done: {sequence(taxonomy, found.known.done, ids=ids) or 'nothing'}")
@@ -169,11 +168,11 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     if found.reply is not None:
         talk(_answered(found.reply))
     if found.searched_mass is not None and found.searched_mass < 1:
-        mass = _percent(found.searched_mass)
+        mass = percent(found.searched_mass)
         talk(f"probabilities: the compared sequences have {mass} of all probability")
     if min_probability is not None and found.sure is False:
-        best = _percent(plans[0].probability or 0.0) if plans else "missing"
-        wanted = _percent(min_probability)
+        best = percent(plans[0].probability) if plans else "missing"
+        wanted = percent(min_probability)
         talk(f"not sure: the best plan's probability is {best}; requested: {wanted}")
     if (other := found.dataset) is not None:
         where = f"'{other.name}', fingerprint {other.fingerprint[:12]}"
@@ -193,7 +192,7 @@ def _show_sets(sets: PlanSets, taxonomy: Taxonomy, *, ids: bool) -> None:
         if part is not None and part.steps:
             rows = [
                 (
-                    _percent(one.probability),
+                    percent(one.probability),
                     sequence(taxonomy, one.actions, ids=ids) + " (the last)" * one.ends,
                 )
                 for one in part.steps
@@ -220,10 +219,6 @@ def _answered(reply: ReplyAnswer) -> str:
     return f"{reply.model} at {reply.host}, {reply.asked[:10]}: {said}"
 
 
-def _percent(probability: float) -> str:
-    return f"{100 * probability:.1f} %"
-
-
 def _quality(found: Answer) -> str:
     """Return whether the result is exact, and its cost, in a line."""
     if found.exact:
@@ -248,12 +243,9 @@ def _plan_many(
 ) -> int:
     """Plan every query of a table, print the answers, and return the exit code."""
     from cefito.batch.query_rows import read_queries
-    from cefito.inference.answer import answer
+    from cefito.inference.answer import answers
     from cefito.inference.plan_formats import PlanRow
-    from cefito.planners.checks import check_task_given
 
-    if settings.task is not None:  # a row's own task is ignored by planners that take none
-        check_task_given(run.planner)
     queries = read_queries(run, path, settings)
     found: list[tuple[str, Answer]] = []
     rows: list[PlanRow] = []
@@ -262,15 +254,7 @@ def _plan_many(
         passing_progress("planning", total=len(queries)) as advance,
     ):
         for entry in queries:
-            made = answer(
-                entry.run,
-                entry.query,
-                top_k=settings.top_k,
-                constraints=entry.constraints,
-                min_probability=settings.min_probability,
-                coverage=settings.coverage,
-                stop=stop,
-            )
+            (made,) = answers([entry.asked], stop=stop)
             if made.plans:
                 _warn(made, f"query {entry.id}: ")
                 found.append((entry.id, made))
@@ -310,6 +294,5 @@ def _show_many(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool
 
 def _probabilities(plans: list[PlannedSequence]) -> dict[str, list[str]]:
     """Return the column of probabilities, if there are any."""
-    given = [plan.probability for plan in plans]
-    cells = ["" if probability is None else _percent(probability) for probability in given]
+    cells = [percent(plan.probability) for plan in plans]
     return {"probability": cells} if any(cells) else {}

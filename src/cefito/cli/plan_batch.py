@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Literal
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
-from cefito.cli.options import Flag
+from cefito.cli.options import given_options
 from cefito.cli.plan_options import AS_TRAINED, DEFAULTS, PlanOptions, SearchOptions
 from cefito.markup import counted
 
 __all__ = ["plan_batch"]
+
+
+_Given = given_options("without_goal", "after_done")
+_OBSERVATIONS = _Given()
 
 
 def plan_batch(
@@ -20,8 +24,7 @@ def plan_batch(
     *,
     out: Path,
     split: str | None = None,
-    without_goal: Flag = False,
-    after_done: Flag = False,
+    given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
     options: PlanOptions = DEFAULTS,
     search: SearchOptions = AS_TRAINED,
     seconds: int | None = None,
@@ -43,14 +46,12 @@ def plan_batch(
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,
             .csv or .parquet, each line with features, start and end, or with initial and goal, and
             optionally an id, a task, constraints, steps, done and elapsed; or a folder of features,
-            of which every file is planned from its first second to its last.
+            of which every file is planned from its first second to its last. Options hold for
+            queries that do not say otherwise.
         out: File of the plans: .jsonl, .csv, .md (a table in Markdown), .jsonld (schema.org HowTo)
             or .parquet, which needs pip install cefito[table].
         split: Split of a data set: train, val or test; by default test.
-        without_goal: Plan the windows of a data set without their goals, for a run of several
-            lengths.
-        after_done: Plan the windows of a data set with the steps of the video before them known as
-            done, for a run of several lengths.
+        given: What is given of the windows of a data set.
         options: How to plan.
         search: How to search.
         seconds: With features, rows that make one observation; only for runs that do not say it.
@@ -65,6 +66,7 @@ def plan_batch(
         shard: Queries of a part, a multiple of 64.
     """
     from cefito.batch.batch import plan_batch
+    from cefito.batch.query_rows import QuerySettings
 
     with log_warnings():
         opened, device = options.open(run, search)
@@ -72,10 +74,8 @@ def plan_batch(
             opened,
             queries,
             out,
-            settings=options.settings(opened, seconds=seconds, precision=precision),
+            settings=options.question(opened, QuerySettings, seconds=seconds, precision=precision),
             split=split,
-            without_goal=without_goal,
-            after_done=after_done,
             executor=executor,
             workers=workers,
             address=address,
@@ -83,6 +83,7 @@ def plan_batch(
             shard=shard,
             device=str(device),
             progress=progress,
+            **given.given(),
         )
     for problem in done.problems:
         talk(f"failed: {problem}", urgent=True)

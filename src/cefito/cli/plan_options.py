@@ -20,13 +20,15 @@ from cefito.cli.options import (
     Several,
     options_class,
 )
+from cefito.inference.constraints import ActionNames, Name
+from cefito.inference.question import AnyQuestion, Question
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SearchConfig
 
 if TYPE_CHECKING:
     import torch
+    from pydantic.fields import FieldInfo
 
-    from cefito.batch.query_rows import QuerySettings
     from cefito.runs.run import Run
 
 __all__ = [
@@ -108,39 +110,17 @@ if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run t
 UNCONSTRAINED = ConstraintOptions()
 
 
-@Parameter(name="*", group=PLANS)
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """How to plan.
+    """How to plan. Fields besides: the facts of a `Question`.
 
     Attributes:
-        task: Name or id of the task, instead of the predicted one; in a table, of the queries that
-            name none.
-        top_k: Number of plans a query.
-        steps: Numbers of steps of the plans, for a run of several lengths: one (3) or a range
-            (2-4); all by default. In a table, of the queries that name none.
-        done: Name or id of an action done before, for a run of several lengths; may be repeated,
-            oldest first; "" if nothing was done yet, nothing if it is not known. In a table, of
-            the queries that do not say it.
-        elapsed: Seconds between both observations, for a run of several lengths. In a table, of the
-            queries that name none.
-        min_probability: From 0 to 1: an answer with a less probable best plan is marked as not
-            sure.
-        coverage: Such as 0.9: also show the smallest sets of plans, and of first steps, that hold
-            the annotated one for this share of new videos; after cefito calibrate.
         horizon: Number of actions, if the folder holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON.
     """
 
-    task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    top_k: int = 5
-    steps: str | None = None
-    done: Several = ()
-    elapsed: float | None = None
     constraints: ConstraintOptions = UNCONSTRAINED
-    min_probability: float | None = None
-    coverage: float | None = None
     horizon: int | None = None
     device: Annotated[str, Parameter(group=SEARCH)] = "auto"
     json: Annotated[Flag, Parameter(group=OUTPUT)] = False
@@ -150,36 +130,44 @@ class PlanOptions:
         from cefito.inference.steps import open_planning
         from cefito.runtime import pick_device
 
-        device = pick_device(self.device)
-        run = open_planning(folder, horizon=self.horizon, steps=self.steps, device=device)
+        device, steps = pick_device(self.device), vars(self)["steps"]
+        run = open_planning(folder, horizon=self.horizon, steps=steps, device=device)
         return search.applied(run), device
 
-    def settings(self, run: Run, **more: Any) -> QuerySettings:
-        """Return the settings of all queries; refuse tasks and actions that the run lacks."""
-        from cefito.batch.query_rows import QuerySettings
-        from cefito.data.vocabulary import find_done, find_task
+    def question(self, run: Run, kind: type[AnyQuestion], **more: Any) -> AnyQuestion:
+        """Return what is asked of a run, with names as they were given."""
+        from cefito.data.vocabulary import find_task
         from cefito.inference.constraints import parse_constraints
-        from cefito.planners.checks import check_partial
         from cefito.settings import validated
 
-        task = None if self.task is None else find_task(run.taxonomy, self.task)
-        constraints = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
-        constraints.resolved(run.taxonomy, task=task)
-        names = () if self.done == ("",) else self.done
-        done = [find_done(run.taxonomy, name, task=task) for name in names]
-        if self.done:
-            check_partial(run.planner, "done")
-        values = {
-            "top_k": self.top_k,
-            "task": task,
-            "done": done if self.done else None,
-            "elapsed": self.elapsed,
-            "constraints": constraints,
-            "min_probability": self.min_probability,
-            "coverage": self.coverage,
-            **more,
-        }
-        return validated(QuerySettings, values, place="query")
+        given: dict[str, Any] = {name: vars(self)[name] for name in _facts()}
+        for name, value in given.items():
+            if isinstance(value, tuple):  # "" for an empty list, nothing for None
+                given[name] = (() if value == ("",) else value) if value else None
+        task = None if given["task"] is None else find_task(run.taxonomy, given["task"])
+        named = parse_constraints(run.taxonomy, vars(self.constraints), task=task)
+        return validated(kind, {**given, "constraints": named, **more}, place="question")
 
+
+_TEXT = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+_FROM_TEXT: dict[Any, Any] = {Name | None: _TEXT, ActionNames | None: Several}
+
+
+def _facts() -> dict[str, FieldInfo]:
+    return {name: one for name, one in Question.model_fields.items() if name != "constraints"}
+
+
+def _question_options() -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, type and default of each option."""
+    for name, fact in _facts().items():
+        kind = _FROM_TEXT.get(fact.annotation, fact.annotation)
+        several = kind is Several
+        text = f"{fact.description}" + ' May be repeated; "" for an empty list.' * several
+        default = () if several else fact.default
+        yield name, Annotated[kind, Parameter(help=text)], default
+
+
+if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
+    PlanOptions = options_class(PlanOptions, _question_options(), PLANS)
 
 DEFAULTS = PlanOptions()

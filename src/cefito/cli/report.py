@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, given_options
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 __all__ = ["report"]
 
 
+_Given = given_options("without_goal", "after_done", "with_elapsed")
+_OBSERVATIONS = _Given()
+
+
 def report(
     place: Path,
     /,
     *,
     out: Path | None = None,
     split: str = "test",
-    without_goal: Flag = False,
-    after_done: Flag = False,
-    with_elapsed: Flag = False,
+    given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
     sample: int | None = None,
     queries: int = 300,
     dataset: Path | None = None,
@@ -44,11 +46,7 @@ def report(
             compare makes it.
         out: The .html file to write.
         split: Of a run: train, val or test.
-        without_goal: Of a run of several lengths: plan without the goal.
-        after_done: Of a run of several lengths: tell the planner which steps of the video were done
-            before each window.
-        with_elapsed: Of a run of several lengths: tell the planner the seconds between the
-            observations.
+        given: Of a run: what the planner is given.
         sample: Of a run: score a fixed random sample of so many windows.
         queries: Of a run: how many queries the gallery shows at most, a fixed random sample.
         dataset: Of a run: where its data set is, if not where it was trained, or another one to
@@ -86,15 +84,13 @@ def report(
             found = report_run(
                 open_planning(place, horizon=horizon, steps=steps, device=pick_device(device)),
                 split=split,
-                goal=not without_goal,
-                done=after_done,
-                elapsed=with_elapsed,
                 sample=sample,
                 dataset=dataset,
                 queries=queries,
                 videos=videos,
                 frames=not without_frames,
                 progress=progress,
+                **given.given(),
             )
     if out is not None:
         save_report(found, out)

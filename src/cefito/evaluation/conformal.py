@@ -59,9 +59,7 @@ class WindowScores:
     def of(cls, planner: Planner, windows: Windows, condition: Condition) -> WindowScores:
         """Score the windows of a condition; see `windows_for`."""
         planner, windows = planner_for(planner, condition), windows_for(windows, condition)
-        queries = Queries.from_windows(
-            windows, oracle_task=condition.task, goal=condition.goal, done=condition.done
-        )
+        queries = Queries.from_windows(windows, **dict(condition.given))
         next_step, next_two = _step_scores(planner, queries, windows.actions)
         return cls(
             videos=windows.video,

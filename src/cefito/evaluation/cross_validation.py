@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from cefito.inference.plan_tables import check_plan_file
 from cefito.locks import locked
 from cefito.planners.base import Queries
 from cefito.planners.checks import check_task_given
+from cefito.planners.given import Given
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.train import train_run
@@ -77,7 +77,7 @@ def cross_validate(
         plans_file: Also save the plans of every window there, as `save_plans` does.
         device: Where to train and plan.
         progress: Shows progress.
-        given: What the planner is given, as arguments of `evaluate_planner`.
+        given: What the planner is given, by fields of `Given`.
 
     Raises:
         ConfigError: An invalid argument, or one that the planner makes no use of.
@@ -88,7 +88,7 @@ def cross_validate(
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     if plans_file is not None:
         check_plan_file(Path(plans_file), "save_plans")
-    untyped: Any = given
+    conditions = Given.of(**given)
     videos = known_videos(dataset, test=all_videos)
     parts = split_folds(dataset, videos, folds, seed=seed)
     several = find_method(config.method).planner.abilities.any_length
@@ -122,10 +122,10 @@ def cross_validate(
                 tracker="none",
             )
             planner = run.planner
-            if given.get("oracle_task"):
+            if conditions.oracle_task:
                 check_task_given(planner)
-            evaluation, found = evaluate_planner(planner, own, progress=progress, **untyped)
-            queries = Queries.from_windows(own, **untyped)
+            evaluation, found = evaluate_planner(planner, own, progress=progress, **given)
+            queries = Queries.from_windows(own, **given)
             predicted = planned_tasks(planner, queries, found)
             plans |= zip(rows.tolist(), found, strict=True)
             if predicted is not None:
@@ -144,7 +144,6 @@ def cross_validate(
         orders = training_orders(dataset, videos=videos)
         if plans_file is not None:
             save_plans(window_plans(dataset, windows, listed, tasks=known), Path(plans_file))
-        conditions: Any = evaluation.given
         pooled = evaluate_plans(
             listed,
             windows,
@@ -153,7 +152,7 @@ def cross_validate(
             seconds=seconds,
             orders=orders,
             sampled_from=len(every),
-            **conditions,
+            given=conditions,
         )
         description = planner.describe()
         scores = RunEvaluation(

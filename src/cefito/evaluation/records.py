@@ -9,6 +9,7 @@ from pydantic import Field
 from cefito.data.windows import Selection, steps_text
 from cefito.files import FileRecord
 from cefito.planners.base import Evidence
+from cefito.planners.given import Given
 from cefito.runs.matching import OtherDataset
 from cefito.search.settings import SearchConfig
 
@@ -20,11 +21,6 @@ CALIBRATION_HEADS = {
     "success_at_half_coverage": "SR at 50 %",
 }
 """Heads of the columns of tables for numbers of a `Calibration`, by the names of its fields."""
-
-_GIVEN = (
-    *("oracle_task", "stored_task", "oracle_ends", "oracle_between"),
-    *("without_goal", "after_done", "with_elapsed"),
-)
 
 
 class Reliability(FileRecord):
@@ -104,7 +100,7 @@ class Replies(FileRecord):
         )
 
 
-class Evaluation(FileRecord):
+class Evaluation(FileRecord, Given):
     """Scores of a planner on some windows."""
 
     what: ClassVar[str] = "evaluation"
@@ -116,13 +112,6 @@ class Evaluation(FileRecord):
     shortest: int | None = ABSENT  # number of actions of the shortest window, if they differ
     windows: int
     sampled_from: int  # number of all windows
-    oracle_task: bool  # whether the true task was given
-    stored_task: bool | None = ABSENT  # whether the task was one that the data set stores
-    oracle_ends: bool | None = ABSENT  # whether the true first and last actions were given
-    oracle_between: bool | None = ABSENT  # whether the states between the steps were given
-    without_goal: bool | None = ABSENT  # whether the goal was withheld
-    after_done: bool | None = ABSENT  # whether the steps of the video before were given
-    with_elapsed: bool | None = ABSENT  # whether the time between both observations was given
     metrics: dict[str, float | list[float]]  # per cent; `position_accuracy` is a list
     # the same in the taxonomy's shared vocabulary (CrossTask: 105 ids for 133), if it has one
     shared_metrics: dict[str, float | list[float]] | None = None
@@ -149,20 +138,9 @@ class Evaluation(FileRecord):
         return steps_text(self.horizon, self.shortest)
 
     @property
-    def given(self) -> dict[str, bool | None]:
-        """What the planner was given, by field."""
-        return {name: getattr(self, name) for name in _GIVEN}
-
-    @property
     def conditions(self) -> str:
         """What the planner was given, such as "predicted task, no goal"."""
-        stored = "stored task" if self.stored_task else "predicted task"
-        given = ["true task" if self.oracle_task else stored]
-        given += ["true ends"] * bool(self.oracle_ends)
-        given += ["true states between"] * bool(self.oracle_between)
-        given += ["no goal"] * bool(self.without_goal)
-        given += ["after steps done"] * bool(self.after_done)
-        return ", ".join(given + ["time between observations"] * bool(self.with_elapsed))
+        return ", ".join(["predicted task"] * (not self.task) + [*self.parts.values()])
 
     @property
     def success_rate(self) -> float:

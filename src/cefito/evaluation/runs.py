@@ -26,6 +26,7 @@ from cefito.files import file_digest
 from cefito.inference.plan_tables import check_plan_file
 from cefito.planners.base import Description, Queries
 from cefito.planners.checks import check_min_probability, check_task_given
+from cefito.planners.given import Given
 from cefito.progress import Progress, silent
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
@@ -44,30 +45,18 @@ def evaluate_run(
     run: Run,
     *,
     split: str = "test",
-    oracle_task: bool = False,
-    stored_task: bool = False,
-    oracle_ends: bool = False,
-    goal: bool = True,
-    done: bool = False,
-    elapsed: bool = False,
     sample: int | None = None,
     min_probability: float | None = None,
     dataset: Path | str | None = None,
     plans_file: Path | str | None = None,
     progress: Progress = silent,
+    **given: bool,
 ) -> tuple[RunEvaluation, Path | None]:
     """Score a run on a split of its data set or of another, with its planner's search.
 
     Args:
         run: An opened run.
         split: "train", "val" or "test".
-        oracle_task: Plan with the true tasks.
-        stored_task: Plan with the tasks that a classifier of others predicted and the data set
-            stores.
-        oracle_ends: Plan with the true first and last actions.
-        goal: Plan with the goal observations.
-        done: Plan with the steps of the video before each window.
-        elapsed: Plan with the time between the observations.
         sample: Score a fixed random sample of this many windows.
         min_probability: Also give coverage and success if only best plans of at least this
             probability are answered.
@@ -75,6 +64,7 @@ def evaluate_run(
             list the content of another one that the run does not know.
         plans_file: Also save the plans of every window there, as `save_plans` does.
         progress: Shows progress.
+        given: What the planner is given, by fields of `Given`.
 
     Returns:
         The scores, and the file in the run folder that keeps them; None for a shared run, and if it
@@ -85,16 +75,16 @@ def evaluate_run(
         RunError: The data set is gone, or the run cannot be used on it.
         DataError: The split has no windows.
     """
-    dataset = None if dataset is None else Path(dataset)
+    dataset, known = None if dataset is None else Path(dataset), Given.of(**given)
     if sample is not None and sample < 1:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
-    if oracle_task and stored_task:
+    if known.oracle_task and known.stored_task:
         raise ConfigError(
             "is either the true task or the stored one. Leave one out.", setting="stored_task"
         )
-    if oracle_task or stored_task:
+    if known.task:
         check_task_given(run.planner)
     if plans_file is not None:
         plans_file = Path(plans_file)
@@ -109,25 +99,12 @@ def evaluate_run(
     evaluation, plans = evaluate_planner(
         run.planner,
         chosen,
-        oracle_task=oracle_task,
-        stored_task=stored_task,
-        oracle_ends=oracle_ends,
-        goal=goal,
-        done=done,
-        elapsed=elapsed,
         orders=orders,
         sampled_from=len(windows),
         progress=progress,
+        **given,
     )
-    queries = Queries.from_windows(
-        chosen,
-        oracle_task=oracle_task,
-        stored_task=stored_task,
-        goal=goal,
-        done=done,
-        elapsed=elapsed,
-    )
-    tasks = planned_tasks(run.planner, queries, plans)
+    tasks = planned_tasks(run.planner, Queries.from_windows(chosen, **given), plans)
     if plans_file is not None:
         save_plans(window_plans(data, chosen, plans, tasks=tasks), plans_file)
     description = run.planner.describe()
@@ -153,12 +130,7 @@ def evaluate_run(
     path = run.folder / scores_name(
         run,
         split=split,
-        oracle_task=oracle_task,
-        stored_task=stored_task,
-        oracle_ends=oracle_ends,
-        goal=goal,
-        done=done,
-        elapsed=elapsed,
+        given=known,
         sampled=len(chosen) if len(chosen) < len(windows) else None,
         other=None if other is None else data.fingerprint,
         min_probability=min_probability,
@@ -177,12 +149,7 @@ def scores_name(
     run: Run,
     *,
     split: str,
-    oracle_task: bool = False,
-    stored_task: bool = False,
-    oracle_ends: bool = False,
-    goal: bool = True,
-    done: bool = False,
-    elapsed: bool = False,
+    given: Given,
     sampled: int | None = None,
     other: str | None = None,
     min_probability: float | None = None,
@@ -191,10 +158,7 @@ def scores_name(
 
     `sampled` is the size of a sample, `other` the fingerprint of another data set.
     """
-    words = ["evaluation", split, *["oracle-task"] * oracle_task, *["stored-task"] * stored_task]
-    words += ["oracle-ends"] * oracle_ends
-    words += ["without-goal"] * (not goal) + ["after-done"] * done
-    words += ["with-elapsed"] * elapsed
+    words = ["evaluation", split, *(name.replace("_", "-") for name in given.parts)]
     if run.chosen_steps is not None:
         words.append(f"steps-{run.steps}")
     if sampled is not None:

@@ -19,9 +19,12 @@ from cefito.evaluation.records import Calibration, Evaluation, Replies, TaskScor
 from cefito.evaluation.statistics import DRAWS, LEVEL, video_interval
 from cefito.planners.base import Planner, Queries
 from cefito.planners.checks import check_elapsed
+from cefito.planners.given import Given
 from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
+
+_OBSERVATIONS = Given()
 
 
 def task_scores(
@@ -126,65 +129,46 @@ def evaluate_planner(
     planner: Planner,
     windows: Windows,
     *,
-    oracle_task: bool = False,
-    stored_task: bool = False,
-    oracle_ends: bool = False,
-    oracle_between: bool = False,
-    goal: bool = True,
-    done: bool = False,
-    elapsed: bool = False,
     orders: Orders | None = None,
     top_k: int = TOP_K,
     sampled_from: int | None = None,
     progress: Progress = silent,
+    **given: bool,
 ) -> tuple[Evaluation, list[Plans]]:
     """Plan windows and score the plans; return both.
 
     Args:
         planner: A fitted planner.
         windows: Windows with their true sequences.
-        oracle_task: Give the planner the true tasks.
-        stored_task: Give the planner the tasks that a classifier of others predicted, which the
-            data set stores.
-        oracle_ends: Give the planner the true first and last actions.
-        oracle_between: Give the planner the true observations between the steps.
-        goal: Give the planner the goal observations.
-        done: Give the planner the steps of the video before each window.
-        elapsed: Give the planner the time between the observations, where the windows have it.
         orders: As in `task_scores`.
         top_k: Plans for each window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
+        given: What the planner is given, by fields of `Given`.
     """
+    known = Given.of(**given)
     if not len(windows) or windows.horizon != planner.horizon:
         raise ConfigError(
             f"{len(windows)} windows of {windows.horizon} actions: {planner.name} is scored on one "
             f"or more of {planner.horizon}. Cut windows of this horizon."
         )
-    if oracle_ends and not planner.abilities.true_ends:
+    if known.oracle_ends and not planner.abilities.true_ends:
         raise ConfigError(
             f"{planner.name} makes no use of the true first and last action; "
             f"of the methods only {methods_with('true_ends')} do. Leave them out.",
             setting="oracle_ends",
         )
-    if oracle_between and not (planner.abilities.true_between and windows.between is not None):
+    if known.oracle_between and not (
+        planner.abilities.true_between and windows.between is not None
+    ):
         raise ConfigError(
             f"{planner.name}: the states between the steps cannot be given; "
             f"of the methods only {methods_with('true_between')} see them. Leave them out.",
             setting="oracle_between",
         )
-    if elapsed:
+    if known.with_elapsed:
         check_elapsed(planner)
-    queries = Queries.from_windows(
-        windows,
-        oracle_task=oracle_task,
-        stored_task=stored_task,
-        oracle_ends=oracle_ends,
-        oracle_between=oracle_between,
-        goal=goal,
-        done=done,
-        elapsed=elapsed,
-    )
+    queries = Queries.from_windows(windows, **given)
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
     seconds = time.perf_counter() - started
@@ -197,13 +181,7 @@ def evaluate_planner(
         orders=orders,
         top_k=top_k,
         sampled_from=sampled_from,
-        oracle_task=oracle_task,
-        stored_task=stored_task or None,
-        oracle_ends=oracle_ends or None,
-        oracle_between=oracle_between or None,
-        without_goal=not goal or None,
-        after_done=done or None,
-        with_elapsed=elapsed or None,
+        given=known,
     )
     return evaluation, plans
 
@@ -218,7 +196,7 @@ def evaluate_plans(
     orders: Orders | None = None,
     top_k: int = TOP_K,
     sampled_from: int | None = None,
-    **given: Any,
+    given: Given = _OBSERVATIONS,
 ) -> Evaluation:
     """Score the plans of windows.
 
@@ -231,7 +209,7 @@ def evaluate_plans(
         orders: As in `task_scores`.
         top_k: As in `task_scores`.
         sampled_from: Number of windows that these are a sample of.
-        given: What the planner was given, as fields of `Evaluation`.
+        given: What the planner was given.
     """
     count, shortest = len(windows), int(windows.lengths.min())
     settings = _sum_settings(plans, windows, orders, top_k)
@@ -250,7 +228,7 @@ def evaluate_plans(
         shortest=shortest if shortest < windows.horizon else None,
         windows=count,
         sampled_from=count if sampled_from is None else sampled_from,
-        **given,
+        **dict(given),
         metrics=sums.percents(),
         shared_metrics=None if shared is None else shared.percents(),
         without_plan=sums.without_plan,
@@ -268,11 +246,7 @@ def evaluate_plans(
                 mass=searched_mass(plans),
             )
         ),
-        task_calibration=(
-            None
-            if given.get("oracle_task") or given.get("stored_task")
-            else _task_calibration(plans, windows)
-        ),
+        task_calibration=(None if given.task else _task_calibration(plans, windows)),
         replies=_replies(plans),
     )
 

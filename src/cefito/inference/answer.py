@@ -7,26 +7,20 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
-from cefito.data.vocabulary import find_done, find_task, in_words
+from cefito.data.vocabulary import in_words
 from cefito.errors import ConfigError
-from cefito.inference.constraints import Name, NamedConstraints
+from cefito.inference.asked import Asked
 from cefito.inference.contradictions import contradictions
-from cefito.inference.query import check_width
-from cefito.inference.sets import LARGEST_SET, PlanSets, check_coverage, plan_sets
-from cefito.markup import Folded, card, counted
+from cefito.inference.question import Question
+from cefito.inference.sets import PlanSets, plan_sets
+from cefito.markup import Folded, card, counted, percent
 from cefito.planners.base import Planner, Queries
-from cefito.planners.checks import (
-    check_elapsed,
-    check_min_probability,
-    check_partial,
-    check_task_given,
-)
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
-from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
 from cefito.settings import Record
 
@@ -34,11 +28,8 @@ __all__ = [
     "Answer",
     "PlannedSequence",
     "answer",
+    "answers",
     "planned_sequences",
-    "prepare_query",
-    "searched_plans",
-    "to_answer",
-    "with_action_names",
 ]
 
 
@@ -48,9 +39,11 @@ class PlannedSequence(Record):
     actions: list[int]
     names: list[str]
     energy: float
-    score: float  # criterion that plans are ordered by, lower is better
-    probability: float | None  # of plan and task, given the observations
-    task: str | None  # that it was found for
+    score: float = Field(description="Criterion that plans are ordered by; lower is better.")
+    probability: float | None = Field(
+        description="Of plan and task, given the observations; null if the method has none."
+    )
+    task: str | None = Field(description="The task that it was found for.")
     task_id: int | None
 
     @property
@@ -65,18 +58,18 @@ class PlannedSequence(Record):
 
 
 class EffortAnswer(Record):
-    """Cost of the search: tokens through networks, and sequences whose energy was computed."""
+    """Cost of the search."""
 
-    token_forwards: int
-    leaves: int
+    token_forwards: int = Field(description="Tokens that networks processed.")
+    leaves: int = Field(description="Sequences whose energy was computed.")
 
 
 class SearchAnswer(Record):
     """The search."""
 
     method: str | None
-    tasks: int  # number of searched tasks
-    interrupted: bool
+    tasks: int = Field(description="Number of searched tasks.")
+    interrupted: bool = Field(description="Whether it was stopped.")
 
 
 class ReplyAnswer(Record):
@@ -92,11 +85,13 @@ class ReplyAnswer(Record):
 class KnownAnswer(Record):
     """What is known of the query."""
 
-    initial: bool  # the observation before the first step
-    goal: bool  # the observation after the last step
-    done: list[int] | None  # actions done before, oldest first; None if unknown
-    names: list[str] | None  # their names
-    elapsed: float | None  # seconds between both observations
+    initial: bool = Field(description="The observation before the first step.")
+    goal: bool = Field(description="The observation after the last step.")
+    done: list[int] | None = Field(
+        description="Actions done before, oldest first; null if unknown."
+    )
+    names: list[str] | None = Field(description="Their names.")
+    elapsed: float | None = Field(description="Seconds between both observations.")
 
 
 class Truth(Record):
@@ -109,24 +104,37 @@ class Truth(Record):
 class Answer(Record):
     """The plans of one query."""
 
-    task: str | None  # of the best plan; None if the planner has no notion of tasks
+    task: str | None = Field(
+        description="Of the best plan; null if the planner has no notion of tasks."
+    )
     task_id: int | None
     task_source: Literal["predicted", "given"] | None
-    task_probability: float | None  # over all its sequences; None if it was given or is unknown
-    plans: list[PlannedSequence]  # best first
+    task_probability: float | None = Field(
+        description="Of all its sequences; null if it was given or is unknown."
+    )
+    plans: list[PlannedSequence] = Field(description="Best first.")
     evaluated: EffortAnswer
-    exact: bool  # whether no other allowed sequence is better
-    sure: bool | None  # whether the best plan is as probable as requested
-    searched_mass: float | None  # see `cefito.search.problem.Plans`
+    exact: bool = Field(description="Whether no other allowed sequence is better.")
+    sure: bool | None = Field(
+        description="Whether the best plan reaches `min_probability`; null without it."
+    )
+    searched_mass: float | None = Field(description="Total probability of the sequences compared.")
     search: SearchAnswer
-    weights: dict[str, float] | None  # of the objective's terms
-    warnings: list[str]  # a sentence for each part of the query that observations contradict
-    # probability of each number of steps, if it is open; without a goal, of steps to the end
-    lengths: dict[int, float] | None = None
-    known: KnownAnswer | None = None  # None for both observations alone
-    sets: PlanSets | None = None  # with a guarantee, if they were asked for
-    truth: Truth | None = None
-    dataset: DatasetName | None = None  # if it is not the run's
+    weights: dict[str, float] | None = Field(description="Weights of the objective's terms.")
+    warnings: list[str] = Field(
+        description="A sentence for each constraint or given task that the observations contradict."
+    )
+    lengths: dict[int, float] | None = Field(
+        None,
+        description="Probability of each number of steps; without a goal, of steps to the end, at "
+        "most the largest. Null if all plans of the run have one number of steps.",
+    )
+    known: KnownAnswer | None = Field(None, description="Null for both observations alone.")
+    sets: PlanSets | None = Field(None, description="With `coverage`.")
+    truth: Truth | None = Field(None, description="Annotated actions of a query by video.")
+    dataset: DatasetName | None = Field(
+        None, description="Data set of the query, if it is not the run's."
+    )
     reply: ReplyAnswer | None = None
 
     @property
@@ -165,7 +173,7 @@ class Answer(Record):
 
     def _repr_html_(self) -> str:
         columns = {
-            "probability": [_percent(plan.probability) for plan in self.plans],
+            "probability": [percent(plan.probability) for plan in self.plans],
             "score": [f"{plan.score:z.4f}" for plan in self.plans],
             "steps": [" → ".join(plan.names) for plan in self.plans],
             "task": [plan.task or "" for plan in self.plans],
@@ -187,7 +195,7 @@ class Answer(Record):
 
     def _task(self) -> str:
         """Return the task and its probability in words; empty if there is none."""
-        likely = "" if self.task_probability is None else f", {_percent(self.task_probability)}"
+        likely = "" if self.task_probability is None else f", {percent(self.task_probability)}"
         return "" if self.task is None else f"{self.task}{likely}"
 
     def _proven(self) -> str:
@@ -203,143 +211,73 @@ class Answer(Record):
 def answer(
     run: Run,
     query: Queries,
+    question: Question | None = None,
     *,
-    task: int | str | None = None,
-    done: Sequence[Name] | None = None,
-    elapsed: float | None = None,
-    top_k: int = 5,
-    constraints: Constraints | NamedConstraints = UNCONSTRAINED,
-    min_probability: float | None = None,
-    coverage: float | None = None,
     truth: NDArray[np.int64] | None = None,
     dataset: DatasetName | None = None,
     stop: Callable[[], bool] | None = None,
     progress: Progress = silent,
+    **facts: Any,
 ) -> Answer:
     """Plan one query.
 
     Args:
         run: A run of any method.
         query: One query.
-        task: Id or name of the task, instead of the predicted one.
-        done: Ids or names of the actions done before, oldest first, [] if nothing was done yet;
-            None for those of the query.
-        elapsed: Seconds between both observations; None for those of the query.
-        top_k: Number of plans.
-        constraints: Constraints on every plan, by ids or by names.
-        min_probability: Probability from which the best plan makes the answer sure.
-        coverage: Also return the sets that hold the annotated plan, and its first steps, with this
-            probability, such as 0.9; the run must be calibrated (`cefito calibrate`).
+        question: What is asked.
         truth: Annotated actions [T], repeated in the answer.
         dataset: Data set of the query, if it is not the run's; repeated in the answer.
         stop: Called now and then; if it returns true, the answer holds the best plans so far.
         progress: Shows progress.
+        facts: Fields of a `Question`, instead of one.
 
     Raises:
-        ConfigError: An argument that is invalid, or that the planner cannot follow.
+        ConfigError: A fact that is invalid, or that the planner cannot follow.
         RunError: Observations of another dimension, or a run that is not calibrated.
     """
-    query, constraints = prepare_query(
-        run, query, task=task, done=done, elapsed=elapsed, constraints=constraints
-    )
-    if min_probability is not None:
-        check_min_probability(run.planner, min_probability)
-    if coverage is not None:
-        check_coverage(run, query, coverage, constraints)
+    question = question or Question.of(facts)
+    asked = Asked.of(question, run, query, truth=truth, dataset=dataset)
+    (found,) = answers([asked], stop=stop, progress=progress)
+    return found
+
+
+def answers(
+    several: Sequence[Asked],
+    *,
+    stop: Callable[[], bool] | None = None,
+    progress: Progress = silent,
+) -> list[Answer]:
+    """Answer questions of one run and one `Asked.kind`, which are planned together."""
+    first = several[0]
     try:
-        (plans,) = run.planner.plan(
-            query,
-            searched_plans(top_k, coverage),
-            constraints=constraints,
+        found = first.run.planner.plan(
+            Queries.concatenate([one.query for one in several]),
+            first.searched,
+            constraints=first.constraints,
             stop=stop,
             progress=progress,
         )
-    except ConfigError as problem:
-        raise with_action_names(problem, run.taxonomy) from problem
-    return to_answer(
-        run,
-        query,
-        plans,
-        constraints=constraints,
-        top_k=top_k,
-        min_probability=min_probability,
-        coverage=coverage,
-        truth=truth,
-        dataset=dataset,
-        interrupted=stop is not None and stop(),
-    )
+    except ConfigError as problem:  # a planner knows ids only
+        message = in_words(str(problem), first.run.taxonomy)
+        raise ConfigError(message, setting=problem.setting) from problem
+    interrupted = stop is not None and stop()
+    return [
+        to_answer(one, plans, interrupted=interrupted and not plans.exact)
+        for one, plans in zip(several, found, strict=True)
+    ]
 
 
-def prepare_query(
-    run: Run,
-    query: Queries,
-    *,
-    task: int | str | None = None,
-    done: Sequence[Name] | None = None,
-    elapsed: float | None = None,
-    constraints: Constraints | NamedConstraints = UNCONSTRAINED,
-) -> tuple[Queries, Constraints]:
-    """Return a query with its task, done steps and time, and constraints by ids; see `answer`."""
-    taxonomy = run.taxonomy
-    check_width(run, query.initial.shape[-1], "observations have")
-    given = None if task is None else find_task(taxonomy, task)
-    if given is not None:
-        check_task_given(run.planner)
-        query = query.with_task(given)
-    if done is not None:
-        check_partial(run.planner, "done")
-        query = query.with_done([find_done(taxonomy, action, task=given) for action in done])
-    if query.done is None and query.empty.any():
-        raise ConfigError(
-            "nothing is known of the query. Give an observation, the task, or steps done before."
-        )
-    if elapsed is not None:
-        check_elapsed(run.planner)
-        if not (0 < elapsed < 1e9 and query.known.all()):
-            raise ConfigError(
-                f"elapsed {elapsed:g}: expected the seconds between two observations, above 0.",
-                setting="elapsed",
-            )
-        query = query.with_elapsed(elapsed)
-    if isinstance(constraints, Constraints):  # ids need to be checked, not found
-        if not constraints:
-            return query, constraints
-        constraints = NamedConstraints(**vars(constraints))
-    return query, constraints.resolved(taxonomy, task=given)
-
-
-def searched_plans(top_k: int, coverage: float | None) -> int:
-    """Return how many plans are searched to answer with `top_k` plans, and with sets if asked."""
-    return top_k if coverage is None else max(top_k, LARGEST_SET + 1)
-
-
-def with_action_names(problem: ConfigError, taxonomy: Taxonomy) -> ConfigError:
-    """Return an error of a planner, which knows ids only, with the names of the actions."""
-    return ConfigError(in_words(str(problem), taxonomy), setting=problem.setting)
-
-
-def to_answer(
-    run: Run,
-    query: Queries,
-    plans: Plans,
-    *,
-    constraints: Constraints = UNCONSTRAINED,
-    top_k: int | None = None,
-    min_probability: float | None = None,
-    coverage: float | None = None,
-    truth: NDArray[np.int64] | None = None,
-    dataset: DatasetName | None = None,
-    interrupted: bool = False,
-) -> Answer:
-    """Return the answer to a query and constraints, as by `prepare_query`, with these plans."""
-    sets = None if coverage is None else plan_sets(run, query, plans, coverage)
-    plans = plans if top_k is None else plans.best(top_k)
-    taxonomy, planner = run.taxonomy, run.planner
+def to_answer(asked: Asked, plans: Plans, *, interrupted: bool = False) -> Answer:
+    """Return the answer to a question with these plans."""
+    run, query, question = asked.run, asked.query, asked.question
+    sets = None if question.coverage is None else plan_sets(run, query, plans, question.coverage)
+    plans = plans.best(question.top_k)
+    taxonomy, planner, truth = run.taxonomy, run.planner, asked.truth
     description = planner.describe()
     tasks = _tasks(planner, query, plans)
     sure = None
-    if min_probability is not None:
-        sure = len(plans) > 0 and (_first(plans.probabilities) or 0.0) >= min_probability
+    if question.min_probability is not None:
+        sure = len(plans) > 0 and (_first(plans.probabilities) or 0.0) >= question.min_probability
     given = query.tasks is not None
     source: Literal["predicted", "given"] = "given" if given else "predicted"
     return Answer(
@@ -358,14 +296,14 @@ def to_answer(
             interrupted=interrupted,
         ),
         weights=description.weights,
-        warnings=contradictions(planner, query, constraints, taxonomy, task=tasks[0])
+        warnings=contradictions(planner, query, asked.constraints, taxonomy, task=tasks[0])
         if len(plans)
         else [],
         lengths=plans.length_probabilities,
         known=_known(query, taxonomy),
         sets=sets,
         truth=None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth)),
-        dataset=dataset,
+        dataset=asked.dataset,
         reply=plans.reply and ReplyAnswer.model_validate(plans.reply, from_attributes=True),
     )
 
@@ -420,12 +358,8 @@ def _name_of(task: int | None, taxonomy: Taxonomy) -> str | None:
 
 def _named(plan: PlannedSequence) -> str:
     """Return a plan in words, after its probability, or its score if it has none."""
-    value = f"{plan.score:z.4f}" if plan.probability is None else _percent(plan.probability)
+    value = f"{plan.score:z.4f}" if plan.probability is None else percent(plan.probability)
     return f"{value:>7}  {' → '.join(plan.names)}"
-
-
-def _percent(probability: float | None) -> str:
-    return "" if probability is None else f"{100 * probability:.1f} %"
 
 
 def _first(values: NDArray[np.float64] | None) -> float | None:

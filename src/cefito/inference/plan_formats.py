@@ -18,7 +18,7 @@ from cefito.errors import ConfigError
 from cefito.files import check_target
 from cefito.inference.answer import Answer
 from cefito.inference.plan_tables import arrow_schema, import_pyarrow
-from cefito.markup import in_markdown
+from cefito.markup import in_markdown, percent
 from cefito.settings import Record
 
 __all__ = ["FORMATS", "PlanFormat", "PlanRow", "find_format", "format_of", "json_line"]
@@ -120,7 +120,7 @@ def write_markdown(lines: Iterable[bytes], file: BinaryIO) -> None:
     heads = ("query", "rank", "task", "probability", "score (lower is better)", "plan")
 
     def cells(row: PlanRow) -> tuple[str, ...]:
-        likely = "" if row.probability is None else _percent(row.probability)
+        likely = percent(row.probability)
         plan = " → ".join(row.names)
         return row.query, str(row.rank), row.task or "", likely, f"{row.score:z.4f}", plan
 
@@ -137,7 +137,7 @@ def write_howto(lines: Iterable[bytes], file: BinaryIO) -> None:
             {"@type": "HowToStep", "position": place, "text": name}
             for place, name in enumerate(row.names, 1)
         ]
-        likely = "" if row.probability is None else f", probability {_percent(row.probability)}"
+        likely = "" if row.probability is None else f", probability {percent(row.probability)}"
         howto = {
             "@type": "HowTo",
             "name": row.task or " → ".join(row.names),
@@ -179,10 +179,6 @@ def format_of(path: Path, setting: str) -> PlanFormat:
     if path.suffix == ".parquet":
         import_pyarrow(path, setting)
     return formats[path.suffix]
-
-
-def _percent(probability: float) -> str:
-    return f"{100 * probability:.1f} %"
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[PlanRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeGuard
@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import Answer, answer
-from cefito.inference.constraints import Name, NamedConstraints
+from cefito.inference.constraints import Name
 from cefito.inference.observer import Observation, ObservationRecipe, Observer
 from cefito.inference.query import check_width, load_observation, observation_of_step
+from cefito.inference.question import Question
 from cefito.inference.session import Session
-from cefito.inference.steps import planning
 from cefito.planners.queries import Queries
 from cefito.runs import finetune as finetuning
 from cefito.runs import run as runs
 from cefito.runs import train as training
 from cefito.runs.matching import DatasetMatch, DatasetName, match_dataset
 from cefito.runs.run import Run
-from cefito.settings import validated
 
 __all__ = ["Observation", "PlanningRun", "finetune", "open_run", "train_run", "train_runs"]
 
@@ -39,20 +38,9 @@ class PlanningRun(Run):
         start: Observation | None = None,
         goal: Observation | None = None,
         goal_text: str | None = None,
-        task: Name | None = None,
-        done: Sequence[Name] | None = None,
-        elapsed: float | None = None,
-        steps: int | str | None = None,
-        top_k: int = 5,
-        pin: Mapping[int, Name] | None = None,
-        required: Sequence[Name] = (),
-        forbidden: Sequence[Name] = (),
-        before: Sequence[tuple[Name, Name]] = (),
-        no_repeats: bool = False,
-        min_probability: float | None = None,
-        coverage: float | None = None,
         dataset: Path | str | None = None,
         encoder: str | None = None,
+        **facts: Any,
     ) -> Answer:
         """Plan the steps between two observations; actions and tasks are given by name or id.
 
@@ -62,40 +50,20 @@ class PlanningRun(Run):
             goal: The observation after the last step; None to plan to the end of the procedure.
             goal_text: The scene after the last step in words, instead of a goal; for runs on
                 features of CLIP.
-            task: The task, instead of the predicted one.
-            done: The actions done before, oldest first, [] if nothing was done yet; None if they
-                are not known.
-            elapsed: Seconds between both observations, for a run of several lengths; None if they
-                are not known.
-            steps: Number of steps such as 3, or a range such as "2-4"; None for all numbers that
-                the run plans.
-            top_k: Number of plans.
-            pin: Known actions by step, counted from 1.
-            required: Actions that must occur.
-            forbidden: Actions that must not occur.
-            before: Pairs (A, B): if both occur, A comes first.
-            no_repeats: Whether no action may occur twice.
-            min_probability: Probability from which the best plan makes the answer sure.
-            coverage: Probability with which `Answer.sets` hold the annotated plan and its first
-                steps, such as 0.9; the run must be calibrated, see
-                `cefito.evaluation.calibrate.calibrate_run`.
             dataset: The data set of a video, by default the run's.
             encoder: Encoder of pictures, as in `ObservationRecipe.open`; by default that of the
                 run's features.
+            facts: Fields of `cefito.inference.question.Question`: task, done, elapsed, steps,
+                top_k, min_probability and coverage; and of
+                `cefito.search.constraints.Constraints`: pin (actions by step, counted from 1),
+                required, forbidden, before and no_repeats.
 
         Raises:
             ConfigError: An argument that is invalid, or that the planner cannot follow.
             DataError: A file that cannot be used.
             RunError: Observations of another kind, or a data set or an encoder is missing.
         """
-        constraints = {
-            "pinned": tuple((pin or {}).items()),
-            "required": required,
-            "forbidden": forbidden,
-            "before": before,
-            "no_repeats": no_repeats,
-        }
-        named = validated(NamedConstraints, constraints, place="constraints")
+        question = Question.of(facts)
         if goal is not None and goal_text is not None:
             raise ConfigError(
                 "goal and goal_text are both given. Leave one out.", setting="goal_text"
@@ -111,18 +79,8 @@ class PlanningRun(Run):
         if goal_text is not None:
             ObservationRecipe.of(self).check_text(encoder)
             query = query.with_goal(self._observer(encoder).of_text(goal_text))
-        return answer(
-            planning(self, steps),
-            query,
-            task=task,
-            done=done,
-            elapsed=elapsed,
-            top_k=top_k,
-            constraints=named,
-            min_probability=min_probability,
-            coverage=coverage,
-            dataset=None if match is None or match.own else DatasetName.of(match.dataset),
-        )
+        other = None if match is None or match.own else DatasetName.of(match.dataset)
+        return answer(self, query, question, dataset=other)
 
     def session(
         self,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cefito.data.vocabulary import find_action, find_actions, find_task
 from cefito.errors import ConfigError
@@ -29,7 +30,7 @@ from cefito.runs.run import Run
 from cefito.runtime import full_precision
 from cefito.settings import Record
 
-__all__ = ["Belief", "DoneStep", "Session", "TaskProbability", "check_sessions"]
+__all__ = ["Belief", "DoneStep", "Likely", "Session", "check_sessions"]
 
 OWN = 0.4
 """Weight of the network's next step, given the latest observation and the steps done, in the
@@ -57,33 +58,32 @@ UNEXPECTED = 0.01
 """Probability below which a step done is reported as unexpected."""
 
 
-class TaskProbability(Record):
-    """A task and its probability."""
+class Likely(Record):
+    """A task or an action and its probability."""
 
     id: int
     name: str
     probability: float
 
 
-class DoneStep(Record):
-    """A step that is believed to be done."""
+class DoneStep(Likely):
+    """A step that is believed to be done, and its likeliest action."""
 
-    action: int  # the likeliest
-    name: str
-    probability: float  # of the action; 1 if it was reported
-    reported: bool  # or inferred from observations
+    reported: bool = Field(description="Or inferred from observations.")
 
 
 class Belief(Record):
     """All that a session believes."""
 
-    tasks: list[TaskProbability]  # likeliest first
-    done: list[DoneStep]  # reported, or shown by observations; oldest first
-    # inferred because they are usual there, and neither reported nor shown: done, or left out
-    unseen: list[DoneStep]
-    # probability of each number of steps that remain: to the goal; without a goal to the end, where
-    # the run's longest plan counts for that many or more
-    remaining: dict[int, float]
+    tasks: list[Likely] = Field(description="Likeliest first.")
+    done: list[DoneStep] = Field(description="Reported, or shown by observations; oldest first.")
+    unseen: list[DoneStep] = Field(
+        description="Usual there, but neither reported nor shown: done, or left out."
+    )
+    remaining: dict[int, float] = Field(
+        description="Probability of each number of steps that remain; without a goal, of steps to "
+        "the end, and the largest stands for so many or more."
+    )
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ class Session:
             action = int(step.weights.argmax())
             (done if step.reported or step.shown else unseen).append(
                 DoneStep(
-                    action=action,
+                    id=action,
                     name=taxonomy.actions[action].name,
                     probability=float(step.weights[action]),
                     reported=step.reported,
@@ -329,9 +329,7 @@ class Session:
         lengths = outlook.log_lengths.exp().tolist()
         return Belief(
             tasks=[
-                TaskProbability(
-                    id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task])
-                )
+                Likely(id=task, name=taxonomy.tasks[task].name, probability=float(tasks[task]))
                 for task in order
             ],
             done=done,

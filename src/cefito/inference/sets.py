@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cefito.data.annotations import Taxonomy
 from cefito.errors import ConfigError
@@ -38,14 +39,16 @@ class LikelySteps(Record):
     actions: list[int]
     names: list[str]
     probability: float
-    ends: bool = False  # whether the plan is known to end after them
+    ends: bool = Field(False, description="Whether the plan is known to end after them.")
 
 
 class StepSet(Record):
     """A set of plans or of first steps."""
 
-    size: int | None  # None if it holds more than `LARGEST_SET` plans
-    steps: list[LikelySteps]  # likeliest first; none if there are more than `LARGEST_SET`
+    size: int | None = Field(description="Null if there are more plans than are listed.")
+    steps: list[LikelySteps] = Field(
+        description="Likeliest first; none of a set that is too large to be listed."
+    )
 
 
 class PlanSets(Record):
@@ -55,11 +58,15 @@ class PlanSets(Record):
     """
 
     coverage: float
-    videos: int  # that they were calibrated on
-    folds: int  # 0 if calibrated on videos that the run was not trained on
+    videos: int = Field(description="Number of videos that they were calibrated on.")
+    folds: int = Field(description="0 if the run was not trained on these videos.")
     plans: StepSet
-    next_step: StepSet | None = None  # None if the method has no such probabilities
-    next_two: StepSet | None = None  # first two steps, or the only one; None for plans of one step
+    next_step: StepSet | None = Field(
+        None, description="Null if the method has no such probabilities."
+    )
+    next_two: StepSet | None = Field(
+        None, description="First two steps, or the only one; null for plans of one step."
+    )
 
     def in_words(self) -> str:
         """Return the sizes of the sets in a sentence."""

@@ -36,7 +36,9 @@ def planning(run: Run, steps: int | str | None) -> Run:
     Raises:
         ConfigError: Not a number or range, or the run does not plan it.
     """
-    return run if steps is None else run.with_steps(*steps_range(steps))
+    if steps is None or (wanted := steps_range(steps)) == run.chosen_steps:
+        return run
+    return run.with_steps(*wanted)
 
 
 def open_planning(

@@ -122,6 +122,16 @@ class PlannerVariant(Settings):
     ablation: bool = Field(default=False, exclude=True)  # "all" leaves it out
 
     @property
+    def given(self) -> dict[str, bool]:
+        """What the planner is given, by fields of `Given`."""
+        return {
+            "oracle_task": self.true_task,
+            "stored_task": self.stored_task,
+            "oracle_ends": self.true_ends,
+            "oracle_between": self.true_between,
+        }
+
+    @property
     def oracle(self) -> bool:
         """Whether it is given truth that no planner can know."""
         return any(getattr(self, name) for name in ORACLES)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cefito.arrays import aligned, row_numbers
 from cefito.data.windows import Windows
 from cefito.errors import DataError, RunError
+from cefito.planners.given import Given
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,46 +109,37 @@ class Queries:
         )
 
     @classmethod
-    def from_windows(
-        cls,
-        windows: Windows,
-        *,
-        oracle_task: bool = False,
-        stored_task: bool = False,
-        oracle_ends: bool = False,
-        oracle_between: bool = False,
-        goal: bool = True,
-        done: bool = False,
-        elapsed: bool = False,
-    ) -> Queries:
-        """Return the windows' observations; their truth only for an oracle.
-
-        With `stored_task`, tasks are those that a classifier of others predicted and the data set
-        stores; a DataError says if some are missing.
-        Without `goal`, the goal is not known; with `done`, the steps of the video before are; with
-        `elapsed`, the time between the observations, as far as the data set has it.
+    def from_windows(cls, windows: Windows, **given: bool) -> Queries:
+        """Return the windows' observations, and what else is given, by fields of `Given`.
 
         Observations between the steps must have been loaded into the windows.
+
+        Raises:
+            ConfigError: An unknown field.
+            DataError: Windows without a stored task.
         """
-        tasks = windows.tasks if oracle_task else windows.predicted if stored_task else None
-        if stored_task and (tasks is None or (tasks < 0).any()):
-            missing = len(windows) if tasks is None else int((tasks < 0).sum())
-            raise DataError(
-                f"{windows.dataset}: {missing} of {len(windows)} windows of split "
-                f"'{windows.split}' and T = {windows.horizon} have no stored task prediction. "
-                "Prepare the data set from window files with predictions, and rewrite steps beyond "
-                "the features if some were dropped.",
-                setting="stored_task",
-            )
+        known = Given.of(**given)
+        tasks = windows.tasks if known.oracle_task else None
+        if known.stored_task:
+            tasks = windows.predicted
+            if tasks is None or (tasks < 0).any():
+                missing = len(windows) if tasks is None else int((tasks < 0).sum())
+                raise DataError(
+                    f"{windows.dataset}: {missing} of {len(windows)} windows of split "
+                    f"'{windows.split}' and T = {windows.horizon} have no stored task prediction. "
+                    "Prepare the data set from window files with predictions, and rewrite steps "
+                    "beyond the features if some were dropped.",
+                    setting="stored_task",
+                )
         return cls(
             initial=windows.initial,
             goal=windows.goal,
             tasks=tasks,
-            ends=windows.ends if oracle_ends else None,
-            between=windows.between if oracle_between else None,
-            seen=None if goal else np.tile([True, False], (len(windows), 1)),
-            done=windows.before if done else None,
-            elapsed=windows.elapsed if elapsed else None,
+            ends=windows.ends if known.oracle_ends else None,
+            between=windows.between if known.oracle_between else None,
+            seen=np.tile([True, False], (len(windows), 1)) if known.without_goal else None,
+            done=windows.before if known.after_done else None,
+            elapsed=windows.elapsed if known.with_elapsed else None,
         )
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from cefito.evaluation.runs import evaluate_run, scores_name
 from cefito.evaluation.tuning import read_tuning, settings_text
 from cefito.files import file_digest
 from cefito.markup import counted
+from cefito.planners.given import Given
 from cefito.progress import Progress, silent
 from cefito.report.breakdowns import (
     TrainingSequences,
@@ -42,15 +44,13 @@ def report_run(
     run: Run,
     *,
     split: str = "test",
-    goal: bool = True,
-    done: bool = False,
-    elapsed: bool = False,
     sample: int | None = None,
     dataset: Path | str | None = None,
     queries: int = GALLERY,
     videos: Path | str | None = None,
     frames: bool = True,
     progress: Progress = silent,
+    **given: bool,
 ) -> RunReport:
     """Make the report of a run.
 
@@ -60,15 +60,13 @@ def report_run(
     Args:
         run: An opened run.
         split: "train", "val" or "test".
-        goal: Plan with the goal observations.
-        done: Plan with the steps of the video before each window.
-        elapsed: Plan with the time between the observations.
         sample: Show a fixed random sample of this many windows.
         dataset: Any data set of the same kind of observations, by default the run's own.
         queries: Maximum number of queries in the gallery.
         videos: Folder of the videos, by default the one that the data set names.
         frames: Whether to show frames.
         progress: Shows progress.
+        given: What the planner is given, by fields of `Given`.
 
     Raises:
         ConfigError: A sample below 1, a negative number of queries, a folder without videos, or a
@@ -87,7 +85,12 @@ def report_run(
         folder = None if videos is None else Path(videos)
         files = find_video_files(run.dataset(dataset), folder)
     scores, windows = _scored(
-        run, dataset, progress, split=split, goal=goal, done=done, elapsed=elapsed, sample=sample
+        run,
+        dataset,
+        progress,
+        split=split,
+        sample=sample,
+        given=given,
     )
     train = _training(run)
     known = TrainingSequences.of(train) if train else None
@@ -127,9 +130,7 @@ def report_run(
                 run.folder.name or "RUN",
                 split=split,
                 steps=None if run.chosen_steps is None else run.steps,
-                without_goal=not goal,
-                after_done=done,
-                with_elapsed=elapsed,
+                **given,
                 sample=sample,
                 dataset=dataset,
                 queries=None if queries == GALLERY else queries,
@@ -166,10 +167,8 @@ def _scored(
     progress: Progress,
     *,
     split: str,
-    goal: bool,
-    done: bool,
-    elapsed: bool,
     sample: int | None,
+    given: Mapping[str, bool],
 ) -> tuple[RunEvaluation, list[WindowPlans]]:
     """Scores and plans from the run folder, or new ones."""
     opened = run.dataset(dataset)
@@ -177,9 +176,7 @@ def _scored(
     name = scores_name(
         run,
         split=split,
-        goal=goal,
-        done=done,
-        elapsed=elapsed,
+        given=Given.of(**given),
         sampled=sample if sample is not None and sample < len(windows) else None,
         other=None if other is None else opened.fingerprint,
     )
@@ -193,13 +190,11 @@ def _scored(
         scores, _ = evaluate_run(
             run,
             split=split,
-            goal=goal,
-            done=done,
-            elapsed=elapsed,
             sample=sample,
             dataset=dataset,
             plans_file=plans,
             progress=progress,
+            **given,
         )
         return scores, read_plans(plans)
 

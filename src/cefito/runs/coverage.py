@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from cefito.errors import ConfigError
 from cefito.files import FileRecord, value_digest
+from cefito.planners.given import Given
 from cefito.runs.folder import RUN_FILE, VIDEOS_FILE
 from cefito.settings import Record
 
@@ -23,6 +24,11 @@ class Condition(Record):
     goal: bool = True  # whether the goal is known
     done: bool = False  # whether the steps done before are known
     task: bool = False  # whether the task is given
+
+    @property
+    def given(self) -> Given:
+        """What is given of such queries."""
+        return Given(oracle_task=self.task, without_goal=not self.goal, after_done=self.done)
 
     def __str__(self) -> str:
         steps = "any number of" if self.steps is None else str(self.steps)

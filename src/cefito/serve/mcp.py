@@ -28,16 +28,17 @@ from mcp_types import (
     Tool,
     ToolAnnotations,
 )
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from cefito.data.vocabulary import find_action, find_task
 from cefito.errors import CefitoError
-from cefito.inference.session import Session, check_sessions
+from cefito.inference.answer import PlannedSequence
+from cefito.inference.session import Likely, Session, check_sessions
 from cefito.serve.problems import ProblemError, to_problem
-from cefito.serve.requests import named, prepare
+from cefito.serve.requests import prepare
 from cefito.serve.schemas import (
     ConstraintsRequest,
     Name,
@@ -45,7 +46,6 @@ from cefito.serve.schemas import (
     Observation,
     PlaceRequest,
     PlanAnswer,
-    PlanOut,
     PlanRequest,
     RequestBody,
     ResponseBody,
@@ -53,8 +53,8 @@ from cefito.serve.schemas import (
     Whole,
 )
 from cefito.serve.service import Service
-from cefito.serve.session_schemas import EventRequest, Likely, SessionRequest
-from cefito.serve.sessions import LISTED, apply_event, session_goal
+from cefito.serve.session_schemas import EventRequest, SessionRequest
+from cefito.serve.sessions import LISTED, apply_event, likely_next, session_goal
 from cefito.serve.stdio import serve_lines
 
 __all__ = ["ToolServer"]
@@ -117,7 +117,7 @@ class NextStepsAnswer(ResponseBody):
     run: str
     next_steps: list[Likely] = Field(description="Likeliest first.")
     tasks: list[Likely] = Field(description="Likeliest first.")
-    remaining: dict[str, float] = Field(
+    remaining: dict[int, float] = Field(
         description="Probability of each number of steps that remain; the largest stands for so "
         "many or more."
     )
@@ -146,7 +146,7 @@ class ScoreAnswer(ResponseBody):
     score: float | None = Field(
         description="Lower is better; null if the method scores its own plans alone."
     )
-    best: list[PlanOut] = Field(description="The best plans, best first.")
+    best: list[PlannedSequence] = Field(description="The best plans, best first.")
     exact: bool = Field(description="Whether no other valid sequence is better than the best.")
 
 
@@ -195,15 +195,12 @@ async def _next_steps(
         session = Session(served.run, goal=row, task=body.task, done=begun)
         for event in body.events:
             apply_event(served, event, session)
-        belief, actions = session.belief(), served.run.taxonomy.actions
+        belief = session.belief()
         return NextStepsAnswer(
             run=served.name,
-            next_steps=[
-                Likely(id=action, name=actions[action].name, probability=share)
-                for action, share in session.next_actions(body.top_k)
-            ],
-            tasks=[Likely(**task.model_dump()) for task in belief.tasks[: body.top_k]],
-            remaining={str(count): share for count, share in belief.remaining.items()},
+            next_steps=likely_next(session, body.top_k),
+            tasks=belief.tasks[: body.top_k],
+            remaining=belief.remaining,
             notes=list(session.notes),
         )
 
@@ -221,7 +218,7 @@ async def _score_plan(service: Service, request: Request, body: ScoreRequest) ->
     taxonomy = served.run.taxonomy
     task = None if body.task is None else find_task(taxonomy, body.task)
     ids = [find_action(taxonomy, step, task=task, setting="plan") for step in body.plan]
-    ranked = [[step.id for step in plan.actions] for plan in answer.plans]
+    ranked = [plan.actions for plan in answer.plans]
     rank = ranked.index(ids) + 1 if ids in ranked else None
     probability = await service.call(request, served, partial(_probability, service, body, ids))
     score = None if probability is None else -math.log(probability) if probability else math.inf
@@ -232,7 +229,7 @@ async def _score_plan(service: Service, request: Request, body: ScoreRequest) ->
         score = (await service.plan(request, _pinned(body, ids))).plans[0].score
     return ScoreAnswer(
         run=served.name,
-        plan=named(ids, taxonomy.names(ids)),
+        plan=_named([taxonomy.actions[action] for action in ids]),
         rank=rank,
         probability=probability,
         score=None if score is None or math.isinf(score) else score,
@@ -250,7 +247,7 @@ def _probability(service: Service, body: ScoreRequest, ids: Sequence[int]) -> fl
         raise ProblemError(detail, "plan")
     sequence = np.full((1, run.horizon), -1)
     sequence[0, : len(ids)] = ids
-    logs = run.planner.log_probabilities(prepared.query, sequence)
+    logs = run.planner.log_probabilities(prepared.asked.query, sequence)
     return None if logs is None else float(np.exp(logs[0]))
 
 
@@ -266,9 +263,9 @@ def _named(entries: Sequence[Any]) -> list[Named]:
 
 @dataclass(frozen=True)
 class _Tool:
-    call: Callable[[Service, Request, Any], Awaitable[ResponseBody]]  # described by its docstring
+    call: Callable[[Service, Request, Any], Awaitable[BaseModel]]  # described by its docstring
     request: type[RequestBody]
-    answer: type[ResponseBody]
+    answer: type[BaseModel]
 
     def described(self, name: str) -> Tool:
         return Tool(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,39 +14,22 @@ from numpy.typing import NDArray
 
 from cefito.data.annotations import nfc
 from cefito.data.vocabulary import similar_names
-from cefito.errors import ConfigError, DataError
-from cefito.inference.answer import (
-    Answer,
-    PlannedSequence,
-    prepare_query,
-    searched_plans,
-    to_answer,
-    with_action_names,
-)
+from cefito.errors import DataError
+from cefito.inference.answer import Answer
+from cefito.inference.asked import Asked
 from cefito.inference.query import query_from_window
-from cefito.inference.sets import PlanSets, StepSet, check_coverage
 from cefito.inference.steps import planning
 from cefito.planners.base import Queries
-from cefito.planners.checks import check_min_probability, check_queries
 from cefito.runs.matching import DatasetMatch, DatasetName
 from cefito.runs.run import Run
-from cefito.search.constraints import Constraints
 from cefito.serve.models import Models, Served
 from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import SearchJob
 from cefito.serve.schemas import (
-    EffortOut,
-    KnownOut,
-    LikelyStepsOut,
-    Named,
     ObservationsRequest,
     PlaceRequest,
     PlanAnswer,
-    PlanOut,
     PlanRequest,
-    SetsOut,
-    StepSetOut,
-    TaskOut,
     UploadRequest,
     VideoRequest,
 )
@@ -55,11 +38,8 @@ from cefito.serve.settings import Limits
 __all__ = [
     "PreparedRequest",
     "find_video",
-    "named",
-    "plan_out",
     "prepare",
     "read_numbers",
-    "solve",
     "to_response",
 ]
 
@@ -70,13 +50,14 @@ class PreparedRequest:
 
     request: UploadRequest
     served: Served  # its run, as the service opened it
-    run: Run  # the same run with the search of the request
-    query: Queries  # one query
-    constraints: Constraints
-    truth: NDArray[np.int64] | None  # the annotated actions [T], if known
-    dataset: DatasetName | None  # of the query, if not the run's own
+    asked: Asked  # of the same run with the search of the request
     operations: float | None  # upper bound of the search's; None if its cost does not vary
     kind: Hashable  # equal for queries that can be planned as one batch
+
+    @property
+    def run(self) -> Run:
+        """The run of the answer."""
+        return self.asked.run
 
 
 def prepare(
@@ -95,38 +76,25 @@ def prepare(
     if request.top_k > limits.top_k:
         detail = f"top_k {request.top_k}: at most {limits.top_k} plans are returned. Ask for fewer."
         raise ProblemError(detail, "top_k", limit=limits.top_k)
-    run, changes = _with_search(planning(served.run, request.steps), request)
-    truth, dataset = None, None
+    run, changes = _with_search(served.run, request)
+    truth, dataset, question = None, None, request.question()
     if isinstance(request, PlanRequest):
         if request.video is not None:
-            observed, truth, dataset = _window(served, run, request.video)
+            window = planning(run, question.steps)
+            observed, truth, dataset = _window(served, window, request.video)
         else:
             observed = _observations(run, request.observations)
     assert observed is not None
     if goal is not None:
         observed = observed.with_goal(goal)
-    query, constraints = prepare_query(
-        run,
-        observed,
-        task=request.task,
-        done=request.done,
-        elapsed=request.elapsed,
-        constraints=request.constraints.named(),
-    )
-    if request.min_probability is not None:
-        check_min_probability(run.planner, request.min_probability)
-    if request.coverage is not None:
-        check_coverage(run, query, request.coverage, constraints)
-    check_queries(run.planner, query, request.top_k, constraints)
-    wanted = searched_plans(request.top_k, request.coverage)
-    bounds = run.planner.most_operations(query, wanted, constraints)
+    asked = Asked.of(question, run, observed, truth=truth, dataset=dataset)
+    planner = asked.run.planner
+    bounds = planner.most_operations(asked.query, asked.searched, asked.constraints)
     operations = None if bounds is None else float(bounds[0])
     if operations is not None and operations > limits.gflop * 1e9:
-        raise _too_expensive(run, operations, limits)
-    search = tuple(sorted(changes.items()))
-    kind = (id(served.run), run.steps, search, wanted, constraints, query.extras)
-    found = (request, served, run, query, constraints, truth, dataset, operations, kind)
-    return PreparedRequest(*found)
+        raise _too_expensive(asked.run, operations, limits)
+    kind = (id(served.run), tuple(sorted(changes.items())), asked.kind)
+    return PreparedRequest(request, served, asked, operations, kind)
 
 
 def _with_search(run: Run, request: UploadRequest) -> tuple[Run, dict[str, object]]:
@@ -224,115 +192,16 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> list[Answer]:
-    """Plan queries of one kind as one batch."""
-    batch: list[PreparedRequest] = [job.work for job in jobs]
-    first, query = batch[0], Queries.concatenate([one.query for one in batch])
-    run, wanted = first.run, searched_plans(first.request.top_k, first.request.coverage)
-    try:
-        found = run.planner.plan(query, wanted, constraints=first.constraints, stop=stop)
-    except ConfigError as problem:
-        raise with_action_names(problem, run.taxonomy) from problem
-    interrupted = stop()
-    return [
-        to_answer(
-            one.run,
-            one.query,
-            plans,
-            constraints=one.constraints,
-            top_k=one.request.top_k,
-            min_probability=one.request.min_probability,
-            coverage=one.request.coverage,
-            truth=one.truth,
-            dataset=one.dataset,
-            interrupted=interrupted and not plans.exact,
-        )
-        for one, plans in zip(batch, found, strict=True)
-    ]
-
-
-def _sets(sets: PlanSets) -> SetsOut:
-    """The sets of an answer in JSON."""
-
-    def of(part: StepSet) -> StepSetOut:
-        steps = [
-            LikelyStepsOut(
-                actions=named(one.actions, one.names),
-                probability=one.probability,
-                ends=one.ends,
-            )
-            for one in part.steps
-        ]
-        return StepSetOut(size=part.size, steps=steps)
-
-    return SetsOut(
-        coverage=sets.coverage,
-        videos=sets.videos,
-        folds=sets.folds,
-        plans=of(sets.plans),
-        next_step=None if sets.next_step is None else of(sets.next_step),
-        next_two=None if sets.next_two is None else of(sets.next_two),
-    )
-
-
-def named(ids: Sequence[int], names: Sequence[str]) -> list[Named]:
-    """Actions in JSON."""
-    return [Named(id=id_, name=name) for id_, name in zip(ids, names, strict=True)]
-
-
-def plan_out(plan: PlannedSequence) -> PlanOut:
-    """A plan in JSON."""
-    return PlanOut(
-        actions=named(plan.actions, plan.names),
-        energy=plan.energy,
-        score=plan.score,
-        probability=plan.probability,
-        task=None if plan.task is None else Named(id=plan.task_id, name=plan.task),
-    )
-
-
 def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
     """The answer in JSON to a request that arrived at `began`, by `time.monotonic`."""
     prepared: PreparedRequest = job.work
-    run, operations = prepared.run, prepared.operations
+    operations = prepared.operations
     return PlanAnswer(
+        **dict(answer),
         request_id=correlation_id.get() or "",
         run=prepared.served.name,
-        horizon=run.horizon,
-        task=TaskOut(
-            id=answer.task_id,
-            name=answer.task,
-            source=answer.task_source,
-            probability=answer.task_probability,
-        ),
-        known=None
-        if (known := answer.known) is None
-        else KnownOut(
-            initial=known.initial,
-            goal=known.goal,
-            done=None if known.done is None else named(known.done, known.names or ()),
-            elapsed=known.elapsed,
-        ),
-        lengths=None
-        if answer.lengths is None
-        else {str(length): share for length, share in answer.lengths.items()},
-        plans=[plan_out(plan) for plan in answer.plans],
-        exact=answer.exact,
-        sure=answer.sure,
-        searched_mass=answer.searched_mass,
-        weights=answer.weights,
-        sets=None if answer.sets is None else _sets(answer.sets),
-        warnings=answer.warnings,
-        effort=EffortOut(
-            search=answer.search.method,
-            tasks=answer.search.tasks,
-            token_forwards=answer.evaluated.token_forwards,
-            leaves=answer.evaluated.leaves,
-            most_gflop=None if operations is None else _rounded(operations / 1e9),
-            walked_with=job.together - 1,
-            interrupted=answer.search.interrupted,
-        ),
+        horizon=prepared.run.horizon,
         milliseconds=round(1e3 * (time.monotonic() - began), 3),
-        truth=None if answer.truth is None else named(answer.truth.actions, answer.truth.names),
-        dataset=None if answer.dataset is None else answer.dataset.name,
+        most_gflop=None if operations is None else _rounded(operations / 1e9),
+        walked_with=job.together - 1,
     )

@@ -18,8 +18,11 @@ from pydantic import (
     model_validator,
 )
 
+from cefito.inference import constraints
+from cefito.inference.answer import Answer
 from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, Pins
-from cefito.search.constraints import declared
+from cefito.inference.question import Question
+from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import REQUEST_FIELDS, ProblemDetails
 from cefito.times import Seconds
@@ -41,10 +44,6 @@ Observation = Annotated[
         examples=[[0.25, -1.5, 3.0], "AACAPgAAwL8AAEBA"],
     ),
 ]
-Steps = (
-    Annotated[StrictInt, Field(ge=1, le=9999)]
-    | Annotated[StrictStr, Field(pattern=r"^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$")]
-)
 File = Annotated[UploadFile | None, WithJsonSchema({"type": "string", "format": "binary"})]
 Moment = Annotated[
     Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)] | None,
@@ -96,31 +95,27 @@ class VideoRequest(PlaceRequest):
     done: StrictBool = Field(False, description="Whether its steps before are known as done.")
 
 
-_OF_CONSTRAINTS: dict[Any, Any] = {  # type and default, by the type in `NamedConstraints`
-    Pins: (
-        Annotated[dict[Step, Name], Field(max_length=_MOST_NAMED, examples=[{"1": 17}])],
-        Field(default_factory=dict),
-    ),
-    ActionNames: (Names, Field(default_factory=list)),
-    Pairs: (
-        Annotated[
-            list[Annotated[list[Name], Field(min_length=2, max_length=2)]],
-            Field(max_length=_MOST_NAMED),
-        ],
-        Field(default_factory=list),
-    ),
-    int: (Whole, 0),
-    bool: (StrictBool, False),
+_IN_JSON: dict[Any, Any] = {  # type of a field of a request, by the type in the library
+    Pins: Annotated[dict[Step, Name], Field(max_length=_MOST_NAMED, examples=[{"1": 17}])],
+    ActionNames: Names,
+    ActionNames | None: Annotated[list[Name], Field(max_length=MOST_DONE)] | None,
+    Pairs: Annotated[
+        list[Annotated[list[Name], Field(min_length=2, max_length=2)]],
+        Field(max_length=_MOST_NAMED),
+    ],
+    constraints.Name | None: Name | None,
+    int: Whole,
+    bool: StrictBool,
 }
 
 
 _CONSTRAINTS: Any = {}
 for _name, (_, _how) in declared().items():
-    _kind, _default = _OF_CONSTRAINTS[NamedConstraints.model_fields[_name].annotation]
-    _CONSTRAINTS[_how.option] = (
-        Annotated[_kind, Field(description=_how.description)],
-        _default,
-    )
+    _kind = _IN_JSON[NamedConstraints.model_fields[_name].annotation]
+    _default: Any = getattr(Constraints, _name)
+    if isinstance(_default, tuple):
+        _default = {} if _kind is _IN_JSON[Pins] else []
+    _CONSTRAINTS[_how.option] = (_kind, Field(_default, description=_how.description))
 
 
 class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTRAINTS)):  # type: ignore[misc]
@@ -135,19 +130,34 @@ class ConstraintsRequest(create_model("_Fields", __base__=RequestBody, **_CONSTR
         return NamedConstraints(**given)
 
 
-class UploadRequest(RequestBody):
-    """A query without its observations."""
+FACTS: Any = {  # the fields of a question in a request, but for its constraints
+    name: (
+        Annotated[
+            _IN_JSON.get(fact.annotation, fact.annotation),
+            Field(description=fact.description, examples=fact.examples),
+            *fact.metadata,
+        ],
+        fact.default,
+    )
+    for name, fact in Question.model_fields.items()
+    if name != "constraints"
+}
+
+
+class UploadRequest(create_model("_Question", __base__=RequestBody, **FACTS)):  # type: ignore[misc]
+    """A question about a query without its observations."""
 
     run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
     horizon: Whole | None = Field(
         None, description="Number of actions, or the largest of a run; selects the run."
     )
-    steps: Steps | None = Field(
-        None,
-        description="Number of steps, or a range; by default all that the run plans.",
-        examples=[3, "2-4"],
+    constraints: ConstraintsRequest = Field(
+        default_factory=ConstraintsRequest,
+        description=Question.model_fields["constraints"].description,
     )
-    top_k: Annotated[StrictInt, Field(ge=1, le=10_000)] = Field(5, description="Number of plans.")
+    goal_text: Text | None = Field(
+        None, description="The scene after the last step in words, instead of another goal."
+    )
     search: Literal[tuple(SEARCHES)] | None = Field(  # type: ignore[valid-type]
         None, description="Name of the search; by default the run's."
     )
@@ -157,34 +167,19 @@ class UploadRequest(RequestBody):
     tasks: Whole | None = Field(
         None, description="Number of likely tasks to search; 0 for the best number in training."
     )
-    task: Name | None = Field(None, description="The task, instead of the predicted one.")
-    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
-        None,
-        description="Actions done before, oldest first; [] if nothing was, null if unknown.",
-    )
-    elapsed: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Seconds between both observations, for `any_length`; null if unknown."
-    )
-    goal_text: Text | None = Field(
-        None, description="The scene after the last step in words, instead of another goal."
-    )
     objective: Literal["energy", "prior", "fitted", "likelihood"] | None = Field(
         None, description="Objective of the search; by default the run's."
-    )
-    constraints: ConstraintsRequest = Field(default_factory=ConstraintsRequest)
-    min_probability: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="Probability that the best plan needs for the answer to be sure."
-    )
-    coverage: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None,
-        description="Share of new videos for which the sets of plans and of first steps hold the "
-        "annotated ones, such as 0.9; only for calibrated runs.",
     )
     deadline_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="Seconds from the request's arrival to its answer; for an upload, from the end "
         "of its encoding.",
     )
+
+    def question(self) -> Question:
+        """Return the question in the library's form."""
+        facts = {name: getattr(self, name) for name in FACTS}
+        return Question(**facts, constraints=self.constraints.named())
 
 
 class UploadForm(BaseModel):
@@ -273,101 +268,17 @@ class Named(ResponseBody):
     name: str
 
 
-class TaskOut(ResponseBody):
-    """The task of the best plan; null if the method knows no tasks."""
-
-    id: int | None
-    name: str | None
-    source: Literal["predicted", "given"] | None
-    probability: float | None = Field(description="Null if the task was given or has none.")
-
-
-class PlanOut(ResponseBody):
-    """One plan."""
-
-    actions: list[Named]
-    energy: float
-    score: float = Field(description="Sort key of the plans; lower is better.")
-    probability: float | None = Field(
-        description="Joint, of plan and task; null if the method has none."
-    )
-    task: Named | None = Field(description="The task of the plan.")
-
-
-class KnownOut(ResponseBody):
-    """What was known of a query, if not both observations alone."""
-
-    initial: bool
-    goal: bool
-    done: list[Named] | None = Field(description="Actions done before; null if unknown.")
-    elapsed: float | None = Field(description="Seconds between both observations.")
-
-
-class EffortOut(ResponseBody):
-    """Cost of the search."""
-
-    search: str | None
-    tasks: int = Field(description="Number of tasks searched.")
-    token_forwards: int = Field(description="Tokens that the network processed.")
-    leaves: int = Field(description="Sequences whose energy was computed.")
-    most_gflop: float | None = Field(description="Upper bound of the operations, 10⁹.")
-    walked_with: int = Field(description="Other queries in the same batch.")
-    interrupted: bool = Field(description="Whether the deadline stopped it.")
-
-
-class LikelyStepsOut(ResponseBody):
-    """A plan of a set, or its first steps."""
-
-    actions: list[Named]
-    probability: float
-    ends: bool = Field(description="Whether the plan is known to end after them.")
-
-
-class StepSetOut(ResponseBody):
-    """A set of plans or of first steps."""
-
-    size: int | None = Field(description="Null if there are more plans than are listed.")
-    steps: list[LikelyStepsOut] = Field(description="Likeliest first; none of too large a set.")
-
-
-class SetsOut(ResponseBody):
-    """Sets that hold the annotated plan, and its first steps, for a share of new videos."""
-
-    coverage: float
-    videos: int = Field(description="Number of videos that they were calibrated on.")
-    folds: int = Field(description="0 if the run was not trained on these videos.")
-    plans: StepSetOut
-    next_step: StepSetOut | None
-    next_two: StepSetOut | None
-
-
-class PlanAnswer(ResponseBody):
-    """The plans of one query."""
+class PlanAnswer(Answer):
+    """The answer to one query, as `cefito plan --json` gives it, and how the service made it."""
 
     request_id: str
     run: str
     horizon: int
-    task: TaskOut
-    known: KnownOut | None = Field(description="Null for both observations alone.")
-    lengths: dict[str, float] | None = Field(
-        description="Probability of each number of steps; without a goal, of steps to the end, at "
-        "most the largest. Null if all plans of the run have one number of steps."
-    )
-    plans: list[PlanOut] = Field(description="Best first.")
-    exact: bool = Field(description="Whether no other valid sequence is better.")
-    sure: bool | None = Field(
-        description="Whether the best plan reaches `min_probability`; null without it."
-    )
-    searched_mass: float | None = Field(description="Total probability of the sequences compared.")
-    weights: dict[str, float] | None = Field(description="Weights of the objective's terms.")
-    sets: SetsOut | None = Field(description="With `coverage`, otherwise null.")
-    warnings: list[str] = Field(
-        description="A sentence for each constraint or given task that the observations contradict."
-    )
-    effort: EffortOut
     milliseconds: float = Field(description="Milliseconds from the request's arrival.")
-    truth: list[Named] | None = Field(description="Annotated actions of a query by video.")
-    dataset: str | None = Field(description="Data set of a query by video, if not the run's own.")
+    most_gflop: float | None = Field(
+        description="Upper bound of the operations of the search, 10⁹; null if they do not vary."
+    )
+    walked_with: int = Field(description="Other queries in the same batch.")
 
 
 class BatchAnswer(ResponseBody):

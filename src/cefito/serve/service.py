@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from cefito.errors import CefitoError
-from cefito.inference.answer import Answer
+from cefito.inference.answer import Answer, answers
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.checks import check_partial
 from cefito.planners.queries import Queries
@@ -32,7 +32,7 @@ from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import closing
 from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
-from cefito.serve.requests import PreparedRequest, prepare, solve, to_response
+from cefito.serve.requests import PreparedRequest, prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
 from cefito.serve.session_schemas import GoalForm, SceneForm
@@ -58,8 +58,9 @@ class _Call:
 
 def _solve(jobs: Sequence[SearchJob], stop: Callable[[], bool]) -> Sequence[Any]:
     """Do the work of jobs of one kind; a call is alone."""
-    work: PreparedRequest | _Call = jobs[0].work
-    return [work.function()] if isinstance(work, _Call) else solve(jobs, stop)
+    if isinstance(call := jobs[0].work, _Call):
+        return [call.function()]
+    return answers([job.work.asked for job in jobs], stop=stop)
 
 
 class Service:

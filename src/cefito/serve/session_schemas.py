@@ -6,17 +6,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json, WithJsonSchema, model_validator
 
+from cefito.inference.answer import PlannedSequence
+from cefito.inference.session import Belief, Likely
 from cefito.serve.schemas import (
     MOST_DONE,
     File,
     Moment,
     Name,
-    Named,
     Observation,
     PlaceRequest,
-    PlanOut,
     RequestBody,
-    ResponseBody,
     Text,
     Whole,
 )
@@ -111,19 +110,7 @@ class SceneForm(_OneUpload):
         return "observation"
 
 
-class Likely(Named):
-    """A task or an action with its probability."""
-
-    probability: float
-
-
-class DoneStepOut(Likely):
-    """A step that is believed to be done."""
-
-    reported: bool = Field(description="Or inferred from observations.")
-
-
-class SessionAnswer(ResponseBody):
+class SessionAnswer(Belief):
     """The state of a live session."""
 
     id: str
@@ -132,17 +119,8 @@ class SessionAnswer(ResponseBody):
     number: int = Field(description="Of events so far, undo included.")
     events: int = Field(description="Number of events that undo can take back.")
     goal: bool = Field(description="Whether it has a goal.")
-    tasks: list[Likely] = Field(description="Likeliest first.")
-    done: list[DoneStepOut] = Field(description="Reported, or shown by observations; oldest first.")
-    unseen: list[Likely] = Field(
-        description="Usual there, but neither reported nor shown: done, or left out."
-    )
     next_steps: list[Likely] = Field(description="Likeliest first.")
-    remaining: dict[str, float] = Field(
-        description="Probability of each number of steps that remain; without a goal, of steps to "
-        "the end, and the largest stands for so many or more."
-    )
-    plans: list[PlanOut] = Field(description="Of the steps that follow, best first.")
+    plans: list[PlannedSequence] = Field(description="Of the steps that follow, best first.")
     notes: list[str] = Field(description="Remarks on steps that were not expected, oldest first.")
     most_events: int = Field(description="Limit of `events`.")
     idle_seconds: float = Field(description="Seconds without a request after which it ends.")

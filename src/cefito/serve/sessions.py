@@ -19,24 +19,22 @@ from starlette.requests import Request
 
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import observation_of_step
-from cefito.inference.session import Session, check_sessions
+from cefito.inference.session import Likely, Session, check_sessions
 from cefito.serve.connections import client_of
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
-from cefito.serve.requests import find_video, plan_out, read_numbers
+from cefito.serve.requests import find_video, read_numbers
 from cefito.serve.schemas import PlaceRequest
 from cefito.serve.service import Service
 from cefito.serve.session_schemas import (
-    DoneStepOut,
     EventRequest,
     GoalForm,
-    Likely,
     SceneForm,
     SessionAnswer,
     SessionRequest,
 )
 
-__all__ = ["LISTED", "Sessions", "apply_event", "session_goal"]
+__all__ = ["LISTED", "Sessions", "apply_event", "likely_next", "session_goal"]
 
 _KEPT = 16  # states of a session that a stream can send again
 LISTED = 5
@@ -224,35 +222,17 @@ class Sessions:
         self, live: LiveSession, top_k: int = LISTED, steps: int | None = None
     ) -> SessionAnswer:
         assert live.session is not None
-        session, actions = live.session, live.served.run.taxonomy.actions
-        belief = session.belief()
+        session, belief = live.session, live.session.belief()
         return SessionAnswer(
+            **{**dict(belief), "tasks": belief.tasks[:top_k]},
             id=live.id,
             run=live.served.name,
             horizon=live.served.run.horizon,
             number=live.number,
             events=session.events,
             goal=live.goal,
-            tasks=[Likely(**task.model_dump()) for task in belief.tasks[:top_k]],
-            done=[
-                DoneStepOut(
-                    id=step.action,
-                    name=step.name,
-                    probability=step.probability,
-                    reported=step.reported,
-                )
-                for step in belief.done
-            ],
-            unseen=[
-                Likely(id=step.action, name=step.name, probability=step.probability)
-                for step in belief.unseen
-            ],
-            next_steps=[
-                Likely(id=action, name=actions[action].name, probability=probability)
-                for action, probability in session.next_actions(top_k)
-            ],
-            remaining={str(count): share for count, share in belief.remaining.items()},
-            plans=[plan_out(plan) for plan in session.plans(top_k, steps)],
+            next_steps=likely_next(session, top_k),
+            plans=session.plans(top_k, steps),
             notes=list(session.notes),
             most_events=self._limits.session_events,
             idle_seconds=self._limits.session_seconds,
@@ -279,6 +259,15 @@ class Sessions:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def likely_next(session: Session, top_k: int) -> list[Likely]:
+    """The likeliest next steps of a session."""
+    names = session.run.taxonomy.actions
+    return [
+        Likely(id=action, name=names[action].name, probability=share)
+        for action, share in session.next_actions(top_k)
+    ]
 
 
 def session_goal(served: Served, body: SessionRequest) -> NDArray[np.floating[Any]] | None:

@@ -180,13 +180,10 @@ class TrialScorer:
         evaluation, plans = evaluate_planner(
             planner,
             windows,
-            oracle_task=row.true_task,
-            stored_task=row.stored_task,
-            oracle_ends=row.true_ends,
-            oracle_between=row.true_between,
             orders=study.orders,
             sampled_from=whole,
             progress=prefixed(self.progress, trial.label),
+            **row.given,
         )
         description = planner.describe()
         return TrialFile(

@@ -80,7 +80,7 @@ def test_history_of_actions():
 def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
     """Against every sequence of every length, enumerated."""
     _, val = windows
-    queries = Queries.from_windows(val.subset(range(3)), done=True)
+    queries = Queries.from_windows(val.subset(range(3)), after_done=True)
     model, found = planner.model, planner.plan(queries, 40)
     lengths, marginals = model.log_lengths(queries), planner.marginals(queries)
     np.testing.assert_allclose(marginals.tasks, np.exp(planner.log_tasks(queries)), rtol=1e-4)
@@ -162,12 +162,15 @@ def test_hidden_observations_do_not_count(planner, windows):
     """Rows of unknown observations change nothing; known ones and steps done before do."""
     _, val = windows
     rows = val.subset(range(6))
-    hidden = Queries.from_windows(rows, goal=False)
+    hidden = Queries.from_windows(rows, without_goal=True)
     other = Queries(initial=hidden.initial, goal=hidden.goal + 1, seen=hidden.seen)
     for one, two in zip(planner.plan(hidden, 3), planner.plan(other, 3), strict=True):
         np.testing.assert_array_equal(one.actions, two.actions)
         np.testing.assert_array_equal(one.probabilities, two.probabilities)
-    for known in (Queries.from_windows(rows), Queries.from_windows(rows, goal=False, done=True)):
+    for known in (
+        Queries.from_windows(rows),
+        Queries.from_windows(rows, without_goal=True, after_done=True),
+    ):
         assert any(
             not np.allclose(one.probabilities, two.probabilities)
             for one, two in zip(planner.plan(hidden, 3), planner.plan(known, 3), strict=True)
@@ -178,7 +181,7 @@ def test_the_time_between_observations_changes_lengths_alone(planner, windows):
     _, val = windows
     part = val.subset(range(6))
     part = replace(part, elapsed=np.array([20, 1, 600, np.nan, 30, np.nan], np.float32))
-    plain, timed = (Queries.from_windows(part, elapsed=elapsed) for elapsed in (False, True))
+    plain, timed = (Queries.from_windows(part, with_elapsed=elapsed) for elapsed in (False, True))
     before, after = planner.log_lengths(plain), planner.log_lengths(timed)
     known = np.isfinite(part.elapsed)
     np.testing.assert_array_equal(before[~known], after[~known])
@@ -199,7 +202,7 @@ def test_everything_else_is_learned_as_without_times(planner, windows):
         weights, timed = two.state_dict(), one.state_dict()
         assert timed.keys() - weights.keys() == {"elapsed.time.weight", "elapsed.length.weight"}
         assert all(torch.equal(timed[name], weights[name]) for name in weights)
-    queries = Queries.from_windows(windows[1].subset(range(3)), elapsed=True)
+    queries = Queries.from_windows(windows[1].subset(range(3)), with_elapsed=True)
     with pytest.raises(ConfigError, match=r"any-length did not learn from the time between"):
         without.plan(queries, 1)
 
@@ -208,7 +211,7 @@ def test_saved_and_loaded(planner, windows, tmp_path):
     _, val = windows
     planner.save(tmp_path)
     loaded = AnyLengthPlanner.load(tmp_path, settings=settings_for(), context=TrainingContext())
-    queries = Queries.from_windows(val.subset(range(5)), done=True, elapsed=True)
+    queries = Queries.from_windows(val.subset(range(5)), after_done=True, with_elapsed=True)
     for one, two in zip(planner.plan(queries, 4), loaded.plan(queries, 4), strict=True):
         np.testing.assert_array_equal(one.actions, two.actions)
         np.testing.assert_array_equal(one.scores, two.scores)
@@ -224,7 +227,7 @@ def test_other_planners_refuse_partial_queries(windows):
     train, val = (part.of_length(2) for part in windows)
     chain = ChainPlanner.fit(train, val, settings=config.settings, seed=0).planner
     with pytest.raises(ConfigError, match="chain needs both observations"):
-        chain.plan(Queries.from_windows(val.subset([0]), goal=False), 1)
+        chain.plan(Queries.from_windows(val.subset([0]), without_goal=True), 1)
 
 
 def test_training_learns(windows):
@@ -239,7 +242,9 @@ def test_training_learns(windows):
     assert scores["success_rate"] > 5
     assert scores["length_accuracy"] > 36  # a third by chance
     _, val = windows
-    guessed = fitted.planner.log_lengths(Queries.from_windows(val, elapsed=True)).argmax(axis=1) + 1
+    guessed = (
+        fitted.planner.log_lengths(Queries.from_windows(val, with_elapsed=True)).argmax(axis=1) + 1
+    )
     assert 100 * (guessed == val.lengths).mean() > scores["length_accuracy"] + 10
 
 
@@ -249,7 +254,7 @@ def test_probabilities_of_plans_and_of_first_pairs(planner, windows, lengths, or
     """Against the list of all plans, and sums over all sequences of all tasks."""
     _, val = windows
     planner = planner.with_lengths(*lengths)
-    queries = Queries.from_windows(val.subset(range(4)), oracle_task=oracle_task, goal=False)
+    queries = Queries.from_windows(val.subset(range(4)), oracle_task=oracle_task, without_goal=True)
     listed = planner.plan(queries, 100_000)
     for place in (0, 5, -1):
         chosen = np.stack([plans.actions[place] for plans in listed])

@@ -96,4 +96,6 @@ def test_a_missing_length_and_a_missing_goal(lengths, chains, windows):
     with pytest.raises(ConfigError, match=r"planners of \[2, 3\] steps; expected one for each of"):
         PredictedLengthPlanner(lengths, chains[:2])
     with pytest.raises(ConfigError, match="chain, predicted length needs both observations"):
-        PredictedLengthPlanner(lengths, chains).plan(Queries.from_windows(windows, goal=False), 1)
+        PredictedLengthPlanner(lengths, chains).plan(
+            Queries.from_windows(windows, without_goal=True), 1
+        )

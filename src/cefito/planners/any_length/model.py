@@ -150,7 +150,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         if self.reads_elapsed and val.elapsed is not None:
             parts.append((True, val.subset(np.flatnonzero(np.isfinite(val.elapsed))), True))
         for goal, part, elapsed in parts:
-            queries = Queries.from_windows(part, goal=goal, elapsed=elapsed)
+            queries = Queries.from_windows(part, without_goal=not goal, with_elapsed=elapsed)
             target = part.lengths if goal else np.minimum(remaining, self.lengths[-1])
             logits = self.log_lengths(queries)
             videos = len(set(part.video.tolist()))
@@ -169,7 +169,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
                 if kind in ("begin", "nothing") and windows.before is not None:
                     begun = (windows.before >= 0).any(axis=1)
                     windows = windows.subset(np.flatnonzero(begun == (kind == "nothing")))
-                queries = Queries.from_windows(windows, done=kind != "unknown")
+                queries = Queries.from_windows(windows, after_done=kind != "unknown")
                 queries = replace(queries, seen=np.tile(seen, (len(queries), 1)))
                 target = known_states(self.states, windows, train.of_length(length))[:, 0]
                 for block, true in zip(queries.blocks(_BLOCK), target.split(_BLOCK), strict=True):

@@ -131,7 +131,7 @@ function show(next) {
   $("live-remaining").replaceChildren(...remaining());
   $("live-plans").replaceChildren(...next.plans.slice(0, PLANS).map((plan, place) => make("div", { class: "p" },
     make("span", {}, number("probability", percent(plan.probability))),
-    make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...plan.actions.map((action) => make("li", {}, action.name))))));
+    make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...plan.names.map((name) => make("li", {}, name))))));
   const latest = next.done.length ? "Done: " + next.done[next.done.length - 1].name + ". " : "";
   const likeliest = next.next_steps.length ? "Now: " + next.next_steps[0].name + "." : "";
   $("live-said").textContent = latest + likeliest;

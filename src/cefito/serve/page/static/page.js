@@ -299,7 +299,7 @@ function keepPlan(plan, task) {
   const { first, last, start, end } = moments();
   const even = !byVideo() || plan.actions.length !== last - first + 1;
   const times = (place) => (even ? { start, end } : video().steps[first - 1 + place]);
-  const steps = plan.actions.map((action, place) => ({ step: action.name, start: times(place).start, end: times(place).end }));
+  const steps = plan.names.map((name, place) => ({ step: name, start: times(place).start, end: times(place).end }));
   const of = byVideo() ? { video: video().id, task: video().task.name } : { video: filmName(), task: task };
   keep({ ...of, start, end, even, steps });
 }

@@ -17,17 +17,17 @@ export function hideAnswer() {
 export function showAnswer(found, keeping) {
   answer = found;
   keep = keeping;
-  const task = answer.task && answer.task.id !== null && answer.task.id !== undefined ? answer.task : null;
   const again = shown++ ? "Planned again: " : "";
-  const best = answer.plans.length ? answer.plans[0].actions.map((action) => action.name).join(", ") : "";
+  const best = answer.plans.length ? answer.plans[0].names.join(", ") : "";
   const count = answer.plans.length === 1 ? "1 plan" : answer.plans.length + " plans";
   if (best) {
     say(again + count + " in ", number("milliseconds", Math.round(answer.milliseconds) + " ms"), ".",
       make("span", { class: "apart" }, " The best: " + best + "."));
   } else say("No plan.");
-  $("task-said").replaceChildren(...(task ? ["Task: " + task.name] : []),
-    ...(task && typeof task.probability === "number" ? [", ", number("task", percent(task.probability))] : []), task ? "." : "");
-  if (task) actionsKnown(taskOf(task.id));
+  $("task-said").replaceChildren(...(answer.task === null ? [] : ["Task: " + answer.task]),
+    ...(typeof answer.task_probability === "number" ? [", ", number("task", percent(answer.task_probability))] : []),
+    answer.task === null ? "" : ".");
+  if (answer.task !== null) actionsKnown(taskOf(answer.task_id));
   $("warnings").replaceChildren(...answer.warnings.map((text) => make("li", {}, text)));
   showShares();
   $("choose-said").hidden = !run().constraints;
@@ -55,7 +55,7 @@ function showShares() {
 }
 
 function effort() {
-  const cost = answer.effort;
+  const cost = answer.evaluated;
   return [
     answer.exact ? "Exact: no other allowed sequence is better. " : "Not exact: there may be better plans. ",
     number("tokens", cost.token_forwards.toLocaleString("en") + " token forwards"), ", ",
@@ -64,18 +64,19 @@ function effort() {
 }
 
 function strips() {
-  const truth = answer.truth && $("compare").checked ? answer.truth.map((action) => action.id) : null;
+  const truth = answer.truth && $("compare").checked ? answer.truth.actions : null;
   $("plans").replaceChildren(...answer.plans.map((one, place) => {
-    const ids = one.actions.map((action) => action.id);
+    const ids = one.actions;
     const kinds = truth ? stepKinds(ids, truth) : null;
-    const steps = one.actions.map((action, step) => {
-      const pinned = held.pin[step + 1] === action.id;
+    const steps = ids.map((id, step) => {
+      const name = one.names[step];
+      const pinned = held.pin[step + 1] === id;
       const button = run().constraints
-        ? make("button", { type: "button", "aria-haspopup": "dialog" }, action.name)
-        : make("span", {}, action.name);
+        ? make("button", { type: "button", "aria-haspopup": "dialog" }, name)
+        : make("span", {}, name);
       const words = (kinds ? " (" + kinds[step] + ")" : "") + (pinned ? " (pinned)" : "");
       if (words) button.append(make("span", { class: "apart" }, words));
-      if (run().constraints) button.addEventListener("click", () => choose(step + 1, action));
+      if (run().constraints) button.addEventListener("click", () => choose(step + 1, id, name));
       return make("li", { class: kinds ? MARKS[kinds[step]] : null, "data-pinned": pinned }, button);
     });
     const right = truth && ids.length === truth.length && ids.every((id, step) => id === truth[step]);
@@ -86,19 +87,18 @@ function strips() {
   $("truth").hidden = $("legend").hidden = !truth;
   if (!truth) return;
   const missing = answer.plans.length
-    ? missingSteps(answer.plans[0].actions.map((action) => action.id), truth)
+    ? missingSteps(answer.plans[0].actions, truth)
     : truth.map(() => true);
   $("truth").replaceChildren(make("div", { class: "p" },
     make("b", {}, "annotated"),
-    make("ol", { class: "s", "aria-label": "Annotated steps" }, ...answer.truth.map((action, step) => make(
+    make("ol", { class: "s", "aria-label": "Annotated steps" }, ...answer.truth.names.map((name, step) => make(
       "li", { class: missing[step] ? "m" : null },
-      make("span", {}, action.name, missing[step] ? make("span", { class: "apart" }, " (missing)") : ""))))));
+      make("span", {}, name, missing[step] ? make("span", { class: "apart" }, " (missing)") : ""))))));
 }
 
 function keeper(one, place) {
   const button = make("button", { type: "button", class: "keep", "aria-label": "Keep plan " + (place + 1) + " as an annotation" }, "Keep");
-  const task = one.task || answer.task;
-  button.addEventListener("click", () => keep(one, (task && task.name) || ""));
+  button.addEventListener("click", () => keep(one, one.task || answer.task || ""));
   return button;
 }
 
@@ -111,9 +111,9 @@ function figures(one, place) {
 
 // ---- one step
 
-function choose(step, action) {
-  chosen = { step: step, action: action.id };
-  $("step-head").textContent = "Step " + step + ": " + action.name;
+function choose(step, action, name) {
+  chosen = { step: step, action: action };
+  $("step-head").textContent = "Step " + step + ": " + name;
   $("step-pin").textContent = "Pin it to step " + step;
   $("step-then").value = "";
   $("step").showModal();

@@ -1,0 +1,123 @@
+"""What is asked of a run, whoever asks: the command line, a table, Python or a request.
+
+To add a fact, add a field with its description, which is also the text of its option and of the
+field of a request, and use it in `cefito.inference.asked`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pydantic import Field, field_validator
+
+from cefito.data.vocabulary import find_done, find_task
+from cefito.inference.constraints import Name, NamedConstraints
+from cefito.search.constraints import Constraints, declared
+from cefito.settings import Settings, validated
+
+if TYPE_CHECKING:
+    from cefito.runs.run import Run
+
+__all__ = ["AnyQuestion", "QueryFacts", "Question"]
+
+
+class QueryFacts(Settings):
+    """What is said of one query besides its observations; None if it is not known."""
+
+    task: Name | None = Field(
+        None, description="The task by name or id, instead of the predicted one."
+    )
+    done: tuple[Name, ...] | None = Field(
+        None,
+        description="Actions done before by name or id, oldest first, for a run of several "
+        "lengths; empty if nothing was done yet, left out if they are not known.",
+    )
+    elapsed: float | None = Field(
+        None,
+        gt=0,
+        lt=1e9,
+        description="Seconds between both observations, for a run of several lengths.",
+    )
+    steps: Name | None = Field(
+        None,
+        description="Number of steps of the plans, or a range such as 2-4, for a run of several "
+        "lengths; by default all that it plans.",
+        examples=[3, "2-4"],
+    )
+    constraints: NamedConstraints = Field(
+        NamedConstraints(), description="Constraints that every plan satisfies."
+    )
+
+    @field_validator("constraints", mode="before")
+    @classmethod
+    def _of_ids(cls, given: Any) -> Any:
+        return NamedConstraints(**vars(given)) if isinstance(given, Constraints) else given
+
+
+class Question(QueryFacts):
+    """What is asked of a run about a query."""
+
+    top_k: int = Field(5, ge=1, description="Number of plans.")
+    min_probability: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Probability from 0 to 1 that the best plan needs for the answer to be sure.",
+    )
+    coverage: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of new videos, such as 0.9, for which the sets of plans and of first "
+        "steps hold the annotated ones; for runs that cefito calibrate has calibrated.",
+    )
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """Make a question of fields; those of constraints may stand beside the others.
+
+        Raises:
+            ConfigError: An unknown field, or a value of another kind.
+        """
+        given = dict(facts)
+        named = {
+            name: given.pop(one)
+            for name, (_, how) in declared().items()
+            for one in {name, how.option}
+            if one in given
+        }
+        if named:
+            pins = named.get("pinned")
+            if pins is None or isinstance(pins, Mapping):
+                named["pinned"] = tuple((pins or {}).items())
+            given["constraints"] = validated(NamedConstraints, named, place="constraints")
+        return validated(cls, given, place="question")
+
+    def with_facts(self, facts: QueryFacts) -> Self:
+        """Return the question with the known facts of a query, and the constraints of both."""
+        known = {
+            name: value
+            for name in QueryFacts.model_fields
+            if (value := getattr(facts, name)) is not None
+        }
+        return self.model_copy(
+            update={**known, "constraints": self.constraints.with_more(facts.constraints)}
+        )
+
+    def resolved(self, run: Run) -> Self:
+        """Return the question with ids in the place of names.
+
+        Raises:
+            ConfigError: A task or an action that the run does not know.
+        """
+        task = None if self.task is None else find_task(run.taxonomy, self.task)
+        done = self.done
+        if done is not None:
+            done = tuple(find_done(run.taxonomy, action, task=task) for action in done)
+        ids = self.constraints.resolved(run.taxonomy, task=task)
+        named = NamedConstraints(**vars(ids)) if ids else NamedConstraints()
+        return self.model_copy(update={"task": task, "done": done, "constraints": named})
+
+
+AnyQuestion = TypeVar("AnyQuestion", bound=Question)
