@@ -328,5 +328,10 @@ def test_times_in_frames(write):
     columns = {"start": "first frame", "end": "Last Frame"}
     found = read_steps(write(text), choices=Choices(columns=columns, frame_rate=30))
     assert found.annotations.videos[0].steps == (Step(1, 2.5, 0),)
+    with pytest.raises(DataError, match="'first frame' and 'end', one counts frames"):
+        read_steps(
+            write(text.replace("last frame", "end")),
+            choices=Choices(columns={"start": "first frame"}),
+        )
     with pytest.raises(DataError, match="counts frames and holds no frame rate"):
         read_steps(write(text), choices=Choices(columns=columns))

@@ -17,7 +17,7 @@ from operator import eq, mul
 from pathlib import Path
 
 from cefito.data.annotations import SPLITS, nfc
-from cefito.data.readers.csv_file import encoding_note, read_csv
+from cefito.data.readers.csv_file import Faults, encoding_note, read_csv
 from cefito.data.readers.formats import FORMATS, Choices, Document, Format, StepRow
 from cefito.data.readers.formats.document import MAX_RATE
 from cefito.data.readers.formats.films import film_address, named_films
@@ -156,16 +156,22 @@ def _read(document: Document, used: Format) -> list[StepRow]:
     kinds = LookupError, ValueError, TypeError, AttributeError, ArithmeticError, csv.Error
     with explained(document.place(), complaint, remedy, RecursionError, *kinds):
         found = list(used.read(document))
-    rows = []
+    rows, faults = [], Faults()
     for row in found:
-        label = " ".join(nfc(row.step).split())
+        label, task = (" ".join(nfc(text).split()) for text in (row.step, row.task))
+        split = row.split.strip().casefold()
+        if split not in ("", *SPLITS):
+            expected = ", ".join(SPLITS)
+            faults.add("split", row.place, f"split is '{row.split}'; expected one of {expected}.")
         if not label:
             document.left_out[f"{used.step}s without a label"] += 1
             continue
         start, end = round(row.start, _DIGITS), row.end
         end = None if end is None else round(end, _DIGITS)
         coding = document.place(row.coding)
-        rows.append(replace(row, step=label, start=start, end=end, coding=coding))
+        known = {"task": task, "split": split, "coding": coding}
+        rows.append(replace(row, step=label, start=start, end=end, **known))
+    faults.check()
     if not rows:
         only = ", ".join(_left_out([document]))
         what = f"no {used.step} with a label"

@@ -19,8 +19,9 @@ from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.field.fields import SearchedField, incremental_field, make_field
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
+from cefito.planners.base import Evidence
 from cefito.planners.cefito.hypotheses import NoField
-from cefito.planners.cefito.objective import OBJECTIVES, Evidence, ObjectiveFit, Weights
+from cefito.planners.cefito.objective import OBJECTIVES, ObjectiveFit, Weights
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.shared.task_model import TaskModel

@@ -14,13 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from cefito.data.windows import Windows, video_folds
-from cefito.planners.base import Queries
+from cefito.planners.base import Evidence, Queries
 from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
 from cefito.planners.cefito.objective import (
     OBJECTIVES,
     UNFITTED,
-    Evidence,
     ObjectiveFit,
     Weights,
 )

@@ -110,7 +110,7 @@ ANVIL = """<?xml version="1.0" encoding="ISO-8859-1"?>
       </el>
     </track>
     <track name="Cook.Phase" type="span" ref="Cook.Step">
-      <el index="0" ref-start="0" ref-end="1"><attribute name="phase">tea</attribute></el>
+      <el index="0" start="0" end="1"><attribute name="phase">tea</attribute></el>
     </track>
   </body>
 </annotation>

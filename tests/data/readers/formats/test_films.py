@@ -24,6 +24,7 @@ TEA = Choices(task="tea")
         ("C:\\films\\P01\\one.avi", "C/films/P01/one"),
         ("/data/upload/1/0a1b2c3d-tea_01.mp4", "data/upload/1/0a1b2c3d/tea_01"),
         ("/data/local-files/?d=P01/front.mp4", "P01/front"),
+        ("https://rec.org/P01/front.mp4?d=7", "rec.org/P01/front"),
         ("front.mp4", "here/front"),
         ("./front.mp4", "here/front"),
         ("../P01/front.mp4", "P01/front"),

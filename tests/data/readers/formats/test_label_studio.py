@@ -117,6 +117,22 @@ def test_the_frame_rate_of_a_task(tmp_path):
     assert spans(read_steps(path, choices=Choices(frame_rate=5))) == [("boil", 0.0, 4.0)]
 
 
+def test_a_region_is_of_the_video_of_its_tag(tmp_path):
+    left = region("labels", start=1, end=2, labels=["boil"]) | {"to_name": "left"}
+    right = region("labels", start=3, end=4, labels=["pour"]) | {"to_name": "right"}
+    data = {"left": "a.mp4", "right": "b.mp4", "task": " tea", "split": "Train"}
+    task = {"data": data, "annotations": [annotation(left, right)]}
+    found = read_steps(export(tmp_path / "x.json", task))
+    assert [(video.video_id, video.split) for video in found.annotations.videos] == [
+        ("a", "train"),
+        ("b", "train"),
+    ]
+    assert found.annotations.taxonomy.tasks[0].name == "tea"
+    data["split"] = "validation"
+    with pytest.raises(DataError, match=r"region 1, .*region 2: split is 'validation'; expected"):
+        read_steps(export(tmp_path / "x.json", task))
+
+
 def test_only_boxes(tmp_path):
     boxes = region("videorectangle", sequence=[], labels=["cup"])
     task = {"data": {"video": "v.mp4"}, "annotations": [annotation(boxes)]}

@@ -144,9 +144,11 @@ def test_cells_of_datavyu(steps):
     assert found == [("boil", 0, 4.5), ("pour, hot", 4.5, 69)]
     with pytest.raises(DataError, match=r"has 2 columns: 'step/code' \(2\), 'step/hand' \(1\)"):
         steps(CELLS)
-    one = CELLS.replace(",hand|NOMINAL", "").replace(",left", "").replace("\\, hot,<hand>", "")
+    found, _ = steps(CELLS.replace("hot", "hot\\\\"), tier="step/code")
+    assert found[1:] == [("pour, hot\\", 4.5, 69)]
+    one = CELLS.replace(",hand|NOMINAL", "").replace(",left", "").replace(" hot,<hand>", "\\\n hot")
     found, notes = steps(one)
-    assert found == [("boil", 0, 4.5), ("pour", 4.5, 69)]
+    assert found == [("boil", 0, 4.5), ("pour, hot", 4.5, 69)]
     assert "each cell of the column 'step' is a step" in notes
-    with pytest.raises(DataError, match=r"\(Datavyu\), line 5: is no column and no cell"):
+    with pytest.raises(DataError, match=r"\(Datavyu\), line 6: is no column and no cell"):
         steps(one + "broken\n")

@@ -282,6 +282,16 @@ def tracks(*boxes, meta="", label="boil", more=""):
         (tracks((0, 0, ""), (24, 0, "")), "tracks", [("boil", 0, 1)]),
         (tracks((0, 0, ""), meta="<stop_frame>99</stop_frame>"), "tracks", [("boil", 0, 4)]),
         (
+            tracks(
+                (0, 0, ""),
+                (50, 1, ""),
+                more='<track id="1" label="boil"><box frame="25"/>'
+                '<box frame="75" outside="1"/></track>',
+            ),
+            "tracks",
+            [("boil", 0, 2), ("boil", 1, 3)],
+        ),
+        (
             tracks((0, 0, "a"), (25, 0, "b"), (50, 0, "b"), (75, 1, "b")),
             "tracks/boil/action",
             [("a", 0, 1), ("b", 1, 3)],
@@ -318,6 +328,21 @@ def test_jobs_and_names_of_frames_in_cvat(read):
     assert spans(read(images, frame_rate=10)) == [("a", 0, 1)]
     with pytest.raises(DataError, match="is not a whole number of at most 18 digits"):
         read(text.replace("000005", "9" * 400), frame_rate=10)
+
+
+@pytest.mark.parametrize("name", ["{}/frame_{:04d}.png", "{}/x{:04d}.png"])
+def test_folders_of_images_in_cvat_are_films(name, read):
+    names = [name.format(folder, frame) for folder in ("P01", "P02") for frame in range(3)]
+    images = "".join(
+        f'<image id="{number}" name="{one}"><tag label="{label}"/></image>'
+        for number, (one, label) in enumerate(zip(names, "aabbcc", strict=True))
+    )
+    found = read(cvat(more=images), frame_rate=1)
+    assert [video.video_id for video in found.annotations.videos] == ["P01", "P02"]
+    assert [spans(found, number) for number in (0, 1)] == [
+        [("a", 0, 2), ("b", 2, 3)],
+        [("b", 0, 1), ("c", 1, 3)],
+    ]
 
 
 def test_two_tasks_of_one_film_in_cvat(read):

@@ -24,11 +24,10 @@ def _read(document: Document) -> Iterator[StepRow]:
         attributes = {part.attrib["name"] for each in elements for part in each.iter("attribute")}
         for each in elements:
             where = f"element {each.get('index', '?')} of track '{name}'"
-            if "start" not in each.attrib or "end" not in each.attrib:
-                refers = (
-                    "that refer to other tracks" if track.get("ref") else "without start and end"
-                )
-                document.left_out[f"elements {refers}"] += 1
+            refers = track.get("ref")  # whose start and end are elements of another track
+            if refers or "start" not in each.attrib or "end" not in each.attrib:
+                why = "that refer to other tracks" if refers else "without start and end"
+                document.left_out[f"elements {why}"] += 1
                 continue
             start, end = (parse_seconds(each.attrib[key]) for key in ("start", "end"))
             labels = {

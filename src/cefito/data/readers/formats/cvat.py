@@ -17,8 +17,8 @@ _FRAME = re.compile(r"frame_([0-9]+)(?:\.\w+)?$")
 _STEP = re.compile(r"step\s*=\s*([0-9]+)")
 _TRACKS = "tracks"
 _SHAPES = ("box", "polygon", "polyline", "points", "cuboid", "mask", "skeleton", "ellipse")
-_Frames = dict[tuple[str, str, str], dict[int, int]]
-"""First frames of what is seen, with the frame after, by task, tier and label."""
+_Seen = tuple[str, str, str, str, str]
+"""Task, folder of images if it has several, tier, label, and track."""
 
 
 def _read(document: Document) -> Iterator[StepRow]:
@@ -33,28 +33,28 @@ def _read(document: Document) -> Iterator[StepRow]:
     shapes = sum(len(image.findall(kind)) for image in root.iter("image") for kind in _SHAPES)
     tracked = len(root.findall("track"))
     wanted = (document.choices.tier or "").partition("/")[0] == _TRACKS
-    for what, count in (
+    for left_out, count in (
         ("tracks of objects", tracked * (not wanted)),
         ("boxes and shapes", shapes),
     ):
         if count:
-            document.left_out[what] += count
+            document.left_out[left_out] += count
     if tracked:
         document.remedy = (
             "Export tags as CVAT for images 1.1, or choose the tier 'tracks', to take each track "
             "for a step."
         )
-    frames: _Frames = defaultdict(dict)
-    for task, tier, label, first, after in _seen(root, tasks, whole, tracks=wanted):
-        spans = frames[task, tier, label]
-        spans[first] = max(after, spans.get(first, 0))
+    frames: dict[_Seen, dict[int, int]] = defaultdict(dict)  # first frames, with the frame after
+    for what, first, after in _seen(root, tasks, whole, tracks=wanted):
+        frames[what][first] = max(after, frames[what].get(first, 0))
     tagged = {task for task, *_ in frames}
-    for task, about in tasks.items() if len(tasks) > 1 else ():
+    for task, each in tasks.items() if len(tasks) > 1 else ():
         if task not in tagged:
-            name = about.findtext("name") or task
+            name = each.findtext("name") or task
             document.without.setdefault("tasks without a tagged frame", []).append(name)
-    for (task, tier, label), spans in frames.items():
-        video = _film(document, root, tasks.get(task, whole), single=not task)
+    for (task, folder, tier, label, _), spans in frames.items():
+        about = tasks.get(task, whole)
+        video = document.film(folder) or _film(document, root, about, single=not task)
         rate = document.rate(video)
         coding = f"task {task}" if task else ""
         for first, after in _runs(spans):
@@ -65,17 +65,25 @@ def _read(document: Document) -> Iterator[StepRow]:
 
 def _seen(
     root: Element, tasks: dict[str, Element], whole: Element | None, *, tracks: bool
-) -> Iterator[tuple[str, str, str, int, int]]:
-    """Task, tier, label, first frame and frame after of all that is seen in one or more frames."""
-    for image in root.iter("image"):
-        task = image.get("task_id", "")
+) -> Iterator[tuple[_Seen, int, int]]:
+    """All that is seen in one or more frames, with the first frame and the frame after."""
+    images = [
+        (image.get("task_id", ""), *image.get("name", "").rpartition("/"), image)
+        for image in root.iter("image")
+    ]
+    folders: dict[str, dict[str, int]] = defaultdict(dict)  # each with its first image, by task
+    for task, folder, _, _, image in images:
+        folders[task].setdefault(folder, whole_number(image.attrib["id"]))
+    for task, folder, _, name, image in images:
         begin, every, _ = _frames(tasks.get(task, whole))
-        number = _FRAME.search(image.get("name", ""))
+        if several := len(folders[task]) > 1:  # each is a film, whose frames count from 0
+            begin = -folders[task][folder] * every
+        number = _FRAME.search(name)
         counted = whole_number(number[1] if number else image.attrib["id"])
         frame = counted if number else begin + counted * every
         for tag in image.findall("tag"):
             for tier, label in _labels(tag, tag.attrib["label"], "tags", tag.attrib["label"]):
-                yield task, tier, label, frame, frame + every
+                yield (task, folder * several, tier, label, ""), frame, frame + every
     for track in root.findall("track") if tracks else ():
         task, name = track.get("task_id", ""), track.attrib["label"]
         _, every, last = _frames(tasks.get(task, whole))
@@ -88,7 +96,7 @@ def _seen(
                 continue
             after = max(frame, last) + every if following is None else following
             for tier, label in _labels(shapes[frame], name, _TRACKS, f"{_TRACKS}/{name}"):
-                yield task, tier, label, frame, after
+                yield (task, "", tier, label, track.get("id", "")), frame, after
 
 
 def _labels(part: Element, name: str, tier: str, prefix: str) -> Iterator[tuple[str, str]]:

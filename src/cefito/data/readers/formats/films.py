@@ -50,7 +50,8 @@ def film_address(location: str, folder: str = "") -> str:
             parts = urlsplit(text)
         except ValueError:
             return ""
-        text = f"{parts.netloc}/{unquote(parse_qs(parts.query).get('d', [parts.path])[0])}"
+        local = parse_qs(parts.query).get("d") if "/local-files/" in parts.path else None
+        text = f"{parts.netloc}/{unquote((local or [parts.path])[0])}"
     text = text.replace("\\", "/").rstrip("/")
     if not text.rpartition("/")[2].strip(". "):
         return ""

@@ -18,7 +18,8 @@ _TASKS = re.compile(r'"(?:annotations|completions)"\s*:')
 _STORED = re.compile(r'"(?:from_name|lead_time)"\s*:')
 _MIN = re.compile(r'"annotation_id"\s*:')
 _CELL = re.compile(r'"?annotation_id"?[,;\t]')
-_MEDIA = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv|ogg|wav|mp3)(?:$|[?&#])", re.I)
+_VIDEO = re.compile(r"\.(?:mp4|m4v|mov|mkv|webm|avi|mpe?g|ogv)(?:$|[?&#])", re.I)
+_SOUND = re.compile(r"\.(?:ogg|wav|mp3)(?:$|[?&#])", re.I)
 _KINDS = ("timelinelabels", "labels", "timeserieslabels", "choices", "taxonomy")
 _BOXES = "boxes of tracked objects, which have no steps"
 _LONGEST = 1e7  # seconds; more are dates
@@ -39,6 +40,7 @@ class _Result(LooseRecord):
     id: str = ""  # of the region, which several results may describe
     type: str = ""
     from_name: str = ""
+    to_name: str = ""
     value: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -73,25 +75,24 @@ def _read(document: Document) -> Iterator[StepRow]:
         best = max(done, key=lambda each: (bool(each.ground_truth), each.updated_at or ""))
         if len(done) > 1:
             document.left_out["older annotations of a task"] += len(done) - 1
-        location = _location(task.data)
-        video = document.film(location)
-        if not video:
+        if not document.film(_location(task.data)):
             unnamed.append(where)
             continue
         task_name, split = (
             text if isinstance(text := task.data.get(key), str) else "" for key in ("task", "split")
         )
-        times = _times(document, video, task.data, best, where)
+        times = _times(document, task.data, best, where)
         for count, result in enumerate(best.result or (), 1):
             labels = _labels(result)
             spans = times.get(count) or times.get(result.id, [])
             if not spans or labels is None:
                 document.left_out[_unread(result)] += 1
             place = document.place(f"{where}, region {count}")
+            location = _location(task.data, result.to_name)
             for start, end in spans if labels is not None else ():
                 for label in labels or ("",):
                     yield StepRow(
-                        video,
+                        document.film(location),
                         label,
                         start,
                         end,
@@ -158,7 +159,7 @@ def _with_annotations(item: Any) -> Any:
 
 
 def _times(
-    document: Document, video: str, data: dict[str, Any], annotation: _Annotation, where: str
+    document: Document, data: dict[str, Any], annotation: _Annotation, where: str
 ) -> dict[str | int, list[tuple[float, float]]]:
     """Starts and ends in seconds that results have, by their number, and by the region's id."""
     times: dict[str | int, list[tuple[float, float]]] = {}
@@ -169,6 +170,7 @@ def _times(
             continue
         if result.type == "timelinelabels" or "ranges" in value:
             frames = document.record(_Frames, value, at)
+            video = document.film(_location(data, result.to_name))
             rate = _rate(document, video, data, at)
             times[count] = [((span.start - 1) / rate, span.end / rate) for span in frames.ranges]
         elif {"start", "end"} <= value.keys() and "text" not in value:
@@ -223,11 +225,12 @@ def _rate(document: Document, video: str, data: dict[str, Any], where: str) -> f
     return rate
 
 
-def _location(data: dict[str, Any]) -> str:
-    """Address of a task's video: the entry `video`, or else the first that names a media file."""
-    texts = [text for text in data.values() if isinstance(text, str) and _MEDIA.search(text)]
-    video = data.get("video")
-    return video if isinstance(video, str) and video.strip() else (texts or [""])[0]
+def _location(data: dict[str, Any], tag: str = "") -> str:
+    """Address of a task's video: that of a tag, the entry `video`, or the first media file."""
+    texts = {name: text for name, text in data.items() if isinstance(text, str) and text.strip()}
+    films = {name: text for name, text in texts.items() if _VIDEO.search(text)}
+    media = (text for text in texts.values() if _VIDEO.search(text) or _SOUND.search(text))
+    return films.get(tag) or texts.get("video") or next(media, "")
 
 
 def _recognises(document: Document) -> bool:

@@ -95,8 +95,12 @@ def _rows(document: Document, faults: Faults) -> Iterator[tuple[str, dict[str, s
             expected = ", ".join(SPLITS)
             faults.add("split", place, f"split is '{split}'; expected one of {expected}.")
         else:
-            in_frames = all("frame" in wanted[column] for column in ("start", "end"))
-            yield place, {"task": "", **cells, "split": split}, in_frames
+            in_frames = ["frame" in wanted[column] for column in ("start", "end")]
+            if any(in_frames) and not all(in_frames):
+                both = f"'{wanted['start']}' and '{wanted['end']}'"
+                problem = f"of the columns {both}, one counts frames. Give both in one unit"
+                raise DataError(f"{path}: {problem}.", setting="column")
+            yield place, {"task": "", **cells, "split": split}, all(in_frames)
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
