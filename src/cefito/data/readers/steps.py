@@ -169,8 +169,8 @@ def _read(document: Document, used: Format) -> list[StepRow]:
         start, end = round(row.start, _DIGITS), row.end
         end = None if end is None else round(end, _DIGITS)
         coding = document.place(row.coding)
-        known = {"task": task, "split": split, "coding": coding}
-        rows.append(replace(row, step=label, start=start, end=end, **known))
+        facts = {"task": task, "split": split, "coding": coding}
+        rows.append(replace(row, step=label, start=start, end=end, **facts))
     faults.check()
     if not rows:
         only = ", ".join(_left_out([document]))
