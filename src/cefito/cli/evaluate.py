@@ -113,7 +113,7 @@ def evaluate(
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
     if reliability is not None:
         check_target(reliability, _PICTURES, "reliability")
-    known = given.given()
+    known = given.given()  # type: ignore[attr-defined]
     changed: Mapping[str, object] = {}
     with log_warnings():
         try:

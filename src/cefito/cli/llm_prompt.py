@@ -60,7 +60,8 @@ def llm_prompt(
         if not isinstance(planner, LlmPlanner):
             raise ConfigError(f"{planner.name} asks no language model. Name a run that does.")
         windows, _ = match_dataset(opened, opened.dataset(dataset)).windows(split)
-        queries = Queries.from_windows(windows.sample(sample, SAMPLE_SEED), **given.given())
+        known = given.given()  # type: ignore[attr-defined]
+        queries = Queries.from_windows(windows.sample(sample, SAMPLE_SEED), **known)
         found = preview(planner.requests(queries), planner.config, window)
     if json:
         print_json(found.model_dump(mode="json"))

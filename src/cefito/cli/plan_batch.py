@@ -83,7 +83,7 @@ def plan_batch(
             shard=shard,
             device=str(device),
             progress=progress,
-            **given.given(),
+            **given.given(),  # type: ignore[attr-defined]
         )
     for problem in done.problems:
         talk(f"failed: {problem}", urgent=True)

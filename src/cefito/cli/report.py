@@ -90,7 +90,7 @@ def report(
                 videos=videos,
                 frames=not without_frames,
                 progress=progress,
-                **given.given(),
+                **given.given(),  # type: ignore[attr-defined]
             )
     if out is not None:
         save_report(found, out)

@@ -124,7 +124,12 @@ def cross_validate(
             planner = run.planner
             if conditions.oracle_task:
                 check_task_given(planner)
-            evaluation, found = evaluate_planner(planner, own, progress=progress, **given)
+            evaluation, found = evaluate_planner(
+                planner,
+                own,
+                progress=progress,
+                **given,  # type: ignore[arg-type]
+            )
             queries = Queries.from_windows(own, **given)
             predicted = planned_tasks(planner, queries, found)
             plans |= zip(rows.tolist(), found, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ class Asked:
         planner = run.planner
         if question.done is not None:
             check_partial(planner, "done")
-        ids = question.resolved(run)
+        ids: Any = question.resolved(run)
         check_width(run, query.initial.shape[-1], "observations have")
         if ids.task is not None and (planner.abilities.true_task or not any_task):
             check_task_given(planner)

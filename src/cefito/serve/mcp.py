@@ -254,7 +254,8 @@ def _probability(service: Service, body: ScoreRequest, ids: Sequence[int]) -> fl
 def _pinned(body: ScoreRequest, ids: Sequence[int]) -> PlanRequest:
     """The same query with all steps of its plan known."""
     pins = ConstraintsRequest(pin={str(place): step for place, step in enumerate(ids, 1)})
-    return body.model_copy(update={"constraints": pins, "top_k": 1})
+    pinned: PlanRequest = body.model_copy(update={"constraints": pins, "top_k": 1})
+    return pinned
 
 
 def _named(entries: Sequence[Any]) -> list[Named]:
