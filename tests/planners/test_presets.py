@@ -59,7 +59,8 @@ def test_every_key_of_a_preset_is_a_setting(path):
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     parts = content.pop("variant", [])
     assert "base" not in content
-    methods = [m for m in METHODS.values() if set(content) & set(m.settings.model_fields)]
+    sections = {key.split(".")[0] for part in (content, *parts) for key in part}
+    methods = [m for m in METHODS.values() if sections & set(m.settings.model_fields)]
     known = {name for method in methods for name in setting_names(method.settings)}
     for part in parts:
         given = {key: value for key, value in part.items() if key not in ("dataset", "horizon")}
