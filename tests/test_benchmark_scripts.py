@@ -22,6 +22,7 @@ from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
 from tiny_runs import as_arguments
 
+pytestmark = pytest.mark.nightly
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
 TINY = {"field.width": "16", "field.depth": "1", "field.heads": "2"}

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 TINY_RUN: dict[str, Any] = {
     "field.members": 1,
     "field.width": 16,
@@ -56,6 +58,12 @@ NARROW = {
     "planllm.width": 16,
 }
 """Networks of every method that are narrow."""
+
+
+def often_or_nightly(name: str) -> Any:
+    """One method of each kind of planner is tested by every run of the tests."""
+    often = ("cefito", "any-length", "viterbi", "pdpp", "schema", "nearest")
+    return pytest.param(name, marks=() if name in often else pytest.mark.nightly)
 
 
 def as_arguments(settings: Mapping[str, Any]) -> list[str]:

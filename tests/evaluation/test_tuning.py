@@ -126,6 +126,7 @@ def test_changes_that_helped_are_combined(world, tmp_path, drawn):
     )
 
 
+@pytest.mark.nightly
 def test_noise_keeps_the_preset(world, tmp_path, drawn):
     changes = [(f"drawn.{name}", 1) for name in NOISY]
     kept = lucky = 0

@@ -28,7 +28,7 @@ from cefito.testing import PlannerContract, assert_same_plans
 from cefito.training.trainer import TrainingContext
 from language_model import SETTINGS as STAND_IN
 from moved_arrays import all_arrays_moved
-from tiny_runs import NARROW
+from tiny_runs import NARROW, often_or_nightly
 
 pytestmark = pytest.mark.usefixtures("language_model")
 
@@ -85,12 +85,6 @@ def registered():
         for toy in TOYS:
             patch.setitem(METHODS, toy.name, toy)
         yield
-
-
-def often_or_nightly(name):
-    """One method of each kind of planner is tested by every run of the tests."""
-    often = ("cefito", "any-length", "viterbi", "pdpp", "schema", "nearest")
-    return pytest.param(name, marks=() if name in often else pytest.mark.nightly)
 
 
 TOYS = (Method(name="toy", planner=ToyPlanner, settings=ToySettings), EXAMPLE)

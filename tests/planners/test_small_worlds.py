@@ -10,7 +10,7 @@ from cefito.runs.settings_export import settings_values
 from cefito.testing import quick
 from language_model import SETTINGS as STAND_IN
 from made_windows import taxonomy_of
-from tiny_runs import NARROW
+from tiny_runs import NARROW, often_or_nightly
 
 pytestmark = pytest.mark.usefixtures("language_model")
 
@@ -50,7 +50,7 @@ def world(request, make_source, tmp_path):
     ],
     indirect=["world"],
 )
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", map(often_or_nightly, METHODS))
 def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
     config = cefito.load_config("small", method=method, overrides=QUICK, shared=True)
 

@@ -409,6 +409,7 @@ def test_scores_on_any_data_set_of_the_same_names(world, of_world):
     assert caught.value.setting == "dataset"
 
 
+@pytest.mark.nightly
 def test_imported_weights_go_on_learning(world, of_world, tmp_path):
     """The field goes on, with text vectors; the chain, absent before, begins afresh."""
     made = finetune(

@@ -265,6 +265,7 @@ def test_idle_sessions_expire(serving, run_of_lengths):
     read(client, state, 404)
 
 
+@pytest.mark.nightly
 def test_clients_at_once(client, run_of_lengths):
     """Events of one session are added one after the other, and those of others beside them."""
     states = [begin(client) for _ in range(3)]

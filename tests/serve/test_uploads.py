@@ -73,6 +73,7 @@ def test_other_formats_are_not_decoded(name, data):
     assert set(folder.glob("cefito-*")) <= before
 
 
+@pytest.mark.nightly
 def test_a_decoder_that_hangs_or_ends_is_replaced():
     process = EncodingProcess(behave, threads=1, seconds=1.0)
     paths = {"initial": Path("/tmp/cefito-1/initial"), "goal": Path("/tmp/cefito-1/goal")}
@@ -171,6 +172,7 @@ def test_an_upload_that_does_not_fit_into_memory(decoder, monkeypatch, problem):
     assert said == "the upload takes too much memory to encode. Send a smaller one."
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the address space")
 def test_the_memory_of_the_encoding_process_is_bounded():
     process = EncodingProcess(take, threads=1, seconds=60)
@@ -249,6 +251,7 @@ def test_too_large_and_too_many_uploads(serving, taking, model, monkeypatch):
     assert response.headers["retry-after"] == "5"
 
 
+@pytest.mark.nightly
 def test_requests_are_told_that_the_encoder_is_loading(taking, place, monkeypatch, tmp_path):
     encoding = EncodingProcess(partial(load_until, tmp_path / "there"), threads=1, seconds=60)
     started = encoding.start()

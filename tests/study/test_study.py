@@ -395,6 +395,7 @@ METHODS["ends"] = Method(name="ends", planner=Ends)
 """
 
 
+@pytest.mark.nightly
 def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch, work, finished):
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "planner_that_ends.py").write_text(ENDS)

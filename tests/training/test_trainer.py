@@ -502,7 +502,7 @@ def logged(path: Path) -> int:
     return len(read_metrics(path)) if path.exists() else 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_real_kills_change_nothing(world, tmp_path):
     pytest.importorskip("tensorboard")
     (tmp_path / "script.py").write_text(SCRIPT)
