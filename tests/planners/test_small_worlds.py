@@ -50,7 +50,7 @@ def world(request, make_source, tmp_path):
     ],
     indirect=["world"],
 )
-@pytest.mark.parametrize("method", map(often_or_nightly, METHODS))
+@pytest.mark.parametrize("method", [*map(often_or_nightly, METHODS)])
 def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
     config = cefito.load_config("small", method=method, overrides=QUICK, shared=True)
 
