@@ -95,7 +95,7 @@ def run_blocks(text, names, ask):
             assert language == "json"
             answer, found = ask("POST", "/v1/plan", block), names["found"]
             best = answer["plans"][0]
-            assert [action["name"] for action in best["actions"]] == list(found.best)
+            assert best["names"] == list(found.best)
             assert best["probability"] == pytest.approx(found.plans[0].probability, rel=1e-3)
             assert answer["warnings"] == found.warnings
 

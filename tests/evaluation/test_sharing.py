@@ -309,7 +309,7 @@ def test_a_run_goes_onto_a_hub_and_comes_back(run, world, hub, tmp_path, capsys)
 def test_a_run_of_several_lengths_is_shared(run_of_lengths, hub, tmp_path, capsys):
     folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
     evaluate_run(open_run(folder))
-    evaluate_run(open_run(folder).with_steps(2, 2), goal=False, done=True)
+    evaluate_run(open_run(folder).with_steps(2, 2), without_goal=True, after_done=True)
     export_run(folder, tmp_path / "run.zip")
     card = contents(tmp_path / "run.zip")["README.md"].decode()
     for words in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from cefito.data.vocabulary import in_words
 from cefito.errors import ConfigError
 from cefito.inference.asked import Asked
 from cefito.inference.contradictions import contradictions
-from cefito.inference.question import Question
+from cefito.inference.question import Facts, Question
 from cefito.inference.sets import PlanSets, plan_sets
 from cefito.markup import Folded, card, counted, percent
 from cefito.planners.base import Planner, Queries
@@ -217,7 +217,7 @@ def answer(
     dataset: DatasetName | None = None,
     stop: Callable[[], bool] | None = None,
     progress: Progress = silent,
-    **facts: Any,
+    **facts: Unpack[Facts],
 ) -> Answer:
     """Plan one query.
 

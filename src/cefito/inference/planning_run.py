@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeGuard
+from typing import Any, ParamSpec, TypeGuard, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from cefito.inference.answer import Answer, answer
 from cefito.inference.constraints import Name
 from cefito.inference.observer import Observation, ObservationRecipe, Observer
 from cefito.inference.query import check_width, load_observation, observation_of_step
-from cefito.inference.question import Question
+from cefito.inference.question import Facts, Question
 from cefito.inference.session import Session
 from cefito.planners.queries import Queries
 from cefito.runs import finetune as finetuning
@@ -40,7 +40,7 @@ class PlanningRun(Run):
         goal_text: str | None = None,
         dataset: Path | str | None = None,
         encoder: str | None = None,
-        **facts: Any,
+        **facts: Unpack[Facts],
     ) -> Answer:
         """Plan the steps between two observations; actions and tasks are given by name or id.
 

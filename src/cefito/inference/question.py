@@ -6,8 +6,8 @@ field of a request, and use it in `cefito.inference.asked`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -19,7 +19,25 @@ from cefito.settings import Settings, validated
 if TYPE_CHECKING:
     from cefito.runs.run import Run
 
-__all__ = ["AnyQuestion", "QueryFacts", "Question"]
+__all__ = ["AnyQuestion", "Facts", "QueryFacts", "Question"]
+
+
+class Facts(TypedDict, total=False):
+    """The fields of a `Question`, and those of constraints beside them, for type checkers."""
+
+    task: Name | None
+    done: Sequence[Name] | None
+    elapsed: float | None
+    steps: Name | None
+    constraints: NamedConstraints | Constraints
+    pin: Mapping[int, Name] | None
+    required: Sequence[Name]
+    forbidden: Sequence[Name]
+    before: Sequence[tuple[Name, Name]]
+    no_repeats: bool
+    top_k: int
+    min_probability: float | None
+    coverage: float | None
 
 
 class QueryFacts(Settings):
