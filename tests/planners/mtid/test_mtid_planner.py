@@ -153,7 +153,7 @@ def test_tasks_and_horizons_that_cannot_be(world, training, monkeypatch):
     queries = Queries.from_windows(world[1])
     with pytest.raises(DataError, match="the run knows 0 to 11"):
         training.planner.plan(queries.with_task(12), 1)
-    monkeypatch.setattr(MtidTaskModel, "fit", lambda *_, **__: pytest.fail("training was begun"))
+    monkeypatch.setattr(MtidTaskModel, "train", lambda *_, **__: pytest.fail("training was begun"))
     with pytest.raises(ConfigError, match="horizon 3: MTID with 4 levels") as caught:
         fit(world, **{"mtid.widths": "[16, 16, 16, 16]"})
     assert caught.value.setting == "mtid.widths"

@@ -140,9 +140,9 @@ def test_training_learns_a_small_mapping(tmp_path, monkeypatch):
 def test_validation_takes_the_predicted_tasks(world, monkeypatch):
     seen = []
 
-    def look(train, val, config, known, val_known, **_):
+    def look(train, val, settings, known, val_known, *, config, task_model, **_):
         seen.append(val_known)
-        return None, None, None
+        return PdppPlanner((), None, config, task_model), {}
 
     monkeypatch.setattr(PdppPlanner, "train", look)
     planner = fit(world).planner

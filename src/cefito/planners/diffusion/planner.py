@@ -92,7 +92,7 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
         check_horizon(config, train.horizon, method=cls.name, section=cls.part)
         task_model, results = predictor.train(train, val, settings, **given)
         tasks = train.tasks, task_model.predict(Queries.from_windows(val))
-        parts = {"config": config, "task_model": task_model}
+        parts: dict[str, Any] = {"config": config, "task_model": task_model}
         planner, own = cls.train(train, val, settings, *tasks, **parts, **given)
         return Fitted(planner, results | own)
 
