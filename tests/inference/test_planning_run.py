@@ -11,7 +11,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
-from cefito.inference.question import Question
+from cefito.inference.question import Facts, Question
 from cefito.search.constraints import declared
 
 PLANS = "plans evaluated exact task task_id task_probability lengths"
@@ -34,6 +34,11 @@ def single(world, tmp_path_factory):
 def video(world):
     """A test video of at least five steps."""
     return next(one for one in world.videos if one.split == "test" and len(one.steps) >= 5)
+
+
+def test_every_fact_has_a_type_for_editors():
+    options = {how.option if name == "pinned" else name for name, (_, how) in declared().items()}
+    assert Facts.__annotations__.keys() == Question.model_fields.keys() | options
 
 
 def same(found, expected):
