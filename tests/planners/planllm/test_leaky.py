@@ -152,7 +152,7 @@ def test_the_row_is_an_oracle(dataset, splits, leaky, tmp_path):
     run_study(study)
     results = gather(study)
     plain, given = (results.scored(3, name)[0] for name in ("planllm", "planllm-leaky"))
-    assert (plain.oracle_between, given.oracle_between) == (None, True)
+    assert (plain.oracle_between, given.oracle_between) == (False, True)
     assert "oracle_between" not in (tmp_path / "T3/seed0/trials/planllm.json").read_text()
     expected, _ = evaluate_planner(
         leaky, splits["test"], oracle_between=True, orders=training_orders(dataset)
