@@ -2,8 +2,43 @@
 
 from __future__ import annotations
 
-import structure
+import sys
+from pathlib import Path
 
+import structure
+from cefito.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+BUDGETS = {
+    "batch": 1_222,
+    "benchmarks": 7_752,
+    "cli": 4_308,
+    "data": 8_262,
+    "encoders": 2_096,
+    "evaluation": 2_872,
+    "executors": 616,
+    "field": 2_246,
+    "ground": 2_186,
+    "inference": 2_599,
+    "planners": 14_801,
+    "report": 1_524,
+    "runs": 2_289,
+    "search": 3_901,
+    "serve": 4_086,
+    "study": 2_745,
+    "testing": 500,
+    "tests": 55_562,
+    "training": 1_813,
+}
+"""Lines of Python of each room of src, and of the folders beside it.
+
+A change that raises one lowers another by as much, and its message names both.
+"""
+MODULES = 348
+UNUSED = 48
+"""Names in `__all__` that no other module mentions."""
+ENTERED = 54
+"""Files of src with a function that `cefito plan` of a window calls."""
 SMALL = 36
 """Lines below which a module that only one other module uses belongs into that one."""
 
@@ -37,3 +72,38 @@ def test_half_of_the_source_is_the_flow_from_data_to_plans():
 def test_few_lines_only_refuse():
     guards = sum(structure.guard_lines(name) for name in structure.modules())
     assert guards <= 0.07 * sum(map(structure.lines, structure.modules()))
+
+
+def test_rooms_keep_their_budgets():
+    found = dict.fromkeys(BUDGETS, 0)
+    for name in structure.modules():
+        found[structure.room(name)] += structure.lines(name)
+    for folder in ("tests", "benchmarks"):
+        paths = (ROOT / folder).rglob("*.py")
+        found[folder] = sum(len(path.read_text("utf-8").splitlines()) for path in paths)
+    over = {name: (lines, BUDGETS[name]) for name, lines in found.items() if lines > BUDGETS[name]}
+    assert over == {}, "lines and budget; delete as much, or lower the budget of another room"
+    assert len(structure.modules()) <= MODULES
+
+
+def test_names_for_others_have_users():
+    """No more names in `__all__` than now are mentioned nowhere else in src."""
+    assert len(structure.names_without_users()) <= UNUSED
+
+
+def test_plan_enters_few_files(run_of_lengths, world, capsys):
+    entered = set()
+
+    def enter(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(str(structure.SOURCE)):
+            entered.add(frame.f_code.co_filename)
+
+    video = next(video.video_id for video in world.videos if video.split == "test")
+    before = sys.getprofile()
+    sys.setprofile(enter)
+    try:
+        assert main(["plan", str(run_of_lengths.folder), "--video", video, "--steps", "3"]) == 0
+    finally:
+        sys.setprofile(before)
+    assert capsys.readouterr().out
+    assert len(entered) <= ENTERED, sorted(Path(each).name for each in entered)
