@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 import pytest
 
+from cefito.serve import process
 from cefito.serve.connections import client_of
+from cefito.serve.settings import Limits
 
 HEAD = b"POST /v1/plan HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 HALF = HEAD + b"content-length: 100\r\n\r\n{"
@@ -124,6 +127,35 @@ def test_malformed_http_is_refused(port, sent):
         connection.sendall(sent)
         assert answer(connection)[0] == 400
     healthy(port)
+
+
+def test_a_client_that_does_not_read_is_not_waited_for():
+    """Not even if it sends the beginning of its next request."""
+    size = 1 << 24
+
+    async def app(scope, receive, send):
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": bytes(size), "more_body": True})
+            await send({"type": "http.response.body"})
+
+    server = process.make_server(app, Limits(receive_seconds=0.5))
+    server.config.lifespan = "off"
+    with process.listen("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        with connected(listening.getsockname()[1]) as connection:
+            connection.sendall(HEALTH)
+            connection.recv(1)
+            connection.sendall(b"G")
+            time.sleep(1.5)
+            received = 0
+            with suppress(ConnectionError):
+                while part := connection.recv(1 << 20):
+                    received += len(part)
+        server.should_exit = True
+        thread.join(30)
+    assert received < size
 
 
 def test_a_proxy_on_this_machine_names_the_client(port, caplog):

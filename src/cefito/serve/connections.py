@@ -25,7 +25,7 @@ def client_of(host: str) -> str:
 
 
 class Connection(H11Protocol):
-    """A connection that ends if the headers of a request take more than `seconds`.
+    """A connection that ends if the headers of a request, or reading, take more than `seconds`.
 
     uvicorn limits only the silence after an answer. Nor does its shutdown end requests whose body
     has not arrived, and streams, which would go on.
@@ -50,8 +50,18 @@ class Connection(H11Protocol):
         if self._waiting and self._late is None:
             self._late = self.loop.call_later(self._seconds, self.transport.abort)
         super().data_received(data)
-        if not self._waiting:
+        if not (self._waiting or self.flow.write_paused):
             self._end_timer()
+
+    def pause_writing(self) -> None:
+        """Limit the time for the client to read its answer."""
+        super().pause_writing()
+        self._late = self._late or self.loop.call_later(self._seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """End it, for the client reads."""
+        super().resume_writing()
+        self._end_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the timer."""
