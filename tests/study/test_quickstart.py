@@ -90,11 +90,15 @@ def test_examples(made):
     assert kept == [example.to_dict() for example in made.examples]
 
 
-def test_an_existing_folder_is_refused(made, tmp_path):
+def test_an_existing_folder_is_refused_unless_it_was_made_here(made, tmp_path):
     (tmp_path / "file").write_text("keep")
-    for folder in (made.folder, tmp_path / "file"):
+    for folder in (tmp_path, tmp_path / "file"):
         with pytest.raises(RunError, match=r"exists already\. Choose another folder, or remove it"):
             run_quickstart(folder, config=CONFIG)
+    with pytest.raises(RunError, match="holds a run with another seed"):
+        run_quickstart(made.folder, seed=4, config=CONFIG)
+    again = run_quickstart(made.folder, seed=3, config=CONFIG)
+    assert again.examples == made.examples
 
 
 def test_command(tmp_path, capsys, monkeypatch):
@@ -127,7 +131,8 @@ def test_command(tmp_path, capsys, monkeypatch):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
-    assert "exists already" in captured.err
+    assert "holds a run with another seed" in captured.err
+    assert main(["quickstart", "--out", str(out), "--seed", "1"]) == 0
 
 
 def real_quickstart(values, tmp_path, capsys, monkeypatch):

@@ -15,12 +15,12 @@ __all__ = ["quickstart"]
 def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) -> None:
     """Make a small simulated world, train on it, plan its test videos, write a report.
 
-    Two simple planners are scored for comparison.
+    Two simple planners are scored for comparison. Repeat it to go on after an interruption.
 
     Args:
         real: Download features of 383 real kitchen videos (CaptainCook4D, 5 MB), train the chain
             on them alone, plan the test videos.
-        out: New folder for data set, run and pictures; by default runs/quickstart, with --real
+        out: Folder for data set, run and pictures; by default runs/quickstart, with --real
             runs/quickstart-real.
         seed: Seed of world and training.
     """

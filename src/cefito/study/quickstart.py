@@ -5,13 +5,15 @@ The whole method on a small simulated world, or its chain on real videos of a ki
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from cefito.data.downloads import download, find_places
-from cefito.data.prepared import PreparedDataset
+from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.readers.captaincook4d import prepare_captaincook4d
 from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
@@ -52,10 +54,12 @@ class Quickstart:
 def run_quickstart(
     folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
 ) -> Quickstart:
-    """Make the simulated world, train on it, plan its test videos, compare with simple planners."""
-    _check_free(folder)
+    """Make the simulated world, train on it, plan its test videos, compare with simple planners.
+
+    One that was stopped goes on when it is repeated, here and with real videos.
+    """
     config = config or load_config("quickstart")
-    dataset = write_world(folder / "world", seed=seed)
+    dataset = _made(folder, "world", partial(write_world, seed=seed))
     made = _tour(dataset, folder, config, seed, progress)
     test = cut_windows(dataset, horizon=HORIZON, split="test")
     pictures = [made.run.folder / "training.png", made.run.folder / "energies.png"]
@@ -75,7 +79,7 @@ def run_real_quickstart(
     """Download features of real videos, train the chain, plan the test videos, compare.
 
     Args:
-        folder: New folder for data set and run.
+        folder: Folder for data set and run.
         downloads: Folder of the downloaded files, which are kept there.
         seed: Seed of the training.
         config: Settings of CEFITO, of which the sections of the chain are used; by default the
@@ -86,20 +90,23 @@ def run_real_quickstart(
         DataError: A file cannot be downloaded, or is not the published one.
         RunError: The folder holds something.
     """
-    _check_free(folder)
     _download(downloads, progress)
-    dataset = prepare_captaincook4d(downloads, folder / "data")
+    dataset = _made(folder, "data", partial(prepare_captaincook4d, downloads))
     config = config or load_config("quickstart", dataset=dataset.name)
     chain = method_settings("chain", config.sections, place="quickstart")
     own = RunConfig("chain", config.preset, chain)
     return _tour(dataset, folder, own, seed, progress, simple=config)
 
 
-def _check_free(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+def _made(folder: Path, name: str, make: Callable[[Path], PreparedDataset]) -> PreparedDataset:
+    """Return the data set of a folder, which holds nothing else when it is made."""
+    if (folder / name).exists():
+        return open_dataset(folder / name)
+    if folder.exists() and (not folder.is_dir() or any(folder.glob("[!.]*"))):
         raise RunError(
             f"{folder}: exists already. Choose another folder, or remove it.", setting="out"
         )
+    return make(folder / name)
 
 
 def _download(folder: Path, progress: Progress) -> None:
@@ -131,7 +138,13 @@ def _tour(
     The simple methods have the run's settings and task classifier, or those of `simple`.
     """
     run = train_run(
-        dataset, folder / "run", config=config, horizon=HORIZON, seed=seed, progress=progress
+        dataset,
+        folder / "run",
+        config=config,
+        horizon=HORIZON,
+        seed=seed,
+        progress=progress,
+        reuse=True,
     )
     splits = {
         split: cut_windows(dataset, horizon=HORIZON, split=split)
