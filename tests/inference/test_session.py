@@ -220,6 +220,8 @@ def test_steps_that_no_plan_has_are_kept_and_noted(run, video):
     session.undo()
     session.undo()
     assert session.notes == ()
+    for given in (name, foreign):
+        assert run.session(task=0, done=[given]).belief().done[0].id == foreign
 
 
 def test_an_unlikely_step_is_noted(run, video):
@@ -256,6 +258,8 @@ def test_plans_of_one_length(run, video):
     assert sum(plan.probability for plan in session.plans(10**5, steps=1)) == pytest.approx(1)
     with pytest.raises(ConfigError, match="this run plans 1 to 3 steps"):
         session.plans(steps=7)
+    with pytest.raises(ConfigError, match="top_k -1: expected at least 1"):
+        session.next_steps(-1)
     with pytest.raises(ConfigError, match="top_k"):
         session.plans(0)
 
@@ -290,6 +294,8 @@ def test_bad_steps_and_tasks(run):
     with pytest.raises(ConfigError, match="unknown task"):
         run.session(task="no such task")
     session = run.session()
+    with pytest.raises(ConfigError, match="done is 'boil'; expected a list"):
+        run.session(done="boil")
     with pytest.raises(ConfigError, match="unknown action"):
         session.done("no such step")
     assert session.events == 0

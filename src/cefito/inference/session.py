@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cefito.data.vocabulary import find_action, find_actions, find_task
+from cefito.data.vocabulary import find_done, find_task
 from cefito.errors import ConfigError
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.inference.observer import Observation
@@ -152,10 +152,9 @@ class Session:
         self.task = None if task is None else find_task(run.taxonomy, task)
         self._goal = None if goal is None else self._encoded(self._features("goal", goal))
         self._begun = done is not None
-        before = [
-            find_action(run.taxonomy, action, task=self.task, setting="done")
-            for action in done or ()
-        ]
+        if isinstance(done, str):
+            raise ConfigError(f"done is {done!r}; expected a list of actions.", setting="done")
+        before = [find_done(run.taxonomy, action, task=self.task) for action in done or ()]
         self._states = [_State(done=tuple(self._certain(action) for action in before))]
 
     @property
@@ -228,9 +227,7 @@ class Session:
         """
         state, taxonomy = self._states[-1], self.run.taxonomy
         task = int(self._outlook.log_tasks.argmax())
-        found, *others = find_actions(taxonomy, action, task=task, setting="done")
-        if others:
-            found = find_action(taxonomy, action, task=task, setting="done")
+        found = find_done(taxonomy, action, task=task)
         probability = float(self._next[found])
         certain = self._certain(found)
         place = self._inferred(found)
@@ -281,6 +278,8 @@ class Session:
     @full_precision()
     def next_actions(self, top_k: int = 5) -> list[tuple[int, float]]:
         """Return the ids of the likeliest next steps and their probabilities, likeliest first."""
+        if top_k < 1:
+            raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
         order = self._next.argsort(descending=True, stable=True)[:top_k].tolist()
         return [(action, float(self._next[action])) for action in order if self._next[action] > 0]
 
