@@ -190,7 +190,7 @@ def options_class(base: type, options: Iterable[tuple[str, Any, Any]], group: Gr
 
 
 class GivenOptions:
-    """What a planner is given of windows. Fields: some of those of `Given`."""
+    """Options of what a planner is given of windows; each is a field of `Given`."""
 
     def given(self) -> dict[str, bool]:
         """Return what is given, by field."""
