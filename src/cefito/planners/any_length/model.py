@@ -21,7 +21,6 @@ from cefito.planners.any_length.network import AnyLengthLoss, AnyLengthNetwork, 
 from cefito.planners.any_length.settings import (
     AnyLengthConfig,
     AnyLengthSettings,
-    AnyLengthTrainingConfig,
 )
 from cefito.planners.any_length.usual import (
     CENTRES,
@@ -52,6 +51,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
 
     title: ClassVar[str] = "chain of any length"
     part: ClassVar[str] = "any-length"
+    loss: ClassVar[Any] = AnyLengthLoss
     networks: tuple[AnyLengthNetwork, ...]
     temperatures: Mapping[int, float]  # divide the mean scores of each length
     # factor and offsets of the mean logits of the lengths [1 + L]: without a goal, with it, and,
@@ -61,24 +61,6 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
     # known; None if training windows do not tell what was before them
     usual: Usual | None = None
     pools: Mapping[str, Weights] = field(default_factory=dict)
-
-    @override
-    @classmethod
-    def config_of(cls, settings: AnyLengthSettings) -> AnyLengthConfig:
-        return settings.any_length
-
-    @override
-    @classmethod
-    def training_of(cls, settings: AnyLengthSettings) -> AnyLengthTrainingConfig:
-        return settings.any_length_training
-
-    @override
-    @classmethod
-    def make_loss(
-        cls, network: AnyLengthNetwork, train: Windows, val: Windows, settings: Any, *given: Any
-    ) -> AnyLengthLoss:
-        training = cls.training_of(settings)
-        return AnyLengthLoss(network=network, train=train, val=val, config=training)
 
     @classmethod
     def fit(

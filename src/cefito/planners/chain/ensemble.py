@@ -47,6 +47,24 @@ class ChainEnsemble(Ensemble[Network]):
 
     @override
     @classmethod
+    def config_of(cls, settings: Any) -> Any:
+        return getattr(settings, cls.part.replace("-", "_"))
+
+    @override
+    @classmethod
+    def training_of(cls, settings: Any) -> Any:
+        return getattr(settings, f"{cls.part.replace('-', '_')}_training")
+
+    @override
+    @classmethod
+    def make_loss(
+        cls, network: Network, train: Windows, val: Windows, settings: Any, *given: Any
+    ) -> Any:
+        training = cls.training_of(settings)
+        return cls.loss(network=network, train=train, val=val, config=training)
+
+    @override
+    @classmethod
     def learning(cls, network: Network, train: Windows) -> AbstractContextManager[None]:
         return learning_words(network, train.taxonomy)
 

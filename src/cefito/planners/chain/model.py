@@ -29,7 +29,7 @@ from cefito.planners.chain.calibration import (
 from cefito.planners.chain.ensemble import ChainEnsemble
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.network import ChainLoss, ChainNetwork
-from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
+from cefito.planners.chain.settings import ChainConfig, ChainSettings
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs
@@ -48,24 +48,12 @@ class ChainModel(ChainEnsemble[ChainNetwork]):
 
     title: ClassVar[str] = "chain"
     part: ClassVar[str] = "chain"
+    loss: ClassVar[Any] = ChainLoss
     stream: ClassVar[int] = 9
     networks: tuple[ChainNetwork, ...]
     # divides their mean scores; calibrates the best sequence's probability on validation windows
     temperature: float
     task_power: float = 1.0  # of the tasks' probabilities, likewise
-
-    @override
-    @classmethod
-    def training_of(cls, settings: ChainSettings) -> ChainTrainingConfig:
-        return settings.chain_training
-
-    @override
-    @classmethod
-    def make_loss(
-        cls, network: ChainNetwork, train: Windows, val: Windows, settings: Any, *given: Any
-    ) -> ChainLoss:
-        training = cls.training_of(settings)
-        return ChainLoss(network=network, train=train, val=val, config=training)
 
     @override
     @classmethod
