@@ -71,7 +71,8 @@ def plan(
         options: How to plan.
         search: How to search.
     """
-    from cefito.inference.answer import answer
+    from cefito.inference.answer import answers
+    from cefito.inference.asked import Asked
     from cefito.inference.plan_formats import PlanRow
     from cefito.runs.matching import named_dataset
 
@@ -94,15 +95,9 @@ def plan(
         with stoppable(
             "stopping with the best plans so far; press Ctrl-C again to end at once"
         ) as stop:
-            found = answer(
-                opened,
-                observed,
-                question,
-                truth=truth,
-                dataset=named_dataset(opened, query.dataset),
-                stop=stop,
-                progress=passing_progress,
-            )
+            dataset = named_dataset(opened, query.dataset)
+            asked = Asked.of(question, opened, observed, truth=truth, dataset=dataset)
+            (found,) = answers([asked], stop=stop, progress=passing_progress)
     _warn(found)
     if chosen is not None:
         _print_rows(chosen, PlanRow.of(found, "1", 1))

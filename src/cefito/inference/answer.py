@@ -211,7 +211,6 @@ class Answer(Record):
 def answer(
     run: Run,
     query: Queries,
-    question: Question | None = None,
     *,
     truth: NDArray[np.int64] | None = None,
     dataset: DatasetName | None = None,
@@ -224,19 +223,17 @@ def answer(
     Args:
         run: A run of any method.
         query: One query.
-        question: What is asked.
         truth: Annotated actions [T], repeated in the answer.
         dataset: Data set of the query, if it is not the run's; repeated in the answer.
         stop: Called now and then; if it returns true, the answer holds the best plans so far.
         progress: Shows progress.
-        facts: Fields of a `Question`, instead of one.
+        facts: Fields of a `Question`.
 
     Raises:
         ConfigError: A fact that is invalid, or that the planner cannot follow.
         RunError: Observations of another dimension, or a run that is not calibrated.
     """
-    question = question or Question.of(facts)
-    asked = Asked.of(question, run, query, truth=truth, dataset=dataset)
+    asked = Asked.of(Question.of(facts), run, query, truth=truth, dataset=dataset)
     (found,) = answers([asked], stop=stop, progress=progress)
     return found
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError, DataError
-from cefito.inference.answer import Answer, answer
+from cefito.inference.answer import Answer, answers
+from cefito.inference.asked import Asked
 from cefito.inference.constraints import Name
 from cefito.inference.observer import Observation, ObservationRecipe, Observer
 from cefito.inference.query import check_width, load_observation, observation_of_step
@@ -80,7 +81,8 @@ class PlanningRun(Run):
             ObservationRecipe.of(self).check_text(encoder)
             query = query.with_goal(self._observer(encoder).of_text(goal_text))
         other = None if match is None or match.own else DatasetName.of(match.dataset)
-        return answer(self, query, question, dataset=other)
+        (found,) = answers([Asked.of(question, self, query, dataset=other)])
+        return found
 
     def session(
         self,
