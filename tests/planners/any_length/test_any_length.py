@@ -82,7 +82,7 @@ def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
     _, val = windows
     queries = Queries.from_windows(val.subset(range(3)), after_done=True)
     model, found = planner.model, planner.plan(queries, 40)
-    lengths, marginals = model.log_lengths(queries), planner.marginals(queries)
+    lengths, marginals = planner.log_lengths(queries), planner.marginals(queries)
     np.testing.assert_allclose(marginals.tasks, np.exp(planner.log_tasks(queries)), rtol=1e-4)
     for row, plans in enumerate(found):
         listed = []
@@ -112,6 +112,35 @@ def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
         assert plans.exact
         assert np.exp([log for log, _ in listed]).sum() == pytest.approx(1, abs=1e-5)
         assert sum(plans.length_probabilities.values()) == pytest.approx(1)
+
+
+def test_the_length_with_nothing_seen(planner, windows):
+    """One next step for all numbers of steps; those left by counts of the task, and the network."""
+    val = windows[1]
+    place = int(np.flatnonzero((val.before >= 0).sum(axis=1) == 2)[0])
+    nothing = {"size": val.initial.shape[1], "done": val.before[place][:2]}
+    alone, next_step = Queries.partial(**nothing), planner.with_lengths(1, 1)
+    found, one = planner.marginals(alone), next_step.marginals(alone)
+    np.testing.assert_allclose(found.steps[:, 0], one.steps[:, 0], atol=1e-5)
+    usual, tasks = planner.model.usual, range(planner.vocabulary.tasks)
+    ours = np.exp(
+        [planner.log_lengths(replace(alone, tasks=np.array([task])))[0] for task in tasks]
+    )
+    assert np.abs(ours[0] - ours[1]).max() > 0.01
+    # p(T) = Σ_t p(t) p(T | t)
+    np.testing.assert_allclose(np.exp(planner.log_lengths(alone)), found.tasks @ ours, atol=1e-5)
+    counts = (
+        usual.left_after[0, alone.done[0, -1]],
+        usual.left_at[0, 2],
+        usual.left_at[0].sum(axis=0),
+    )
+    every = usual.left_at.sum(axis=(0, 1)) + 1 / 3
+    of_task = (counts[2] + 0.5 * every / every.sum()) / (counts[2].sum() + 0.5)
+    after, at = ((n + s * of_task) / (n.sum() + s) for n, s in zip(counts[:2], (5, 2), strict=True))
+    expected = np.log(after * at / of_task)
+    expected -= np.logaddexp.reduce(expected)
+    known = usual.log_lengths(alone.done[:, -1], np.array([2]))[0, 0]
+    np.testing.assert_allclose(known, expected, atol=1e-5)
 
 
 def test_one_length_is_planned_as_by_a_chain(planner, windows):

@@ -230,7 +230,7 @@ class SessionModel:
         self.nothing = self.encode(None)
         self._prior = self._first_states(self.nothing)  # log p(first state) [S]
         nothing = self._known(None, None, None)
-        scores = [model.scores_of(length, nothing) for length in self.lengths]
+        _, scores = model.parts(nothing, self.lengths)
         self._chains = Chains(model.states, self.lengths, [one.transitions for one in scores])
 
     @torch.inference_mode()
@@ -260,9 +260,8 @@ class SessionModel:
     ) -> SequencePosterior:
         """Return the distribution of what follows the steps done."""
         known = self._known(initial, goal, done)
-        log_lengths = self.model.log_lengths_of(known, self.lengths)[0]
-        scores = [self.model.scores_of(length, known) for length in self.lengths]
-        return self._chains.posterior(scores, log_lengths)
+        log_lengths, scores = self.model.parts(known, self.lengths)
+        return self._chains.posterior(scores, log_lengths[0])
 
     def _known(
         self, initial: Encoded | None, goal: Encoded | None, done: Tensor | None
@@ -305,7 +304,7 @@ class SessionModel:
                 self.model.networks, observation, self.nothing, strict=True
             )
         )
-        return self.model.scores_of(self.model.lengths[0], known).log_marginals()[0, 0]
+        return self.model.parts(known, self.model.lengths[:1])[1][0].log_marginals()[0, 0]
 
 
 def _log_prior(length: int, stay: float) -> Tensor:

@@ -24,11 +24,14 @@ from cefito.planners.any_length.settings import (
 )
 from cefito.planners.any_length.usual import (
     CENTRES,
+    LENGTH,
+    LENGTH_CENTRE,
     NETWORK,
     Usual,
     Weights,
     fitted_pool,
     pooled,
+    pooled_lengths,
 )
 from cefito.planners.base import Queries
 from cefito.planners.chain.calibration import fit_confidence, known_states
@@ -37,6 +40,7 @@ from cefito.planners.chain.inference import SequenceScores, average
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
 from cefito.planners.network import final_windows
 from cefito.planners.queries import finite_outputs
+from cefito.search.ngrams import START
 from cefito.training.result import TrainingResult
 from cefito.training.trainer import TrainingContext
 
@@ -106,12 +110,12 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         model = cls(networks, dict.fromkeys(lengths, 1.0), (plain,) * (3 if timed else 2))
         model = model._calibrated(train, val)
         if train.before is not None:
-            model = replace(model, usual=Usual.fit(states, train, val))
+            model = replace(model, usual=Usual.fit(states, train, val, lengths))
             model = replace(model, pools=model._fitted_pools(val, train))
         if both is not train:
             cls.train_further(networks, both, val, settings, **shared)
             if model.usual is not None:
-                model = replace(model, usual=model.usual.on(both))
+                model = replace(model, usual=model.usual.on(both, lengths))
         return model, results
 
     def _calibrated(self, train: Windows, val: Windows) -> Self:
@@ -134,7 +138,10 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         for goal, part, elapsed in parts:
             queries = Queries.from_windows(part, without_goal=not goal, with_elapsed=elapsed)
             target = part.lengths if goal else np.minimum(remaining, self.lengths[-1])
-            logits = self.log_lengths(queries)
+            with torch.inference_mode():
+                blocks = [self.known(block) for block in queries.blocks(_BLOCK) or [queries]]
+                logs = [self._log_lengths_of(known, self.lengths) for known in blocks]
+            logits = np.asarray(torch.cat(logs).double().cpu().numpy())
             videos = len(set(part.video.tolist()))
             scales.append(_fitted_scale(logits, target - self.lengths[0], videos=videos))
         return replace(self, temperatures=temperatures, length_scales=tuple(scales))
@@ -142,7 +149,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
     @torch.inference_mode()
     def _fitted_pools(self, val: Windows, train: Windows) -> dict[str, Weights]:
         """Return the weights that make the first states of validation windows likeliest."""
-        pools = {}
+        pools, videos = {}, len(set(val.video.tolist()))
         for kind in CENTRES:
             seen = np.array([False, kind == "goal"])
             rows = []  # log p_n, log p_u, steps done and the true state of each window
@@ -163,10 +170,29 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
                 pools[kind] = CENTRES[kind]
                 continue
             *logs_of, target = (torch.cat(column) for column in zip(*rows, strict=True))
-            pools[kind] = fitted_pool(
-                logs_of, target, videos=len(set(val.video.tolist())), kind=kind
-            )
+            pools[kind] = fitted_pool(logs_of, target, videos=videos, centre=CENTRES[kind])
+        pools[LENGTH] = self._fitted_length_pool(val, videos)
         return pools
+
+    def _fitted_length_pool(self, val: Windows, videos: int) -> Weights:
+        """Return the weights that make the steps left of validation videos likeliest."""
+        windows, rows = val.of_length(self.lengths[0]), []
+        queries = Queries.from_windows(windows, after_done=True)
+        queries = replace(queries, seen=np.zeros((len(queries), 2), np.bool_))
+        left = windows.lengths if windows.remaining is None else windows.remaining
+        target = torch.from_numpy(left.clip(max=self.lengths[-1]) - self.lengths[0])
+        tasks = torch.from_numpy(windows.tasks)
+        for block, true, task in zip(
+            queries.blocks(_BLOCK), target.split(_BLOCK), tasks.split(_BLOCK), strict=True
+        ):
+            known = self.known(block)
+            logs = self._log_lengths_of(known, self.lengths)
+            usual = self._usual_lengths(known[0].history, self.lengths)[range(len(true)), task]
+            rows.append((logs, usual, torch.zeros_like(logs), true))
+        if not rows:
+            return LENGTH_CENTRE
+        *parts, target = (torch.cat(column) for column in zip(*rows, strict=True))
+        return fitted_pool(parts, target, videos=videos, centre=LENGTH_CENTRE)
 
     @override
     @classmethod
@@ -259,29 +285,55 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             for network in self.networks
         )
 
-    def scores_of(self, length: int, known: tuple[Known, ...]) -> SequenceScores:
-        """Return calibrated scores of all sequences of a length.
+    def parts(
+        self, known: tuple[Known, ...], lengths: Sequence[int] | None = None
+    ) -> tuple[Tensor, list[SequenceScores]]:
+        """Return log p(length) [B, L'] and calibrated scores of all sequences of each length.
 
         Without an initial observation, where the steps done are known or nothing is, the first
-        state follows the pool of the networks and the n-grams; all else follows the networks.
+        state follows the pool of the networks and the n-grams; all else follows the networks. The
+        length does so where nothing but the steps done is known.
+
+        Args:
+            known: What is known of B queries, for each member.
+            lengths: Some neighbouring lengths; None for all.
         """
-        scores = self._plain_scores(length, known)
-        if known[0].usual is None or not self.pools:
-            return scores
+        lengths = self.lengths if lengths is None else lengths
+        logs = self._log_lengths_of(known, lengths)
+        every = [self._plain_scores(length, known) for length in lengths]
+        if self.usual is None or known[0].usual is None:
+            return logs, every
         history, (initial, goal) = known[0].history, known[0].seen.long().T
         # places of kinds in `CENTRES`, the last one for the network alone
         told = torch.where(goal.bool(), 2, (history.facts[:, 1] > 0).long())
         kind = torch.where(history.facts[:, 0] > 0, told, 3 + goal).masked_fill(initial.bool(), -1)
-        table = torch.tensor([*self.pools.values(), NETWORK], device=self.device)
-        logs = self._log_next(scores, known)
-        pool = pooled(logs, known[0].usual, self._was_done(known), table[kind])
-        # Σ over what follows stays: e_1(s) + log p(s) − log p_T(s)
-        moved = pool - scores.log_marginals()[:, 0]
-        moved = torch.where((table[kind, 1] != 0)[:, None], moved, 0.0)
-        emissions = torch.cat(
-            [scores.emissions[:, :1] + moved[:, None], scores.emissions[:, 1:]], dim=1
-        )
-        return SequenceScores(scores.states, emissions, scores.transitions)
+        pools = [self.pools[name] for name in CENTRES]
+        weights = torch.tensor([*pools, NETWORK], device=self.device)[kind]
+        pool, moved = (known[0].usual, self._was_done(known), weights), weights[:, 1:2] != 0
+        # log p(T | t, h) [B, C, L'], so that p(T, s) = p(s) p(T | t(s), h)
+        usual = self._usual_lengths(history, lengths)
+        of_tasks = pooled_lengths(logs[:, None], usual, self.pools[LENGTH])
+        alone = (kind == 0) | (kind == 1)
+        joint = torch.where(alone[:, None, None], of_tasks[:, self.states.tasks], 0.0)
+        for place, scores in enumerate(every):
+            first = pooled(self._log_next(scores, known), *pool) + joint[:, :, place]
+            total = first.logsumexp(dim=1)
+            logs[:, place] = torch.where(alone, total, logs[:, place])
+            # Σ over what follows stays: e_1(s) + log p(s | T) − log p_T(s)
+            change = first - total[:, None] - scores.log_marginals()[:, 0]
+            change = torch.where(moved, change, 0.0)
+            emissions = [scores.emissions[:, :1] + change[:, None], scores.emissions[:, 1:]]
+            every[place] = replace(scores, emissions=torch.cat(emissions, dim=1))
+        return logs, every
+
+    def _usual_lengths(self, history: History, lengths: Sequence[int]) -> Tensor:
+        """Return log p_u(length | task, steps done) of some lengths [B, C, L']."""
+        assert self.usual is not None
+        last, number = history.last, history.facts[:, 1].expm1().round().long()
+        ids = last.argmax(dim=1).masked_fill(number == 0, START)
+        first = self.lengths.index(lengths[0])
+        usual = self.usual.log_lengths(ids.cpu().numpy(), number.cpu().numpy())
+        return usual[:, :, first : first + len(lengths)]
 
     def _plain_scores(self, length: int, known: tuple[Known, ...]) -> SequenceScores:
         """Return calibrated scores of all sequences of a length by the networks alone."""
@@ -302,10 +354,8 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         """Return whether the action of each state was done [B, S]."""
         return known[0].history.done[:, self.states.actions]
 
-    def log_lengths_of(
-        self, known: tuple[Known, ...], lengths: Sequence[int] | None = None
-    ) -> Tensor:
-        """Return log p(length | what is known) of queries [N, L], perhaps among some lengths."""
+    def _log_lengths_of(self, known: tuple[Known, ...], lengths: Sequence[int]) -> Tensor:
+        """Return log p_n(length | what is known) of queries [B, L'], by the networks alone."""
         members = zip(self.networks, known, strict=True)
         logits = torch.stack([network.length_logits(own)[1] for network, own in members]).mean(
             dim=0
@@ -315,27 +365,18 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
             kind = kind + elapsed.isfinite()
         scales = torch.tensor(self.length_scales, device=logits.device)[kind]
         logs = (scales[:, :1] * logits + scales[:, 1:]).log_softmax(dim=1)
-        if lengths is not None:
-            first = self.lengths.index(lengths[0])
-            logs = logs[:, first : first + len(lengths)].log_softmax(dim=1)
-        return logs
+        first = self.lengths.index(lengths[0])
+        return logs[:, first : first + len(lengths)].log_softmax(dim=1)
 
     @torch.inference_mode()
     def scores(self, length: int, queries: Queries) -> SequenceScores:
         """Return calibrated scores of all sequences of a length for each query."""
         blocks = [
-            self.scores_of(length, self.known(block))
+            self.parts(self.known(block), (length,))[1][0]
             for block in queries.blocks(_BLOCK) or [queries]
         ]
         emissions = torch.cat([scores.emissions for scores in blocks])
         return SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
-
-    @torch.inference_mode()
-    def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
-        """Return log p(length | what is known) of queries [N, L]."""
-        blocks = queries.blocks(_BLOCK) or [queries]
-        logs = torch.cat([self.log_lengths_of(self.known(block)) for block in blocks])
-        return np.asarray(logs.double().cpu().numpy())
 
 
 def _neighbours(train: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

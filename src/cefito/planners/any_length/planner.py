@@ -113,8 +113,7 @@ class AnyLengthPlanner(EnsemblePlanner):
         If queries have tasks and unless `given` is False, the first one is log p(T | c).
         """
         known = self.model.known(queries)
-        logs = self.model.log_lengths_of(known, self.lengths)
-        every = [self.model.scores_of(length, known) for length in self.lengths]
+        logs, every = self.model.parts(known, self.lengths)
         tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)
         return (_given_tasks(logs, tasks, queries) if given else logs), every, tasks
 
@@ -148,12 +147,7 @@ class AnyLengthPlanner(EnsemblePlanner):
     @full_precision()
     def log_lengths(self, queries: Queries) -> NDArray[np.float64]:
         """Return log p(length | what is known), with a task if it is given, [N, L']."""
-        found = [
-            self.model.log_lengths_of(self.model.known(block), self.lengths)
-            if block.tasks is None
-            else self._parts(block)[0]
-            for block in queries.blocks(self.together)
-        ]
+        found = [self._parts(block)[0] for block in queries.blocks(self.together)]
         return np.asarray(torch.cat(found).double().cpu().numpy())
 
     def predict_lengths(self, queries: Queries) -> NDArray[np.int64]:

@@ -12,6 +12,13 @@ Where there is no initial observation, the first state of a plan is drawn from t
 
 a, b and r are of the greatest likelihood on validation videos, for each kind of what is known. The
 first step of a video varies less than others, so its smoothing is chosen by first steps alone.
+
+The number of steps left, L, is counted after the last step done c and after n steps done:
+
+    p_u(L | t, h) ∝ p(L | t, c) p(L | t, n) / p(L | t)
+
+each smoothed by the one of fewer conditions. If nothing but the steps done is known, the length is
+drawn from a pool with the network's, p(L | t, h) ∝ p_n(L | h)^a p_u(L | t, h)^b.
 """
 
 from __future__ import annotations
@@ -44,13 +51,18 @@ CENTRES: dict[str, Weights] = {
 
 "begin": nothing is seen or done yet; "unknown": nothing is seen, and the steps done are not known.
 """
+LENGTH, LENGTH_CENTRE = "length", (0.2, 0.9, 0.0)
+"""The pool of the length, and the centre of the priors of its weights."""
 _FOREIGN = 0.01
 """Probability that a step done is of no task, so that it tells nothing of the task."""
 _LEAST = -30.0
 """Log-probability that the network gives a state at least."""
 _SPREAD = 0.5
 """Deviation of the normal priors of the weights."""
+_STRENGTHS = (0.5, 5.0, 2.0)
+"""Steps that the smoothing of p(L | t), p(L | t, c) and p(L | t, n) counts as."""
 _SMOOTHING = ("strengths", "settings")  # arrays of a prior that say how it smooths
+_COUNTS = ("left_after", "left_at")
 
 
 def whole_videos(windows: Windows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -74,10 +86,12 @@ class Usual:
     prior: NGramPrior
     first: NGramPrior  # the same with other smoothing, for the first step
     log_tasks: NDArray[np.float64]  # log p(task) [C]
+    left_after: NDArray[np.int64]  # how often L steps followed action c, or none, [C, K + 1, L]
+    left_at: NDArray[np.int64]  # how often L steps followed n steps [C, N, L]
     states: TaskStates
 
     @classmethod
-    def fit(cls, states: TaskStates, train: Windows, val: Windows) -> Self:
+    def fit(cls, states: TaskStates, train: Windows, val: Windows, lengths: range) -> Self:
         """Count training videos, and choose order and strengths by validation videos."""
         (videos, tasks), (val_videos, val_tasks) = whole_videos(train), whole_videos(val)
         known = (states.lookup >= 0).cpu().numpy()  # [C, K]
@@ -98,9 +112,10 @@ class Usual:
             )
             for chosen in (val_videos, val_videos[:, :1])
         )
-        return cls(prior, first, _log_shares(tasks, states.task_count), states)
+        left = _counts_left(videos, tasks, states, lengths)
+        return cls(prior, first, _log_shares(tasks, states.task_count), *left, states)
 
-    def on(self, windows: Windows) -> Usual:
+    def on(self, windows: Windows, lengths: range) -> Usual:
         """Return the n-grams of other videos, with the same order and strengths."""
         videos, tasks = whole_videos(windows)
         prior, first = (
@@ -114,7 +129,8 @@ class Usual:
             )
             for old in (self.prior, self.first)
         )
-        return Usual(prior, first, _log_shares(tasks, self.states.task_count), self.states)
+        left = _counts_left(videos, tasks, self.states, lengths)
+        return Usual(prior, first, _log_shares(tasks, self.states.task_count), *left, self.states)
 
     def log_states(self, done: NDArray[np.int64] | None, count: int) -> Tensor:
         """Return log p_u(state | steps done) [B, S].
@@ -155,23 +171,75 @@ class Usual:
         )
         return np.where(c == START, first, later)
 
+    def log_lengths(self, last: NDArray[np.int64], number: NDArray[np.int64]) -> Tensor:
+        """Return log p_u(steps left | task, steps done) [B, C, L].
+
+        Args:
+            last: Last action done before each query, `START` if there is none [B].
+            number: Number of steps done [B].
+        """
+        alone, after, at = _STRENGTHS
+        of_task = self.left_at.sum(axis=1)  # [C, L]
+        of_task = _smoothed(
+            of_task, alone, _smoothed(of_task.sum(axis=0), 1.0, 1 / of_task.shape[1])
+        )
+        of_task = of_task[:, None]
+        number = number.clip(max=self.left_at.shape[1] - 1)
+        logs = (
+            np.log(_smoothed(self.left_after[:, last], after, of_task))  # START is the last place
+            + np.log(_smoothed(self.left_at[:, number], at, of_task))
+            - np.log(of_task)
+        )
+        rows = torch.from_numpy(logs).transpose(0, 1).log_softmax(dim=2)
+        return rows.float().to(self.states.actions.device)
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return arrays for a safetensors file; `from_arrays` is the inverse."""
         smoothing = {f"first.{name}": self.first.to_arrays()[name] for name in _SMOOTHING}
-        return {**self.prior.to_arrays(), **smoothing, "log_tasks": self.log_tasks}
+        counts = {name: getattr(self, name).astype(np.int32) for name in _COUNTS}
+        return {**self.prior.to_arrays(), **smoothing, **counts, "log_tasks": self.log_tasks}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], states: TaskStates) -> Self:
         """Make it from the arrays of `to_arrays`."""
         first = {**arrays, **{name: arrays[f"first.{name}"] for name in _SMOOTHING}}
         priors = NGramPrior.from_arrays(arrays), NGramPrior.from_arrays(first)
-        return cls(*priors, arrays["log_tasks"], states)
+        left_after, left_at = (arrays[name] for name in _COUNTS)
+        return cls(*priors, arrays["log_tasks"], left_after, left_at, states)
 
 
 def _log_shares(tasks: NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """Return log p(task) [C] by the number of its videos, plus a half."""
     videos = np.bincount(tasks, minlength=count) + 0.5
     return np.asarray(np.log(videos / videos.sum()))
+
+
+def _smoothed(
+    counts: NDArray[Any], strength: float, others: NDArray[np.float64] | float
+) -> NDArray[np.float64]:
+    """Return (n(L) + s p(L)) / (Σ n + s) of counts n [..., L]."""
+    return np.asarray((counts + strength * others) / (counts.sum(-1, keepdims=True) + strength))
+
+
+def _counts_left(
+    videos: NDArray[np.int64], tasks: NDArray[np.int64], states: TaskStates, lengths: range
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count the steps left after each action and at each place of videos [V, D] of tasks [V]."""
+    (count, known), total = states.lookup.shape, (videos >= 0).sum(axis=1, keepdims=True)
+    left = total - np.arange(videos.shape[1])  # before each step [V, D]
+    last = np.pad(videos[:, :-1], ((0, 0), (1, 0)), constant_values=START)
+    rows, places = np.nonzero(left >= lengths[0])
+    of = tasks[rows], left[rows, places].clip(max=lengths[-1]) - lengths[0]
+    after = np.zeros((count, known + 1, len(lengths)), np.int64)
+    at = np.zeros((count, videos.shape[1], len(lengths)), np.int64)
+    np.add.at(after, (of[0], last[rows, places], of[1]), 1)
+    np.add.at(at, (of[0], places, of[1]), 1)
+    return after, at
+
+
+def pooled_lengths(logs: Tensor, usual: Tensor, weights: Weights) -> Tensor:
+    """Return the pool of log p_n and log p_u [..., L] of the length."""
+    return (weights[0] * logs + weights[1] * usual).log_softmax(dim=-1)
 
 
 def pooled(logs: Tensor, usual: Tensor, done: Tensor, weights: Tensor) -> Tensor:
@@ -181,18 +249,19 @@ def pooled(logs: Tensor, usual: Tensor, done: Tensor, weights: Tensor) -> Tensor
     return pool.log_softmax(dim=1)
 
 
-def fitted_pool(parts: Sequence[Tensor], target: Tensor, *, videos: int, kind: str) -> Weights:
+def fitted_pool(
+    parts: Sequence[Tensor], target: Tensor, *, videos: int, centre: Weights
+) -> Weights:
     """Return the weights of the greatest likelihood of true states [N], under their priors.
 
     Args:
         parts: log p_n, log p_u and the steps done, [N, S] each.
         target: True states [N].
         videos: Number of videos, each of which counts as one observation.
-        kind: What is known, of `CENTRES`.
+        centre: Centres of these priors.
     """
     from scipy.optimize import minimize
 
-    centre = CENTRES[kind]
     if not len(target):
         return centre
 
