@@ -74,7 +74,7 @@ def custom(
         paths: Files of annotated steps, as cefito data steps reads them; or a folder with
             taxonomy.json and videos.jsonl, which without features and videos also holds finished
             observations in features.npz, and optionally action_text_features.npy. Last, the new
-            folder. A preparation that was stopped continues when it is repeated.
+            folder.
         steps: What the files leave open.
         merge: CSV with the columns kind (task or step), from and to: names to replace.
         suggest_merges: Write such a CSV of names that differ by little, for review, and stop.
@@ -138,7 +138,7 @@ def _benchmark(
         annotations: As released (CrossTask's folder, COIN's JSON), window files of the unified
             protocol or their folder, a folder with taxonomy.json and videos.jsonl, or the
             repository of the paper's authors.
-        out: New folder. A preparation that was stopped continues when it is repeated.
+        out: New folder.
         taxonomy: A taxonomy for window files, taxonomy.json or as the authors write it; by default
             the one beside them.
         action_text: Text embeddings of the actions: .npy [K, W], row = action id, or as the authors
@@ -180,7 +180,7 @@ def captaincook4d(
 
     Args:
         source: Folder of cefito data download captaincook4d.
-        target: New folder. A preparation that was stopped continues when it is repeated.
+        target: New folder.
         annotations: The complete step annotations, JSON, by default the downloaded ones.
         split: Recordings of train, val and test, JSON, by default the downloaded ones.
         out: New folder, if it is not given as the second argument.

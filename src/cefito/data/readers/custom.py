@@ -67,7 +67,7 @@ def prepare(
             Parquet with the columns video, task, step, start, end (seconds), and optionally split;
             or a folder with taxonomy.json and videos.jsonl. Without `features`, the folder also
             holds finished observations, and only `name` applies.
-        target: New folder. A preparation that was stopped continues when it is repeated.
+        target: New folder.
         features: Folder with one file a video, .npy or .npz, [seconds, D], as `cefito extract`
             writes them.
         columns: A table's own names of columns, by the expected ones.
