@@ -147,33 +147,15 @@ def test_world_is_called_simulated(tmp_path, capsys):
     assert "observations      simulated" in capsys.readouterr().out.splitlines()
 
 
-def test_simulate_passes_its_options_on_and_prints_the_calibration(
-    make_source, tmp_path, capsys, monkeypatch
-):
-    simulate = pytest.importorskip("cefito.data.simulation.simulate")
-    calls = []
-
-    class Calibration:
-        def rows(self):
-            return [{"quantity": "task", "simulated test": 93.81, "reference test": None}]
-
-    def run(source, target, *, like, seed, shared_actions, progress):
-        calls.append((source, target, like, seed, shared_actions))
-        progress("half way")
-        return Calibration()
-
-    monkeypatch.setattr(simulate, "simulate", run)
-    source, target = make_source(features=None), tmp_path / "out"
+def test_simulate_passes_its_options_on(make_source, tiny_taxonomy, tmp_path, capsys):
+    tiny_taxonomy["map_8_to_2"] = [0, 0, 0, 1, 1, 1, 1, 1]
+    tiny_taxonomy["actions_2"] = [{"id": index, "name": name} for index, name in enumerate("ab")]
+    source, target = make_source(features=None, taxonomy=tiny_taxonomy), tmp_path / "out"
     argv = ["data", "simulate", str(source), str(target), "--seed", "7", "--shared-actions"]
     assert main(argv) == 0
-    assert calls == [(source, target, "s3d", 7, True)]
-    captured = capsys.readouterr()
-    assert captured.err.splitlines() == ["half way", f"wrote {target}"]
-    assert captured.out.splitlines()[0].startswith("Accuracy of a probe on simulated observations")
-    assert captured.out.splitlines()[1:] == [
-        "quantity  simulated test  reference test",
-        "task               93.81",
-    ]
+    assert "tiny-2-simulated" in one_line(capsys.readouterr().err)
+    provenance = open_dataset(target).provenance
+    assert (provenance["seed"], provenance["shared_actions"]) == (7, True)
 
 
 def test_check_of_a_changed_file(tiny_dataset, refused):

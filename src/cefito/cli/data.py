@@ -206,27 +206,18 @@ def _cells(estimate: dict[str, Any]) -> list[object]:
 
 
 @app.command
-def simulate(
-    source: Path, target: Path, /, *, like: str = "s3d", seed: int = 0, shared_actions: Flag = False
-) -> None:
+def simulate(source: Path, target: Path, /, *, seed: int = 0, shared_actions: Flag = False) -> None:
     """Prepare annotated videos that have no features with SIMULATED observations.
 
     Args:
         source: Folder with taxonomy.json and videos.jsonl.
         target: New folder.
-        like: Real features whose difficulty is imitated.
         seed: Seed of the simulation.
         shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions, not 133).
     """
-    from cefito.data.simulation.simulate import simulate as run
+    from cefito.data.simulation.observations import simulate as run
 
-    calibration = run(
-        source, target, like=like, seed=seed, shared_actions=shared_actions, progress=talk
-    )
-    rows = calibration.rows()
-    title = f"Accuracy of a probe on simulated observations, per cent, beside models of {like}"
-    table(title, list(rows[0]), [list(row.values()) for row in rows])
-    talk(f"wrote {target}")
+    wrote(target, run(source, target, seed=seed, shared_actions=shared_actions))
 
 
 @app.command

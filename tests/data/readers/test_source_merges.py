@@ -13,7 +13,7 @@ from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.merges import read_merges, suggest_merges, write_merges
 from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import read_steps
-from cefito.data.simulation.simulate import simulate
+from cefito.data.simulation.observations import simulate
 from cefito.errors import DataError
 
 TABLE = """video,task,step,start,end,split
