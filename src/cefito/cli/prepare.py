@@ -91,13 +91,14 @@ def custom(
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     finished = observed.features is None and observed.videos is None
-    if folder is not None and steps != NO_CHOICES:
-        raise ConfigError(
-            f"{', '.join(steps.given)} applies to files only. Leave it out, or give files."
-        )
+    of_files = [*steps.given, *["--merge"] * (merge is not None)]
+    of_files += ["--suggest-merges"] * (suggest_merges is not None)
+    if folder is not None and of_files:
+        applies = "applies to files only. Leave it out, or give files."
+        raise ConfigError(f"{', '.join(of_files)} {applies}")
     merges = None if merge is None else room.read_merges(merge)
     if folder is not None:
-        read = partial(read_common, folder, merges=merges)
+        read = partial(read_common, folder)
     else:
         read = partial(read_steps, sources, choices=steps.choices, merges=merges)
     if suggest_merges is not None:
@@ -110,7 +111,7 @@ def custom(
             f"# of those that should, then repeat the command with --merge {suggest_merges}."
         )
     elif finished and len(sources) == 1 and not sources[0].is_file():
-        dataset = prepare_custom(sources[0], target, name=observed.name, merges=merges)
+        dataset = prepare_custom(sources[0], target, name=observed.name)
         for note in dataset.provenance.get("notes", ()):
             talk(f"note: {note}")
         wrote(target, dataset)

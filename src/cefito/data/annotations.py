@@ -238,19 +238,6 @@ class Video:
     # window's first step; −1 if unknown
     predicted: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
-    def mapped(
-        self, actions: Sequence[int] | Mapping[int, int], tasks: Mapping[int, int] | None = None
-    ) -> Video:
-        """The video with other ids of actions, and of tasks if given, by old id."""
-        steps = tuple(replace(step, action=actions[step.action]) for step in self.steps)
-        if tasks is None:
-            return replace(self, steps=steps)
-        predicted = {
-            horizon: tuple(tasks.get(task, -1) for task in row)
-            for horizon, row in self.predicted.items()
-        }
-        return replace(self, task=tasks[self.task], steps=steps, predicted=predicted)
-
     def with_steps(self, kept: Sequence[int]) -> Video:
         """The video with the annotated step of each place; predicted tasks go with their windows.
 
@@ -290,8 +277,14 @@ class Annotations:
         """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 instead of 133)."""
         taxonomy = self.taxonomy.in_shared_space()
         mapped = self.taxonomy.to_shared or ()
-        videos = [video.mapped(mapped) for video in self.videos]
-        return Annotations(taxonomy=taxonomy, videos=tuple(videos))
+        videos = tuple(
+            replace(
+                video,
+                steps=tuple(replace(step, action=mapped[step.action]) for step in video.steps),
+            )
+            for video in self.videos
+        )
+        return Annotations(taxonomy=taxonomy, videos=videos)
 
 
 def read_annotations(folder: Path | str) -> Annotations:
