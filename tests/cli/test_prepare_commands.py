@@ -13,11 +13,9 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.readers import captaincook4d
 from cooking import (
     FILES,
     KITCHEN,
-    NUMBERS,
     ROWS,
     accept_features,
     cook_values,
@@ -152,7 +150,6 @@ def test_options_of_files_are_refused_with_a_folder(make_source, tmp_path, refus
 @pytest.fixture
 def kitchen(tmp_path, monkeypatch):
     """A folder of downloaded files, and one of features, a row a second, of its recordings."""
-    monkeypatch.setattr(captaincook4d, "PUBLISHED", NUMBERS)
     folder = write_cook_files(tmp_path / "download", cook_values(KITCHEN, ROWS))
     accept_features(monkeypatch, folder / FILES["features"])
     (tmp_path / "features").mkdir()

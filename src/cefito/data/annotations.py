@@ -136,18 +136,6 @@ class Taxonomy:
         """Names of a sequence of action ids."""
         return [self.actions[action].name for action in np.asarray(actions).tolist()]
 
-    def in_shared_space(self) -> Taxonomy:
-        """The same tasks over the shared vocabulary."""
-        if self.shared is None or self.to_shared is None:
-            fault = "has no shared action vocabulary ('map_…_to_…'). Use its own actions"
-            raise DataError(f"taxonomy of '{self.dataset}': {fault}.")
-        mapped = self.to_shared
-        tasks = tuple(
-            Task(task.id, task.name, tuple(sorted({mapped[action] for action in task.actions})))
-            for task in self.tasks
-        )
-        return Taxonomy(dataset=self.dataset, tasks=tasks, actions=self.shared)
-
 
 def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
     """Actions with the given names, in id order."""
@@ -272,19 +260,6 @@ class Annotations:
     def step_count(self) -> int:
         """Number of annotated steps over all videos, in protocol or not."""
         return sum(len(video.steps) for video in self.videos)
-
-    def in_shared_space(self) -> Annotations:
-        """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 instead of 133)."""
-        taxonomy = self.taxonomy.in_shared_space()
-        mapped = self.taxonomy.to_shared or ()
-        videos = tuple(
-            replace(
-                video,
-                steps=tuple(replace(step, action=mapped[step.action]) for step in video.steps),
-            )
-            for video in self.videos
-        )
-        return Annotations(taxonomy=taxonomy, videos=videos)
 
 
 def read_annotations(folder: Path | str) -> Annotations:

@@ -191,22 +191,6 @@ def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(make_source
     assert one.hashes["videos.jsonl"] == other.hashes["videos.jsonl"]
 
 
-def test_shared_actions_change_the_vocabulary_and_not_the_observations(
-    make_source, tiny_taxonomy, tmp_path
-):
-    tiny_taxonomy["map_8_to_3"] = [0, 0, 0, 1, 1, 1, 2, 2]
-    tiny_taxonomy["actions_3"] = [{"id": index, "name": name} for index, name in enumerate("abc")]
-    source = make_source(features=None, taxonomy=tiny_taxonomy, text=np.ones((8, 4), np.float16))
-    np.save(source / "action_text_features_3.npy", np.full((3, 4), 2, dtype=np.float16))
-    full = simulate(source, tmp_path / "full")
-    shared = simulate(source, tmp_path / "shared", shared_actions=True)
-    assert shared.name == "tiny-3-simulated"
-    assert full.hashes["features.safetensors"] == shared.hashes["features.safetensors"]
-    assert [len(dataset.taxonomy.actions) for dataset in (full, shared)] == [8, 3]
-    assert [np.shape(dataset.action_text) for dataset in (full, shared)] == [(8, 4), (3, 4)]
-    assert shared.videos[2].steps[0].action == 2
-
-
 @pytest.mark.parametrize("text", [np.ones((7, 3)), np.full((8, 2), np.nan)])
 def test_unfit_sources_and_taken_targets_are_refused(make_source, tmp_path, text):
     folder = make_source(features=None, text=text)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from cefito.arrays import load_npy
 from cefito.data.annotations import Annotations, Taxonomy, Video
 from cefito.data.prepared import PreparedDataset, check_action_text, write_dataset
+from cefito.data.readers.custom import ACTION_TEXT_FILE
 from cefito.data.readers.source import read_common
 from cefito.files import check_new, sha256
 from cefito.runtime import SimulationStream, check_seed
@@ -51,30 +52,26 @@ class ObservationKnobs:
     hidden: int = 256  # dimensions
 
 
-def simulate(
-    source: Path | str, target: Path | str, *, seed: int = 0, shared_actions: bool = False
-) -> PreparedDataset:
+def simulate(source: Path | str, target: Path | str, *, seed: int = 0) -> PreparedDataset:
     """Simulate observations for an annotated folder and write a prepared data set.
 
     The folder holds `taxonomy.json`, `videos.jsonl` and optionally `action_text_features.npy`
-    [K, W] (with `shared_actions` `action_text_features_<K>.npy`).
+    [K, W].
     """
     source, target, knobs = Path(source), Path(target), ObservationKnobs()
     check_seed(seed)
     check_new(target)
     annotations = read_common(source).annotations
-    written = annotations.in_shared_space() if shared_actions else annotations
-    size = f"{len(written.taxonomy.actions)}"
-    text, path = None, source / f"action_text_features{f'_{size}' * shared_actions}.npy"
+    text, path = None, source / ACTION_TEXT_FILE
     if path.exists():
         text = load_npy(path)
         remedy = "Correct the file, or remove it to go without action text."
-        check_action_text(text, written.taxonomy, place=str(path), remedy=remedy)
+        check_action_text(text, annotations.taxonomy, place=str(path), remedy=remedy)
     start, end = observe(annotations, knobs, dim=OBSERVATION_DIM, seed=seed)
     return write_dataset(
         target,
-        name=f"{annotations.taxonomy.dataset}{f'-{size}' * shared_actions}-simulated",
-        annotations=written,
+        name=f"{annotations.taxonomy.dataset}-simulated",
+        annotations=annotations,
         start=start,
         end=end,
         action_text=text,
@@ -83,7 +80,6 @@ def simulate(
             "generator": "cefito.data.simulation.observations.observe",
             "knobs": asdict(knobs),
             "seed": seed,
-            "shared_actions": shared_actions,
             "source": {name: sha256(source / name) for name in ("taxonomy.json", "videos.jsonl")},
         },
     )
