@@ -248,6 +248,11 @@ def test_files_of_other_kinds(tmp_path, released):
     path = tmp_path / "file.pth"
     path.write_bytes(released.read_bytes()[:100_000])
     assert "is truncated or not a checkpoint" in refused(path)
+    old = tmp_path / "old.pth"  # of PyTorch before 1.6: a pickle, which may end in any name
+    torch.save({"fc.weight": torch.zeros(2)}, old, _use_new_zipfile_serialization=False)
+    for size in range(0, old.stat().st_size, 3):
+        path.write_bytes(old.read_bytes()[:size])
+        assert "is truncated or not a checkpoint" in refused(path)
     torch.save([torch.zeros(2)], path)
     assert "holds no tensors by name" in refused(path)
 

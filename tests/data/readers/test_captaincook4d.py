@@ -268,7 +268,7 @@ def test_damaged_and_missing_files(kitchen, tmp_path, monkeypatch):
     for size in (0, 1, 100, len(data) // 2, len(data) - 1):
         (whole / FILES["features"]).write_bytes(data[:size])
         accept_features(monkeypatch, whole / FILES["features"])
-        with pytest.raises(DataError, match="not the published features of steps"):
+        with pytest.raises(DataError, match="is truncated: its pickle does not end"):
             prepare_captaincook4d(whole, tmp_path / "data")
     write()
     for file in FILES.values():
