@@ -36,7 +36,7 @@ import torch
 
 from cefito.cli.console import progress, talk
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.simulation.simulate import simulate
+from cefito.data.simulation.observations import simulate
 from cefito.data.simulation.world import write_world
 from cefito.errors import RunError
 from cefito.evaluation.runs import evaluate_run

@@ -40,11 +40,6 @@ KITCHEN = Annotations(
     ),
 )
 ROWS = np.random.default_rng(4).standard_normal((25, 256)).astype(np.float16)
-NUMBERS = {
-    **{"train recordings": 2, "val recordings": 1, "test recordings": 2},
-    **{"steps": 25, "actions": 14, "tasks": 2},
-}
-"""What the made-up kitchen holds."""
 
 
 def cook_values(annotations: Annotations, rows: NDArray[np.float16]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -58,6 +59,32 @@ def tiny_clip(folder: Path, size: int = 8) -> Path:
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     _write_preparation(folder, "CLIPImageProcessor", 16)
+    return folder
+
+
+def tiny_t5(folder: Path, texts: Iterable[str], size: int = 16) -> Path:
+    """Write a tiny T5 of the words of some texts, randomly initialised, as save_pretrained does."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    torch.manual_seed(1)  # the model's own initialisation knows no generators
+    words = ["<pad>", "</s>", "<unk>", *sorted({word for text in texts for word in text.split()})]
+    pieces = Tokenizer(
+        models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>")
+    )
+    pieces.pre_tokenizer = pre_tokenizers.Whitespace()
+    pieces.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=pieces, eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    shape = {"vocab_size": 32, "d_model": size, "d_kv": 4, "d_ff": 32, "num_layers": 2}
+    config = transformers.T5Config(
+        **shape, num_heads=4, feed_forward_proj="gated-gelu", decoder_start_token_id=0
+    )
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
     return folder
 
 

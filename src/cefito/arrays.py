@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import lzma
 import math
+import os
+import pickle
 import re
 import stat
 import tokenize
@@ -33,6 +35,7 @@ AVX2: on multiples of 16 bytes). Arrays that are read or given begin anywhere.
 """
 _DAMAGED = "cannot be read as NumPy arrays"
 _AGAIN = "Make it again as plain floating-point arrays."
+_PICKLED = "it holds pickled objects, which are never loaded"
 _MAGIC = b"\x93NUMPY"
 _ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
 _HTML = re.compile(rb"(?:<!--.{0,200}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.S | re.I)
@@ -117,12 +120,22 @@ def check_binary(path: Path, remedy: str = "", error: type[CefitoError] = DataEr
         raise error(f"{path}: {found}. Open its address in a browser and save the file itself.")
 
 
+def is_pickled(data: bytes) -> bool:
+    """Return whether a file begins as a pickle does, or as a .npy file that holds one."""
+    return data[:1] == b"\x80" or (data[:6] == _MAGIC and b"'|O'" in data[:256])
+
+
 def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
     """Load an array from a .npy file; a pickled one is refused."""
     check_binary(path, remedy)
     with explained(path, _DAMAGED, _AGAIN, *_BROKEN), path.open("rb") as file:
-        if file.read(4) in _ZIPS:
+        head = file.read(256)
+        if head[:4] in _ZIPS:
             raise DataError(f"{path}: holds several arrays; expected one. Save it by numpy.save.")
+        if is_pickled(head):
+            file.seek(-1, os.SEEK_END)
+            whole = file.read() == pickle.STOP
+            raise ValueError(_PICKLED if whole else "it is a truncated pickle")
         file.seek(0)
         return _array(file, path.stat().st_size)
 
@@ -160,7 +173,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
     else:
         raise ValueError(f"format version {version[0]}.{version[1]}")
     if dtype.hasobject:
-        raise ValueError("it holds pickled objects, which are never loaded")
+        raise ValueError(_PICKLED)
     claimed, there = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != there or min(shape, default=0) < 0 or claimed > MAX_ARRAY_BYTES:
         raise ValueError(f"its header announces {shape}: {claimed:,} bytes; there are {there:,}")

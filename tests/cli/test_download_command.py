@@ -1,10 +1,8 @@
 import hashlib
 import http.server
-import io
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -48,20 +46,9 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {
         **{"name": "s3d", "file": str(path), "bytes": 7000, "sha256": HASH},
-        **{"checked": True, "kept": True, "folder": None},
+        **{"checked": True, "kept": True},
     }
     assert "exists already: " in captured.err.splitlines()[-1]
-
-
-def test_archives_are_unpacked(address, tmp_path, capsys, monkeypatch):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("tea.npy", "1")
-    (tmp_path / "niv-features.archive").write_bytes(stream.getvalue())  # put there by hand
-    monkeypatch.chdir(tmp_path)
-    assert main(["data", "download", "niv-features"]) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == "unpacked: niv-features"
-    assert (tmp_path / "niv-features" / "tea.npy").read_text() == "1"
 
 
 def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):

@@ -13,11 +13,9 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.readers import captaincook4d
 from cooking import (
     FILES,
     KITCHEN,
-    NUMBERS,
     ROWS,
     accept_features,
     cook_values,
@@ -143,20 +141,15 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused,
         assert message in refused(*given, *wrong)
 
 
-def test_names_of_a_folder_are_merged(make_source, tmp_path, call, refused):
-    (tmp_path / "map.csv").write_text("kind,from,to\nstep,jack up,jack down\n")
+@pytest.mark.parametrize("option", ["--merge", "--suggest-merges", "--column"])
+def test_options_of_files_are_refused_with_a_folder(make_source, tmp_path, refused, option):
     prepare = ("data", "prepare", "custom", make_source(), tmp_path / "out")
-    code, _, err = call(*prepare, "--merge", tmp_path / "map.csv")
-    assert code == 0
-    assert err.startswith("note: map.csv: 0 names of tasks and 1 of steps were replaced.\nwrote ")
-    assert len(open_dataset(tmp_path / "out").taxonomy.actions) == 7
-    assert "--column applies to files only" in refused(*prepare, "--column", "step=x")
+    assert f"{option} applies to files only" in refused(*prepare, option, "step=x")
 
 
 @pytest.fixture
 def kitchen(tmp_path, monkeypatch):
     """A folder of downloaded files, and one of features, a row a second, of its recordings."""
-    monkeypatch.setattr(captaincook4d, "PUBLISHED", NUMBERS)
     folder = write_cook_files(tmp_path / "download", cook_values(KITCHEN, ROWS))
     accept_features(monkeypatch, folder / FILES["features"])
     (tmp_path / "features").mkdir()

@@ -161,7 +161,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     torch.save(S3D().state_dict(), other)
     pictures = ("plan", run, "--initial-image", "a.png", "--goal-image", "b.png")
     for argv, message in (
-        ((*query, "--weights", other), "Use the same encoder"),
+        ((*query, "--weights", other), "Give the same encoder"),
         ((*query[:-1], 70, "--weights", weights), "second 70 is outside it"),
         ((*query, "--from-step", 2), "--from-step: does not go with a video file"),
         (query[:-2], "needs both observations"),

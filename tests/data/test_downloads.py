@@ -1,17 +1,12 @@
 """Downloads from a local HTTP server, and archives that come with them."""
 
-import gzip
 import hashlib
 import http.server
-import io
 import shutil
 import socket
-import stat
-import tarfile
 import threading
 import urllib.error
 import urllib.request
-import zipfile
 from collections import namedtuple
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,12 +25,6 @@ HASH = hashlib.sha256(CONTENT).hexdigest()
 WHERE = (
     "The project antoine77340/S3D_HowTo100M says where its s3d_howto100m.pth lies. Give its address"
 )
-FILES = {
-    "release/tasks.txt": b"tea\ntoast\n",
-    "release/annotations/a b.csv": b"1,2,3\n" * 50_000,
-    "readme": b"",
-    "release/ümläut.txt": b"x",
-}
 
 
 class Answers:
@@ -101,14 +90,12 @@ def test_every_place_has_an_address_or_says_where_to_look():
         assert known.name == name
         assert known.by_hand.endswith(".")
         assert Path(known.file).name == known.file
-        assert known.unpack == known.file.endswith(".archive")
         assert known.address is None or known.address.startswith("https://")
 
 
 def test_without_a_documented_address_the_message_says_where_to_look(tmp_path, place):
     place(address=None)
     assert refused("s3d", tmp_path).startswith(f"s3d: no address is documented. {WHERE}")
-    assert "to check and unpack it." in refused("niv-features", tmp_path)
     assert left(tmp_path) == []
 
 
@@ -117,6 +104,7 @@ def test_without_a_documented_address_the_message_says_where_to_look(tmp_path, p
     [
         "file:///etc/passwd",
         "http://",
+        "http://host/file",
         "http://me:secret@host/file",
         "http://host/ä",
         "http://[::1/a",
@@ -133,9 +121,6 @@ def test_wrong_arguments(tmp_path):
         download("i3d", tmp_path)
     with pytest.raises(ConfigError, match="'abc': expected 64 hexadecimal digits"):
         download("s3d", tmp_path, sha256="abc")
-    with pytest.raises(ConfigError, match=r"'http://host/file': is not encrypted") as caught:
-        download("s3d", tmp_path, address="http://host/file")
-    assert caught.value.setting == "insecure"
 
 
 def test_a_whole_file(server, tmp_path):
@@ -149,7 +134,7 @@ def test_a_whole_file(server, tmp_path):
     target = tmp_path / "new" / "folder"
     done = download("s3d", target, address=server.address, progress=progress)
     path = target / "s3d_howto100m.pth"
-    assert done == downloads.Downloaded(path, 700_000, HASH, checked=False, kept=False, folder=None)
+    assert done == downloads.Downloaded(path, 700_000, HASH, checked=False, kept=False)
     assert done.path.read_bytes() == CONTENT
     assert left(target) == ["s3d_howto100m.pth"]
     assert shown[0] == ("s3d_howto100m.pth, MiB", 1)
@@ -257,131 +242,10 @@ def test_too_little_space(server, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     message = refused("s3d", tmp_path, address=server.address)
     assert f"{tmp_path}: s3d_howto100m.pth needs 700,000 bytes, but 400,000 are free." in message
-    zipped(tmp_path / "niv-features.archive", {"a": bytes(500_000)})
-    assert "it unpacks to more bytes than the disk has free" in refused("niv-features", tmp_path)
-    assert left(tmp_path) == ["niv-features.archive"]
+    assert left(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_created(server, tmp_path):
     (tmp_path / "file").write_text("x")
     message = refused("s3d", tmp_path / "file" / "folder", address=server.address)
     assert "folder: cannot be created (Not a directory). Choose another folder." in message
-
-
-def zipped(path, files=FILES):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.mkdir("empty")
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return path
-
-
-def tarred(path, files=FILES):
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in {"empty": None, **files}.items():
-            member = tarfile.TarInfo(name)
-            member.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
-            member.size = len(content or b"")
-            archive.addfile(member, io.BytesIO(content))
-    return path
-
-
-def unpack(archive):
-    """Unpack an archive as the download of NIV's features."""
-    return download("niv-features", archive.parent).folder
-
-
-@pytest.fixture
-def archive(tmp_path):
-    return tmp_path / "niv-features.archive"
-
-
-def test_archives_are_unpacked_beside_themselves(server, tmp_path):
-    server.content = zipped(tmp_path / "zip").read_bytes()
-    target = tmp_path / "target"
-    done = download("crosstask-annotations", target, address=server.address)
-    assert done.folder == target / "crosstask_release"
-    assert left(target) == ["crosstask_release", "crosstask_release.archive"]
-    assert download("crosstask-annotations", target).kept
-    shutil.rmtree(done.folder)
-    assert download("crosstask-annotations", target).folder == done.folder
-    assert (done.folder / "release" / "tasks.txt").exists()
-    done.path.unlink()
-    message = refused("crosstask-annotations", target, address=server.address)
-    assert "exists already, without its archive" in message
-    assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize("make", [zipped, tarred])
-def test_a_whole_archive(archive, make):
-    folder = unpack(make(archive))
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-    assert found == FILES
-    assert (folder / "empty").is_dir()
-
-
-@pytest.mark.parametrize("make", [zipped, tarred])
-@pytest.mark.parametrize("name", ["../out.txt", "a/../../out.txt", "/out.txt"])
-def test_no_name_leads_out_of_the_folder(archive, make, name):
-    before = sorted(archive.parent.parent.iterdir())
-    try:
-        unpack(make(archive, {"good": b"1", name: b"2"}))
-    except DataError as problem:
-        assert "cannot be unpacked" in str(problem)  # noqa: PT017
-        assert left(archive.parent) == ["niv-features.archive"]
-    assert sorted(archive.parent.parent.iterdir()) == before
-    assert set(left(archive.parent)) <= {"niv-features", "niv-features.archive"}
-
-
-def test_links_and_devices_are_not_unpacked(archive):
-    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
-        with tarfile.open(archive, "w:gz") as opened:
-            member = tarfile.TarInfo("link")
-            member.type, member.linkname = kind, "/etc/passwd"
-            opened.addfile(member)
-        assert "cannot be unpacked" in refused("niv-features", archive.parent)
-    with zipfile.ZipFile(archive, "w") as opened:
-        link = zipfile.ZipInfo("link")
-        link.external_attr = (stat.S_IFLNK | 0o777) << 16
-        opened.writestr(link, "/etc/passwd")
-    assert not (unpack(archive) / "link").is_symlink()
-
-
-@pytest.mark.parametrize(
-    "content", [b"PK", b"<html>", b"PK\x03\x04", b"\x1f\x8b", gzip.compress(b"no tar", mtime=0)]
-)
-def test_files_that_are_not_archives(archive, content):
-    archive.write_bytes(content)
-    assert "cannot be unpacked (" in refused("niv-features", archive.parent)
-    assert left(archive.parent) == ["niv-features.archive"]
-
-
-@pytest.mark.parametrize("make", [zipped, tarred])
-def test_truncated_archives(archive, make):
-    data = make(archive).read_bytes()
-    for size in (*range(4, len(data), max(1, len(data) // 10)), len(data) - 1):
-        archive.write_bytes(data[:size])
-        assert "cannot be unpacked (" in refused("niv-features", archive.parent)
-    assert left(archive.parent) == ["niv-features.archive"]
-
-
-def test_checksums_are_compared(archive):
-    data = tarred(archive, {"a": b"12345"}).read_bytes()
-    changed = gzip.compress(gzip.decompress(data).replace(b"12345", b"12945"))
-    archive.write_bytes(changed[:-8] + data[-8:])
-    assert "CRC check failed" in refused("niv-features", archive.parent)
-    with zipfile.ZipFile(archive, "w") as opened:
-        opened.writestr("a", b"12345")
-    archive.write_bytes(archive.read_bytes().replace(b"12345", b"12945"))
-    assert "Bad CRC-32" in refused("niv-features", archive.parent)
-
-
-@pytest.mark.parametrize("make", [zipped, tarred])
-def test_archives_that_unpack_to_a_flood(archive, make, monkeypatch):
-    make(archive, {"flood": bytes(4 << 20)})
-    assert "it unpacks to more than 100 times its size" in refused("niv-features", archive.parent)
-    make(archive, {f"{number}": b"x" for number in range(6)})
-    monkeypatch.setattr(downloads, "_MEMBERS", 5)
-    assert "it holds more than 5 files" in refused("niv-features", archive.parent)
-    assert left(archive.parent) == ["niv-features.archive"]

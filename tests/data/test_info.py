@@ -1,8 +1,6 @@
-import numpy as np
 import pytest
 
 from cefito.data.info import describe
-from cefito.data.readers.custom import prepare_custom
 from cefito.errors import DataError
 
 
@@ -46,26 +44,9 @@ def test_annotations(make_source, tiny_videos):
     assert value["windows"]["4"] == {"train": 7, "val": 2}
     assert value["held_out"] is None
     assert value["candidates"] == {}
-    assert value["observation_dim"] is value["action_text_dim"] is None
-    assert not {"fingerprint", "provenance"} & set(value)
+    assert not {"fingerprint", "provenance", "observation_dim"} & set(value)
 
 
-def test_shared_actions(make_source, shared_taxonomy, tmp_path):
-    source = make_source(taxonomy=shared_taxonomy, text=np.ones((8, 5), np.float32))
-    np.save(source / "action_text_features_3.npy", np.ones((3, 6)))
-    value = describe(source, shared_actions=True)
-    assert value["actions"] == 3
-    assert value["action_text_dim"] == 6
-    assert value["candidates"]["3"] == {"mean": (4 * 1 + 2 * 2**3) / 6, "median": 1.0}
-    prepared = prepare_custom(source, tmp_path / "out")
-    value = describe(prepared.folder, shared_actions=True)
-    assert value["actions"] == 3
-    assert value["action_text_dim"] is None  # its rows are the 8 actions
-    assert describe(prepared.folder)["actions"] == 8
-
-
-def test_what_cannot_be_described(make_source, tmp_path):
+def test_what_cannot_be_described(tmp_path):
     with pytest.raises(DataError, match=r"no such file. Expected a prepared data set"):
         describe(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="has no shared action vocabulary"):
-        describe(make_source(), shared_actions=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data.pickles import is_pickled, load_pickled
+from cefito.arrays import is_pickled, load_npy
+from cefito.data.pickles import load_pickled
 from cefito.errors import DataError
 
 CONTENT = {
@@ -74,9 +75,10 @@ class Calls:
         # C's unpickler would reserve 32 GiB for these entries
         (b"\x80\x02K\x01r\xff\xff\xff\xff.", None),
         (b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"ab.", "not plain"),
-        (b"\x80\x04\x95" + b"\xff" * 8, "not plain"),
-        (b"", "not plain"),
-        (b"\x93NUMPY\x01\x00", "not plain"),
+        (b"\x80\x04\x95" + b"\xff" * 8, "is truncated"),
+        (b"", "is truncated"),
+        (b"\x93NUMPY\x01\x00", "is truncated"),
+        (pickle.dumps(CONTENT)[:200], "is truncated"),
     ],
 )
 def test_other_pickles_are_refused(data, match, tmp_path, monkeypatch):
@@ -102,3 +104,18 @@ def test_damaged_pickles_are_refused_or_plain():
             load(bytes(changed[: generator.integers(1, len(data) + 1)]))
         except DataError:
             continue
+
+
+@pytest.mark.parametrize("array", [CONTENT, np.array([None, 1])])
+def test_a_file_cut_in_half_is_called_truncated(tmp_path, array):
+    np.save(tmp_path / "whole.npy", array, allow_pickle=True)
+    data = (tmp_path / "whole.npy").read_bytes()
+    for content, found in (
+        (data, "it holds pickled objects, which are never loaded"),
+        (pickle.dumps(array), "it holds pickled objects"),
+        (data[:-2], "it is a truncated pickle"),
+        (pickle.dumps(array)[:30], "it is a truncated pickle"),
+    ):
+        (tmp_path / "x.npy").write_bytes(content)
+        with pytest.raises(DataError, match=found):
+            load_npy(tmp_path / "x.npy")

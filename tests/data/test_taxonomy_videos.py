@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from cefito.data import Annotations, Step, Taxonomy, Video, read_annotations
+from cefito.data import Step, Taxonomy, Video, read_annotations
 from cefito.data.annotations import read_videos, write_videos
 from cefito.errors import DataError
 
@@ -71,16 +71,11 @@ def test_missing_files_are_named(tmp_path, make_source):
         read_annotations(folder)
 
 
-def test_shared_space_maps_tasks_and_steps(shared_taxonomy):
+def test_shared_space_is_read_and_written(shared_taxonomy):
     taxonomy = Taxonomy.from_dict(shared_taxonomy)
     assert Taxonomy.from_dict(taxonomy.to_dict()) == taxonomy
-    video = Video(video_id="v", split="train", task=1, steps=(Step(0.0, 1.0, 2), Step(2.0, 3.0, 5)))
-    shared = Annotations(taxonomy=taxonomy, videos=(video,)).in_shared_space()
-    assert [task.actions for task in shared.taxonomy.tasks] == [(0, 1), (1,), (2,)]
-    assert [action.name for action in shared.taxonomy.actions] == ["liquid", "food", "jack"]
-    assert shared.videos[0].steps == (Step(0.0, 1.0, 1), Step(2.0, 3.0, 1))
-    with pytest.raises(DataError, match="has no shared action vocabulary"):
-        shared.taxonomy.in_shared_space()
+    assert [action.name for action in taxonomy.shared] == ["liquid", "food", "jack"]
+    assert taxonomy.to_shared == tuple(shared_taxonomy["map_8_to_3"])
 
 
 @pytest.mark.parametrize(
@@ -195,9 +190,7 @@ def test_real_annotations(real_annotations, tmp_path, name, videos, tasks, actio
 
 def test_crosstask_shared_space(real_annotations):
     annotations = real_annotations("crosstask")
-    shared = annotations.in_shared_space()
-    assert len(shared.taxonomy.actions) == 105
-    assert shared.step_count == annotations.step_count
+    assert len(annotations.taxonomy.shared) == 105
     # equal names, and only those, share an id
     names = {}
     for action, target in zip(

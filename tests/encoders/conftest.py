@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,6 +10,31 @@ import pytest
 import torch
 
 from cefito.encoders.frames import Sampling
+from tiny_models import tiny_clip, tiny_dinov2, tiny_t5
+
+TEXTS = ["pour water", "jack up", "cut", "whisk the mixture", "jack down the car", "pour water"]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """Folders of a tiny CLIP, DINOv2 and T5, randomly initialised."""
+    pytest.importorskip("transformers")
+    root = tmp_path_factory.mktemp("models")
+    tiny_clip(root / "clip")
+    tiny_dinov2(root / "dinov2")
+    tiny_t5(root / "t5", [*TEXTS, "task to"])
+    return root
+
+
+@pytest.fixture
+def copied(models, tmp_path):
+    """Copies a model, so that it can be changed."""
+
+    def copy(name):
+        shutil.copytree(models / name, tmp_path / name)
+        return tmp_path / name
+
+    return copy
 
 
 def write(path, seconds, *, rate=10, shift=0):

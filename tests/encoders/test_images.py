@@ -9,51 +9,13 @@ import torch
 from PIL import Image
 
 from cefito.encoders.images import (
+    Preparation,
     PretrainedImages,
     encode_pictures,
     load_image,
     observations_from_images,
 )
 from cefito.errors import ConfigError, DataError
-
-CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """Folders of a tiny CLIP and a tiny DINOv2, of pictures of 24 and 28 pixels."""
-    transformers = pytest.importorskip("transformers")
-    root = tmp_path_factory.mktemp("models")
-    torch.manual_seed(1)  # the models' own initialisation knows no generators
-    shape = {"hidden_size": 16, "intermediate_size": 32}
-    shape |= {"num_hidden_layers": 2, "num_attention_heads": 2}
-    text = {**shape, "vocab_size": 20, "projection_dim": 6, "bos_token_id": 1, "eos_token_id": 2}
-    vision = {**shape, "image_size": 24, "patch_size": 8, "projection_dim": 6}
-    models = {
-        "clip": transformers.CLIPModel(
-            transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=6)
-        ),
-        "dinov2": transformers.Dinov2Model(
-            transformers.Dinov2Config(**shape, image_size=28, patch_size=14)
-        ),
-    }
-    preparations = {
-        "clip": ("CLIPImageProcessor", 24, 24, CLIP_MEAN, CLIP_STD),
-        "dinov2": ("BitImageProcessor", 32, 28, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
-    }
-    steps = ("resize", "center_crop", "normalize", "rescale", "convert_rgb")
-    for name, model in models.items():
-        for parameter in model.parameters():
-            # as initialised, vectors are nearly equal
-            parameter.data += 0.2 * torch.randn_like(parameter)
-        model.save_pretrained(root / name)
-        kind, size, crop, mean, std = preparations[name]
-        value = {f"do_{step}": True for step in steps}
-        value |= {"image_processor_type": kind, "size": {"shortest_edge": size}}
-        value |= {"crop_size": {"height": crop, "width": crop}, "image_mean": mean}
-        value |= {"image_std": std, "resample": 3, "rescale_factor": 1 / 255}
-        (root / name / "preprocessor_config.json").write_text(json.dumps(value))
-    return root
 
 
 def picture(height=40, width=57, seed=0):
@@ -81,7 +43,7 @@ def slow_model(folder, pixels, layer):
 
 @pytest.mark.parametrize(
     ("name", "layer", "width"),
-    [("clip", "projected", 6), ("clip", "pooled", 16), ("dinov2", None, 16)],
+    [("clip", "projected", 8), ("clip", "pooled", 16), ("dinov2", None, 16)],
 )
 @pytest.mark.parametrize("size", [(40, 57), (61, 30)])
 def test_against_transformers_own_processors(models, tmp_path, name, layer, width, size):
@@ -117,8 +79,8 @@ def test_description(models):
     assert len(description.pop("weights")) == 64
     assert description.pop("folder") == str((models / "dinov2").resolve())
     means = {"layer": "pooled", "layer_means": "class token after the final norm"}
-    size = {"resize": 32, "crop": [28, 28], "resampling": "bicubic"}
-    colours = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    size = {"resize": 28, "crop": [28, 28], "resampling": "bicubic"}
+    colours = {"mean": [0.5] * 3, "std": [0.2] * 3}
     assert description == {"model": "dinov2", **means, **size, **colours}
     assert PretrainedImages(models / "clip").describe()["layer"] == "projected"
 
@@ -213,9 +175,9 @@ def test_observations_from_two_pictures(models, pictures, name):
             np.testing.assert_array_equal(found, np.concatenate([row] * seconds))
 
 
-@pytest.mark.parametrize("size", [7, 12])
+@pytest.mark.parametrize("size", [7, 16])
 def test_observations_of_another_size(models, pictures, size):
-    with pytest.raises(ConfigError, match=rf"{size} numbers, a picture encoded by clip gives 6"):
+    with pytest.raises(ConfigError, match=rf"{size} numbers, a picture encoded by clip gives 8"):
         observations_from_images(*pictures, PretrainedImages(models / "clip"), size=size)
 
 
@@ -241,12 +203,12 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
         (encoder, {}),
     ]
     for other, recorded in wrong:
-        with pytest.raises(ConfigError, match="Give this model, not "):
+        with pytest.raises(ConfigError, match="Give the same encoder"):
             observations_from_images(*pictures, other, made_with=recorded)
     # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
     other = {"model": "s3d", "weights": "0" * 64}
-    with pytest.raises(ConfigError, match=r"features of s3d \(layer None, weights 000000000000\)"):
-        observations_from_images(*pictures, encoder, size=18, made_with=other)
+    with pytest.raises(ConfigError, match=r"features of s3d \(weights 000000000000\), not of"):
+        observations_from_images(*pictures, encoder, size=24, made_with=other)
 
 
 @pytest.mark.parametrize("name", ["clip", "dinov2"])
@@ -287,11 +249,11 @@ def test_values_out_of_range(models, value):
         PretrainedImages(models / "clip").encode(torch.full((1, 3, 8, 8), value))
 
 
-def test_folders_without_a_preparation(models, tmp_path):
-    shutil.copytree(models / "clip", tmp_path / "clip")
-    (tmp_path / "clip" / "preprocessor_config.json").unlink()
+def test_folders_without_a_preparation(copied):
+    folder = copied("clip")
+    (folder / "preprocessor_config.json").unlink()
     with pytest.raises(ConfigError, match=r"preprocessor_config.json: no such file. Copy this"):
-        PretrainedImages(tmp_path / "clip")
+        PretrainedImages(folder)
 
 
 def test_pillow_is_missing(monkeypatch):
@@ -320,3 +282,99 @@ def test_models_stored_in_another_precision_are_run_in_single(models, tmp_path, 
         config.write_text(config.read_text().replace("float32", str(kind).removeprefix("torch.")))
         found.append(PretrainedImages(tmp_path / name).encode(images))
     np.testing.assert_allclose(*found, atol=1e-6)
+
+
+def slow_preparation(image, resize, crop, mean, std):
+    """Pillow resizes each channel in floating point; the middle is cut out pixel by pixel."""
+    height, width = image.shape[1:]
+    scale = resize / min(height, width)
+    size = (
+        resize if height <= width else int(height * scale),
+        resize if width <= height else int(width * scale),
+    )
+    channels = [
+        np.array(Image.fromarray(channel.numpy()).resize(size[::-1], Image.Resampling.BICUBIC))
+        for channel in image
+    ]
+    top, left = (size[0] - crop) // 2, (size[1] - crop) // 2
+    return np.array(
+        [
+            [
+                [
+                    (min(max(channel[top + row, left + column], 0), 1) - mean[place]) / std[place]
+                    for column in range(crop)
+                ]
+                for row in range(crop)
+            ]
+            for place, channel in enumerate(channels)
+        ]
+    )
+
+
+@pytest.mark.parametrize("size", [(40, 57), (200, 45), (12, 17)])
+def test_preparation_against_a_slow_reference(size):
+    image = torch.rand(3, *size, generator=torch.Generator().manual_seed(5))
+    how = Preparation(
+        resize=32, crop=(28, 28), resampling="bicubic", mean=(0.1, 0.2, 0.3), std=(0.5, 1.0, 2.0)
+    )
+    np.testing.assert_allclose(
+        how.apply(image[None])[0], slow_preparation(image, 32, 28, how.mean, how.std), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("resize", "crop", "size"),
+    [
+        ((20, 30), None, (20, 30)),
+        (None, (20, 30), (20, 30)),
+        (20, None, (20, 28)),
+        (None, (50, 60), (50, 60)),
+    ],
+)
+def test_preparation_without_some_of_its_parts(resize, crop, size):
+    how = Preparation(
+        resize=resize, crop=crop, resampling="bilinear", mean=(0, 0, 0), std=(1, 1, 1)
+    )
+    out = how.apply(torch.full((2, 3, 40, 57), 0.5))
+    assert out.shape == (2, 3, *size)
+    if crop == (50, 60):  # padded with black, the rest untouched
+        assert float(out.sum()) == 2 * 3 * 40 * 57 * 0.5
+        assert float(out[:, :, 5:45, 1:58].min()) == 0.5
+    else:
+        torch.testing.assert_close(out, torch.full_like(out, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("value", "resize", "crop"),
+    [
+        ({"size": 32, "crop_size": 28}, 32, (28, 28)),
+        ({"size": {"height": 20, "width": 30}, "do_center_crop": False}, (20, 30), None),
+        ({"size": 32, "do_resize": False}, None, None),
+    ],
+)
+def test_forms_of_the_configuration(tmp_path, value, resize, crop):
+    value = {**value, "image_mean": [0.5] * 3, "image_std": [0.2] * 3, "resample": 2}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": value}))
+    how = Preparation.read(tmp_path)
+    assert (how.resize, how.crop, how.resampling) == (resize, crop, "bilinear")
+    assert how.mean == (0.5, 0.5, 0.5)
+    first = tmp_path / "preprocessor_config.json"  # of the two files
+    first.write_text(json.dumps({**value, "image_mean": [0, 0, 0]}))
+    assert Preparation.read(tmp_path).mean == (0, 0, 0)
+    first.write_text(json.dumps({**value, "do_normalize": False}))
+    plain = Preparation.read(tmp_path)
+    assert (plain.mean, plain.std) == ((0, 0, 0), (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"size": {"longest_edge": 3}}, {"resample": 1}, {"image_mean": [0.5]}),
+        *({"image_std": [1, 0, 1]}, {"do_center_crop": True, "crop_size": None}),
+    ],
+)
+def test_unusable_configurations(tmp_path, change):
+    value = {"size": 32, "image_mean": [0.5] * 3, "image_std": [0.2] * 3, **change}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(value))
+    with pytest.raises(ConfigError, match=r"_config\.json: does not say how pictures are"):
+        Preparation.read(tmp_path)

@@ -15,7 +15,7 @@ from cefito.data.action_text import with_action_text
 from cefito.data.folds import pad_dataset
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.step_source import read_steps
-from cefito.encoders.thumbnails import thumbnail, thumbnails
+from cefito.encoders.frames import thumbnail, thumbnails
 from cefito.errors import ConfigError
 from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run
@@ -184,7 +184,7 @@ def test_many_frames_hold_to_their_bytes_together(run, monkeypatch):
     def full(video, times, *, most):
         yield from ((time, bytes(most)) for time in times)
 
-    monkeypatch.setattr("cefito.encoders.thumbnails.thumbnails", full)
+    monkeypatch.setattr("cefito.encoders.frames.thumbnails", full)
     files = find_video_files(run.dataset())
     found, note = with_frames(many, files)
     assert note == ""

@@ -23,23 +23,20 @@ app.command(download)
 
 
 @app.command
-def info(
-    path: Path, /, *, steps: str = "1-6", json: Flag = False, shared_actions: Flag = False
-) -> None:
+def info(path: Path, /, *, steps: str = "1-6", json: Flag = False) -> None:
     """Describe a prepared data set, or a folder with taxonomy.json and videos.jsonl.
 
     Args:
         path: Folder of either form.
         steps: Numbers of actions of the windows that are counted: one (3) or a range (1-6).
         json: Print JSON instead of tables.
-        shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions, not 133).
     """
     from cefito.data.info import describe
     from cefito.inference.steps import steps_range
 
     shortest, longest = steps_range(steps)
     horizons = range(shortest, longest + 1)
-    value = describe(path, shared_actions=shared_actions, horizons=horizons)
+    value = describe(path, horizons=horizons)
     if json:
         print_json(value)
         return
@@ -50,8 +47,8 @@ def info(
         outside = count["all"] - count["in_protocol"]
         more = f", of which {count['in_protocol']:,} in the protocol" if outside else ""
         facts[f"{split} videos"] = f"{count['all']:,}{more}"
-    facts["observation size"] = value["observation_dim"]
-    facts["action text size"] = value["action_text_dim"]
+    facts["observation size"] = value.get("observation_dim")
+    facts["action text size"] = value.get("action_text_dim")
     facts["observations"] = value.get("provenance", {}).get("observations")
     facts["fingerprint"] = value.get("fingerprint")
     rows = [(what, fact) for what, fact in facts.items() if fact is not None]
@@ -206,27 +203,17 @@ def _cells(estimate: dict[str, Any]) -> list[object]:
 
 
 @app.command
-def simulate(
-    source: Path, target: Path, /, *, like: str = "s3d", seed: int = 0, shared_actions: Flag = False
-) -> None:
+def simulate(source: Path, target: Path, /, *, seed: int = 0) -> None:
     """Prepare annotated videos that have no features with SIMULATED observations.
 
     Args:
         source: Folder with taxonomy.json and videos.jsonl.
         target: New folder.
-        like: Real features whose difficulty is imitated.
         seed: Seed of the simulation.
-        shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions, not 133).
     """
-    from cefito.data.simulation.simulate import simulate as run
+    from cefito.data.simulation.observations import simulate as run
 
-    calibration = run(
-        source, target, like=like, seed=seed, shared_actions=shared_actions, progress=talk
-    )
-    rows = calibration.rows()
-    title = f"Accuracy of a probe on simulated observations, per cent, beside models of {like}"
-    table(title, list(rows[0]), [list(row.values()) for row in rows])
-    talk(f"wrote {target}")
+    wrote(target, run(source, target, seed=seed))
 
 
 @app.command

@@ -18,7 +18,6 @@ def download(
     *,
     address: str | None = None,
     sha256: str | None = None,
-    insecure: Flag = False,
     json: Flag = False,
 ) -> None:
     """Download weights, annotations or features; without a name, list what is available.
@@ -28,7 +27,6 @@ def download(
         target: Folder to write into.
         address: URL to use if none is documented or the documented one has changed.
         sha256: SHA-256 that the file must have; by default the documented one, if any.
-        insecure: Accept an unencrypted address (http).
         json: Print JSON instead of a table or lines.
     """
     from cefito.data import downloads
@@ -53,15 +51,13 @@ def download(
     for place in chosen:
         talk(f"{place.name}: {place.what}; licence: {place.licence}")
         done = downloads.download(
-            place.name, target, address=address, sha256=sha256, insecure=insecure, progress=progress
+            place.name, target, address=address, sha256=sha256, progress=progress
         )
         checked = "as expected" if done.checked else "not checked: no SHA-256 is documented"
         size = f"{done.bytes:,} bytes, SHA-256 {done.sha256} ({checked})"
         talk(f"{'exists already' if done.kept else 'wrote'}: {done.path}, {size}")
-        if done.folder is not None:
-            talk(f"unpacked: {done.folder}")
         checksum = {"sha256": done.sha256, "checked": done.checked}
         entry = {"name": place.name, "file": str(done.path), "bytes": done.bytes, **checksum}
-        fetched.append({**entry, "kept": done.kept, "folder": done.folder and str(done.folder)})
+        fetched.append({**entry, "kept": done.kept})
     if json:
         print_json(fetched if len(chosen) > 1 else fetched[0])

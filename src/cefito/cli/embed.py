@@ -22,8 +22,6 @@ def embed(
     layer: str | None = None,
     normalise: Flag = False,
     revision: str | None = None,
-    cache: Path | None = None,
-    no_cache: Flag = False,
     batch_size: int = 64,
     device: str = "auto",
 ) -> None:
@@ -42,8 +40,6 @@ def embed(
             (T5, over the tokens).
         normalise: Divide every embedding by its length.
         revision: Branch, tag or commit of a model on the hub.
-        cache: Folder of the cache, instead of the platform's.
-        no_cache: Neither read nor write embeddings in a cache.
         batch_size: Names per batch.
         device: auto, cpu, cuda, or mps on a Mac.
     """
@@ -51,7 +47,7 @@ def embed(
 
     from cefito.data.action_text import with_action_text
     from cefito.data.prepared import open_dataset
-    from cefito.encoders.actions import embed_actions
+    from cefito.encoders.text import embed_actions
     from cefito.runtime import pick_device
 
     embedding = partial(
@@ -61,8 +57,6 @@ def embed(
         layer=layer,
         normalise=normalise,
         revision=revision,
-        cached=not no_cache,
-        cache=cache,
         batch_size=batch_size,
         device=str(pick_device(device, float64=False)),
         progress=passing_progress,

@@ -74,7 +74,7 @@ def custom(
         paths: Files of annotated steps, as cefito data steps reads them; or a folder with
             taxonomy.json and videos.jsonl, which without features and videos also holds finished
             observations in features.npz, and optionally action_text_features.npy. Last, the new
-            folder. A preparation that was stopped continues when it is repeated.
+            folder.
         steps: What the files leave open.
         merge: CSV with the columns kind (task or step), from and to: names to replace.
         suggest_merges: Write such a CSV of names that differ by little, for review, and stop.
@@ -91,13 +91,14 @@ def custom(
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     finished = observed.features is None and observed.videos is None
-    if folder is not None and steps != NO_CHOICES:
-        raise ConfigError(
-            f"{', '.join(steps.given)} applies to files only. Leave it out, or give files."
-        )
+    of_files = [*steps.given, *["--merge"] * (merge is not None)]
+    of_files += ["--suggest-merges"] * (suggest_merges is not None)
+    if folder is not None and of_files:
+        applies = "applies to files only. Leave it out, or give files."
+        raise ConfigError(f"{', '.join(of_files)} {applies}")
     merges = None if merge is None else room.read_merges(merge)
     if folder is not None:
-        read = partial(read_common, folder, merges=merges)
+        read = partial(read_common, folder)
     else:
         read = partial(read_steps, sources, choices=steps.choices, merges=merges)
     if suggest_merges is not None:
@@ -110,7 +111,7 @@ def custom(
             f"# of those that should, then repeat the command with --merge {suggest_merges}."
         )
     elif finished and len(sources) == 1 and not sources[0].is_file():
-        dataset = prepare_custom(sources[0], target, name=observed.name, merges=merges)
+        dataset = prepare_custom(sources[0], target, name=observed.name)
         for note in dataset.provenance.get("notes", ()):
             talk(f"note: {note}")
         wrote(target, dataset)
@@ -138,7 +139,7 @@ def _benchmark(
         annotations: As released (CrossTask's folder, COIN's JSON), window files of the unified
             protocol or their folder, a folder with taxonomy.json and videos.jsonl, or the
             repository of the paper's authors.
-        out: New folder. A preparation that was stopped continues when it is repeated.
+        out: New folder.
         taxonomy: A taxonomy for window files, taxonomy.json or as the authors write it; by default
             the one beside them.
         action_text: Text embeddings of the actions: .npy [K, W], row = action id, or as the authors
@@ -180,7 +181,7 @@ def captaincook4d(
 
     Args:
         source: Folder of cefito data download captaincook4d.
-        target: New folder. A preparation that was stopped continues when it is repeated.
+        target: New folder.
         annotations: The complete step annotations, JSON, by default the downloaded ones.
         split: Recordings of train, val and test, JSON, by default the downloaded ones.
         out: New folder, if it is not given as the second argument.

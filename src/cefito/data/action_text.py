@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import load_npy
+from cefito.arrays import is_pickled, load_npy
 from cefito.data.annotations import Taxonomy
-from cefito.data.pickles import is_pickled, load_pickled
+from cefito.data.pickles import load_pickled
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
 from cefito.errors import DataError
 from cefito.files import check_array, check_new, read_bytes

@@ -136,18 +136,6 @@ class Taxonomy:
         """Names of a sequence of action ids."""
         return [self.actions[action].name for action in np.asarray(actions).tolist()]
 
-    def in_shared_space(self) -> Taxonomy:
-        """The same tasks over the shared vocabulary."""
-        if self.shared is None or self.to_shared is None:
-            fault = "has no shared action vocabulary ('map_…_to_…'). Use its own actions"
-            raise DataError(f"taxonomy of '{self.dataset}': {fault}.")
-        mapped = self.to_shared
-        tasks = tuple(
-            Task(task.id, task.name, tuple(sorted({mapped[action] for action in task.actions})))
-            for task in self.tasks
-        )
-        return Taxonomy(dataset=self.dataset, tasks=tasks, actions=self.shared)
-
 
 def named_actions(names: Iterable[str]) -> tuple[Action, ...]:
     """Actions with the given names, in id order."""
@@ -238,19 +226,6 @@ class Video:
     # window's first step; −1 if unknown
     predicted: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
-    def mapped(
-        self, actions: Sequence[int] | Mapping[int, int], tasks: Mapping[int, int] | None = None
-    ) -> Video:
-        """The video with other ids of actions, and of tasks if given, by old id."""
-        steps = tuple(replace(step, action=actions[step.action]) for step in self.steps)
-        if tasks is None:
-            return replace(self, steps=steps)
-        predicted = {
-            horizon: tuple(tasks.get(task, -1) for task in row)
-            for horizon, row in self.predicted.items()
-        }
-        return replace(self, task=tasks[self.task], steps=steps, predicted=predicted)
-
     def with_steps(self, kept: Sequence[int]) -> Video:
         """The video with the annotated step of each place; predicted tasks go with their windows.
 
@@ -285,13 +260,6 @@ class Annotations:
     def step_count(self) -> int:
         """Number of annotated steps over all videos, in protocol or not."""
         return sum(len(video.steps) for video in self.videos)
-
-    def in_shared_space(self) -> Annotations:
-        """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 instead of 133)."""
-        taxonomy = self.taxonomy.in_shared_space()
-        mapped = self.taxonomy.to_shared or ()
-        videos = [video.mapped(mapped) for video in self.videos]
-        return Annotations(taxonomy=taxonomy, videos=tuple(videos))
 
 
 def read_annotations(folder: Path | str) -> Annotations:

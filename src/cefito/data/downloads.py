@@ -8,11 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from http.client import HTTPException, HTTPResponse, responses
@@ -26,8 +22,8 @@ from urllib.parse import urlsplit
 
 from cefito.arrays import check_regular
 from cefito.errors import ConfigError, DataError, explained, reason
-from cefito.files import new_folder, write_atomic
 from cefito.files import sha256 as file_sha256
+from cefito.files import write_atomic
 from cefito.locks import made_folders
 from cefito.progress import Progress, silent
 from cefito.settings import Record
@@ -36,12 +32,6 @@ _MIB = 1 << 20
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0  # seconds without a byte
 _WEB = re.ASCII | re.IGNORECASE
-_GROWTH = 100  # bytes that one byte of an archive may unpack to, besides 1 MiB
-_MEMBERS = 10**6
-_BROKEN = (  # errors on damaged archives
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError),
-    *(ArithmeticError, RuntimeError, OSError),
-)
 
 
 class Place(Record):
@@ -50,7 +40,6 @@ class Place(Record):
     name: str  # on the command line
     what: str  # description
     file: str  # name on the local disk
-    unpack: bool  # whether it is an archive
     address: str | None
     bytes: int | None
     sha256: str | None  # in hex
@@ -61,14 +50,13 @@ class Place(Record):
 
 @dataclass(frozen=True)
 class Downloaded:
-    """Result of `download`: the file, its size and SHA-256, and the folder of an archive."""
+    """Result of `download`: the file, its size and SHA-256."""
 
     path: Path
     bytes: int
     sha256: str
     checked: bool  # whether a SHA-256 was known to compare with
     kept: bool  # whether the file existed before
-    folder: Path | None
 
 
 @cache
@@ -98,13 +86,12 @@ def download(
     *,
     address: str | None = None,
     sha256: str | None = None,
-    insecure: bool = False,
     progress: Progress = silent,
 ) -> Downloaded:
-    """Download a file into a folder, and unpack it there if it is an archive.
+    """Download a file into a folder.
 
-    A file that exists already is checked and unpacked, but not downloaded again. `address` and
-    `sha256` (in hex) replace the documented URL, and the documented size and SHA-256.
+    A file that exists already is checked, but not downloaded again. `address` and `sha256` (in hex)
+    replace the documented URL, and the documented size and SHA-256.
     """
     place = find_place(name)
     if sha256 is not None:
@@ -113,41 +100,25 @@ def download(
         place = place.model_copy(update={"bytes": None, "sha256": sha256.lower()})
     address = place.address if address is None else address
     if address is not None:
-        _check_address(address, insecure=insecure)
+        _check_address(address)
     path = target / place.file
-    folder = path.with_suffix("") if place.unpack else None
-    unpacked = folder is not None and folder.exists()
     kept = path.exists()
-    if unpacked and not kept:
-        raise DataError(f"{folder}: exists already, without its archive. Move or remove it first.")
     if kept:
         digest = _check(path, place, str(path), "Remove it and try again.")
     else:
         digest = _fetch(place, path, address, progress)
-    if folder is not None and not unpacked:
-        _unpack(path, folder, progress)
-    return Downloaded(
-        path=path,
-        bytes=path.stat().st_size,
-        sha256=digest,
-        checked=place.sha256 is not None,
-        kept=kept,
-        folder=folder,
-    )
+    size, checked = path.stat().st_size, place.sha256 is not None
+    return Downloaded(path=path, bytes=size, sha256=digest, checked=checked, kept=kept)
 
 
-def _check_address(address: str, *, insecure: bool) -> None:
+def _check_address(address: str) -> None:
     # printable ASCII, without a password, perhaps with a port and a path
     found = re.fullmatch(
         r"(https?)://([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?([/?#][!-~]*)?", address, _WEB
     )
-    if not found:
+    if not found or (found[1].lower() == "http" and found[2] not in ("localhost", "127.0.0.1")):
         expected = "expected https://HOST/PATH without a password, other letters as %XX"
-        raise ConfigError(f"address {address!a}: {expected}.")
-    local = found[2] in ("localhost", "127.0.0.1")
-    if found[1].lower() == "http" and not insecure and not local:
-        remedy = "Give one that begins with https://, or accept http explicitly."
-        raise ConfigError(f"address {address!a}: is not encrypted. {remedy}", setting="insecure")
+        raise ConfigError(f"address {address!a}: {expected}.", setting="address")
 
 
 def _check(path: Path, place: Place, source: str, remedy: str) -> str:
@@ -168,8 +139,7 @@ def _check(path: Path, place: Place, source: str, remedy: str) -> str:
 def _fetch(place: Place, path: Path, address: str | None, progress: Progress) -> str:
     """Download a file, check it, and only then give it its name; return its SHA-256."""
     remedy = (
-        f"{place.by_hand} Give its address, or save it as {path} and repeat the call to check "
-        f"{'and unpack ' if place.unpack else ''}it."
+        f"{place.by_hand} Give its address, or save it as {path} and repeat the call to check it."
     )
     if address is None:
         raise DataError(f"{place.name}: no address is documented. {remedy}", setting="address")
@@ -218,7 +188,7 @@ def _open(address: str, remedy: str) -> HTTPResponse:
         problem.close()
         complaint = f"the server answers {problem.code} ({responses.get(problem.code, 'unknown')})"
     except (OSError, HTTPException, ValueError) as problem:  # a URLError is an OSError
-        complaint = f"cannot be reached ({_reason(problem)})"
+        complaint = f"cannot be reached ({reason(getattr(problem, 'reason', None) or problem)})"
     else:
         if response.headers.get_content_type() != "text/html":
             return response
@@ -237,69 +207,3 @@ def _blocks(
             yield block
         if done < (length or 0):
             raise HTTPException("the server closed the connection")
-
-
-def _reason(problem: Exception) -> str:
-    return reason(getattr(problem, "reason", None) or problem)
-
-
-def _unpack(archive: Path, folder: Path, progress: Progress) -> None:
-    """Unpack a .zip or .tar.gz file into a new folder, which appears once it is complete."""
-    with (
-        new_folder(folder) as temporary,
-        progress(f"unpacking {archive.name}") as advance,
-        _damage(archive),
-    ):
-        if zipfile.is_zipfile(archive):
-            members = _unzip(archive, temporary)
-        elif tarfile.is_tarfile(archive):
-            members = _untar(archive, temporary)
-        else:
-            raise ValueError("neither a .zip nor a .tar.gz archive")
-        for _ in members:
-            advance()
-
-
-@contextmanager
-def _damage(archive: Path) -> Iterator[None]:
-    """Turn errors of the standard library on damaged and unsafe archives into DataErrors."""
-    try:
-        yield
-    except _BROKEN as problem:  # a FilterError of links, devices and names outside is one
-        if isinstance(problem, OSError) and problem.errno is not None:
-            raise  # the disk, not the archive
-        fault = f"cannot be unpacked ({_reason(problem)})"
-        raise DataError(f"{archive}: {fault}. Download it from a place you trust.") from problem
-
-
-def _unzip(archive: Path, folder: Path) -> Iterator[None]:
-    with zipfile.ZipFile(archive) as opened:
-        members = opened.infolist()
-        size = sum(member.file_size for member in members)
-        _check_growth(archive, len(members), size)
-        if size > shutil.disk_usage(folder).free:
-            raise ValueError("it unpacks to more bytes than the disk has free")
-        for member in members:  # a name that leads out of the folder is made one within
-            opened.extract(member, folder)  # zipfile writes at most the size that was declared
-            yield
-
-
-def _check_growth(archive: Path, members: int, size: int) -> None:
-    """Refuse archives that are small and unpack to a flood."""
-    if members > _MEMBERS:
-        raise ValueError(f"it holds more than {_MEMBERS:,} files")
-    if size > _GROWTH * archive.stat().st_size + _MIB:
-        raise ValueError(f"it unpacks to more than {_GROWTH} times its size")
-
-
-def _untar(archive: Path, folder: Path) -> Iterator[None]:
-    with tarfile.open(archive) as opened:
-        size = 0
-        for number, member in enumerate(opened, 1):
-            size += member.size
-            _check_growth(archive, number, size)
-            opened.extract(member, folder, filter="data")
-            yield
-        assert opened.fileobj is not None
-        while opened.fileobj.read(_BLOCK):  # to the end, where gzip compares its checksum
-            pass

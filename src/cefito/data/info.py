@@ -8,10 +8,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from cefito.arrays import load_npy, load_npz
 from cefito.data.annotations import SPLITS, Annotations, Taxonomy, Video, read_annotations
 from cefito.data.prepared import open_dataset
-from cefito.data.readers.custom import ACTION_TEXT_FILE, FEATURES_FILE
 from cefito.data.windows import count_windows, split_videos
 
 Rows = list[dict[str, Any]]
@@ -19,9 +17,11 @@ Rows = list[dict[str, Any]]
 
 def annotations_of(folder: Path) -> Annotations:
     """Annotations of a prepared data set, or of a folder that holds annotations only."""
-    if (folder / "dataset.json").exists() or not (folder / "taxonomy.json").exists():
-        return open_dataset(folder).annotations
-    return read_annotations(folder)
+    return open_dataset(folder).annotations if _is_prepared(folder) else read_annotations(folder)
+
+
+def _is_prepared(folder: Path) -> bool:
+    return (folder / "dataset.json").exists() or not (folder / "taxonomy.json").exists()
 
 
 def list_tasks(
@@ -83,34 +83,27 @@ def list_videos(annotations: Annotations, *, task: int | None = None) -> Rows:
 HORIZONS = range(1, 7)
 
 
-def describe(
-    path: Path, *, shared_actions: bool = False, horizons: Iterable[int] = HORIZONS
-) -> dict[str, Any]:
+def describe(path: Path, *, horizons: Iterable[int] = HORIZONS) -> dict[str, Any]:
     """Describe a prepared data set, or a folder that holds annotations only, for JSON.
 
     By horizon: "windows" of each annotated split; "held_out", the windows of train and val after
     `split_videos` (None if the annotations have val); "candidates", |A|^T over the test windows.
     """
-    path = Path(path)
-    if (path / "dataset.json").exists() or not (path / "taxonomy.json").exists():
-        dataset = open_dataset(path)
-        text = dataset.action_text
-        head = {"name": dataset.name, "kind": "prepared"}
-        tail: dict[str, Any] = {
-            "observation_dim": dataset.observation_dim,
-            "action_text_dim": None if text is None or shared_actions else int(text.shape[1]),
-            "provenance": dataset.provenance,
-            "fingerprint": dataset.fingerprint,
-        }
-        annotations = dataset.annotations
-    else:
+    if not _is_prepared(path):
         annotations = read_annotations(path)
         head = {"name": annotations.taxonomy.dataset, "kind": "annotations"}
-        shared = annotations.taxonomy.shared if shared_actions else None
-        tail = _dimensions(path, "" if shared is None else f"_{len(shared)}")
-    if shared_actions:
-        annotations = annotations.in_shared_space()
-    return {**head, **_counts(annotations, horizons), **tail}
+        return {**head, **_counts(annotations, horizons)}
+    dataset = open_dataset(path)
+    text = dataset.action_text
+    return {
+        "name": dataset.name,
+        "kind": "prepared",
+        **_counts(dataset.annotations, horizons),
+        "observation_dim": dataset.observation_dim,
+        "action_text_dim": None if text is None else int(text.shape[1]),
+        "provenance": dataset.provenance,
+        "fingerprint": dataset.fingerprint,
+    }
 
 
 def _counts(annotations: Annotations, horizons: Iterable[int]) -> dict[str, Any]:
@@ -145,16 +138,4 @@ def _counts(annotations: Annotations, horizons: Iterable[int]) -> dict[str, Any]
         "windows": windows,
         "held_out": held_out if held else None,
         "candidates": candidates,
-    }
-
-
-def _dimensions(path: Path, suffix: str) -> dict[str, int | None]:
-    """Widths of the features beside annotations, which are checked when they are prepared."""
-    features, text = path / FEATURES_FILE, path / ACTION_TEXT_FILE
-    text = text.with_stem(text.stem + suffix)
-    rows = load_npz(features, ("start",))["start"] if features.exists() else None
-    texts = load_npy(text) if text.exists() else None
-    return {
-        "observation_dim": None if rows is None else int(rows.shape[-1]),
-        "action_text_dim": None if texts is None else int(texts.shape[-1]),
     }

@@ -28,18 +28,15 @@ _BROKEN = (
 _NPY = b"\x93NUMPY"
 
 
-def is_pickled(data: bytes) -> bool:
-    """Whether a file is a pickle, or a .npy file that holds one."""
-    return data[:1] == b"\x80" or (data[:6] == _NPY and b"'|O'" in data[:256])
-
-
 def load_pickled(data: bytes, path: Path, what: str, remedy: str) -> Any:
     """Load the pickle in a file of at most a few hundred MiB, whose content is `data`.
 
     Raises:
         DataError: It is damaged, or names a class or function other than those of NumPy arrays.
     """
-    with explained(path, f"not {what}", remedy, *_BROKEN):
+    whole = data.endswith(pickle.STOP)
+    complaint = f"not {what}" if whole else "is truncated: its pickle does not end"
+    with explained(path, complaint, remedy, *_BROKEN):
         if data[:6] == _NPY:  # magic, version [2], size of the header [2 or 4], header
             size = 2 if data[6] == 1 else 4
             data = data[8 + size + int.from_bytes(data[8 : 8 + size], "little") :]

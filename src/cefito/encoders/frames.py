@@ -6,6 +6,7 @@ special handling. Second 0 is the start of the file's own clock.
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from collections import deque
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.arrays import check_binary
-from cefito.encoders.preparation import check_pixels
+from cefito.encoders.images import check_pixels
 from cefito.errors import ConfigError, DataError, explained
 
 if TYPE_CHECKING:
@@ -329,3 +330,49 @@ def _upright(frame: VideoFrame, picture: NDArray[np.uint8]) -> NDArray[np.uint8]
     if abs(a) + abs(d) < abs(b) + abs(c):  # rows become columns
         picture, a, d = picture.transpose(1, 0, 2), c, b
     return picture[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+
+
+SIDE = 160
+"""Maximum pixels of a thumbnail's longer side."""
+_QUALITIES = (75, 60, 45, 30, 20)
+_SMALLEST = 16
+_MIDDLE = Sampling(frames=1, rate=1, size=None)  # whole frames, in the middle of their seconds
+
+
+def thumbnails(
+    video: Path, times: Sequence[float], *, most: int, side: int = SIDE
+) -> Iterator[tuple[float, bytes]]:
+    """Yield a time and its thumbnail, of at most `most` bytes, for each moment, in their order.
+
+    The picture is the one that image encoders see: the middle frame of the second to which the time
+    is rounded, or the last frame if the video has ended before.
+    """
+    info = glance(video)
+    last = info.seconds - 1
+    rows = sorted({min(round(time), last) for time in times})
+    found = {
+        row: thumbnail(clip[:, 0], most=most, side=side)
+        for row, clip in zip(rows, clips(info, rows, _MIDDLE), strict=True)
+    }
+    for time in sorted(times):
+        yield time, found[min(round(time), last)]
+
+
+def thumbnail(picture: Tensor, *, most: int, side: int = SIDE) -> bytes:
+    """Encode a picture, uint8 [3, H, W], RGB, as a small JPEG; equal pictures give equal bytes.
+
+    The quality, then the size are lowered until it has at most `most` bytes.
+    """
+    install = "Run: pip install pillow"
+    with explained("thumbnails", "need Pillow", install, ImportError, error=ConfigError):
+        from PIL import Image
+    whole = Image.fromarray(picture.permute(1, 2, 0).numpy())
+    while True:
+        small = whole.copy()
+        small.thumbnail((side, side))
+        for quality in _QUALITIES:
+            buffer = io.BytesIO()
+            small.save(buffer, "JPEG", quality=quality, optimize=True)
+            if buffer.tell() <= most or (side <= _SMALLEST and quality == _QUALITIES[-1]):
+                return buffer.getvalue()
+        side = side * 3 // 4

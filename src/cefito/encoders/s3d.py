@@ -124,11 +124,6 @@ class S3D(nn.Module):
 
     def forward(self, clips: Tensor) -> Tensor:
         """Return vectors [B, 512] of clips [B, 3, F, H, W], RGB in [0, 1], even F, H and W."""
-        embeddings: Tensor = self.fc(self.pooled(clips))
-        return embeddings
-
-    def pooled(self, clips: Tensor) -> Tensor:
-        """Return the mean over time and space before the last layer, [B, 1024]."""
         x = _space_to_depth(clips)  # [B, 24, 16, 112, 112]
         x = self.conv1(x)[:, :, 1:, 1:, 1:]  # [B, 64, 16, 112, 112]
         x = _max_pool(x, (1, 3, 3), (1, 2, 2))  # [B, 64, 16, 56, 56]
@@ -140,8 +135,8 @@ class S3D(nn.Module):
             elif name == "mixed_5b":
                 x = _max_pool(x, (2, 2, 2), (2, 2, 2))  # [B, 832, 4, 7, 7]
             x = self.get_submodule(name)(x)
-        averages: Tensor = x.mean(dim=(2, 3, 4))
-        return averages
+        embeddings: Tensor = self.fc(x.mean(dim=(2, 3, 4)))
+        return embeddings
 
 
 class S3DEncoder:

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import load_npy
+from cefito.encoders.cache import CachedText
 from cefito.encoders.pretrained import COPY_AGAIN, find_pretrained, load_weights, quiet_transformers
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import check_array, check_rows, load_tensors
+from cefito.files import check_array, check_rows, load_tensors, sha256
 from cefito.progress import Progress, silent
 
 TEXT_MODELS = {"clip": "openai/clip-vit-base-patch32", "t5": "google/flan-t5-base"}
@@ -221,3 +222,59 @@ def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # numbers too large for single precision are refused below
         single = array.astype(np.float32) if array.dtype.kind == "f" else array
     return check_array(single, shape=(actions, None), place=str(path))
+
+
+def embed_actions(
+    names: Sequence[str],
+    encoder: str = "clip",
+    *,
+    prompt: str | None = None,
+    layer: str | None = None,
+    normalise: bool = False,
+    revision: str | None = None,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    """Return embeddings of the names of all actions, row = action id.
+
+    Equal names of different actions are encoded once and have equal embeddings, which are cached.
+
+    Args:
+        names: Names in the order of the action ids, K of them.
+        encoder: As for `PretrainedText`, or a .npy or .safetensors file of embeddings, which are
+            used unchanged.
+        prompt: Template of the encoded text, with "{action}" for the name; by default the name.
+        layer: As for `PretrainedText`.
+        normalise: Divide every embedding by its length.
+        revision: Branch, tag or commit of a model on the hub.
+        batch_size: Names per batch.
+        device: A torch device.
+        progress: Shows progress in names.
+
+    Returns:
+        Embeddings [K, W], and all that determines them.
+    """
+    path = Path(encoder).expanduser()
+    if path.suffix in (".npy", ".safetensors"):
+        given = {"prompt": prompt, "layer": layer, "revision": revision, "normalise": normalise}
+        for setting, value in given.items():
+            if value not in (None, False):
+                message = f"{encoder}: a file of embeddings is used unchanged. Leave out {setting}."
+                raise ConfigError(message, setting=setting)
+        vectors = read_embeddings(path, actions=len(names))
+        made_with = dict.fromkeys(("layer", "prompt", "normalisation"), "as given")
+        return vectors, {"model": path.name, "revision": f"sha256:{sha256(path)}", **made_with}
+    chosen = PretrainedText(
+        encoder,
+        layer=layer,
+        prompt="{action}" if prompt is None else prompt,
+        normalise=normalise,
+        revision=revision,
+        batch_size=batch_size,
+        device=device,
+        progress=progress,
+    )
+    different = list(dict.fromkeys(names))
+    vectors = CachedText(chosen).encode(different)
+    return vectors[[different.index(name) for name in names]], chosen.describe()

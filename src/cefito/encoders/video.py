@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cefito.arrays import Border, observed_rows
 from cefito.encoders.frames import Sampling, VideoInfo, clips, probe
-from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages
+from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages, check_made_with
 from cefito.errors import ConfigError
 from cefito.files import check_array
 from cefito.plugins import Registry, array, blamed, checked_class, demand, recast
@@ -29,9 +29,6 @@ from cefito.progress import Advance, Progress, silent
 
 BATCH = 4
 """Default clips per batch."""
-
-# must be equal; names are not compared: a local copy of a hub's model has another one
-_DECIDING = ("weights", "layer", "frames", "rate", "size")
 
 
 class VideoEncoder(Protocol):
@@ -271,13 +268,7 @@ def observations_from_video(
     Returns:
         `initial` and `goal`, float32 [E], or None. Errors are as for `extract_features`.
     """
-    given = record(encoder)
-    trained = given if made_with is None else made_with
-    for name in _DECIDING:
-        would, was = (f"{one.get('model')} ({name} {one.get(name)})" for one in (given, trained))
-        if trained.get(name) != given.get(name):
-            fault = f"the planner was trained on features of {was}, not of {would}"
-            raise ConfigError(f"{video}: {fault}. Use the same encoder.")
+    check_made_with(record(encoder), made_with)
     if start is not None and end is not None and not start < end:
         raise ConfigError(f"{video}: the end (second {end:g}) must be after the start ({start:g}).")
     observed = extract_features(

@@ -97,7 +97,7 @@ def with_frames(
 
 
 def _pictures(path: Path, moments: Iterable[float], most: int) -> dict[float, str]:
-    from cefito.encoders.thumbnails import thumbnails
+    from cefito.encoders.frames import thumbnails
 
     times = sorted({max(0.0, time) for time in moments})
     made = {

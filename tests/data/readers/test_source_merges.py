@@ -13,7 +13,7 @@ from cefito.data.readers.folder import FileFolder
 from cefito.data.readers.merges import read_merges, suggest_merges, write_merges
 from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import read_steps
-from cefito.data.simulation.simulate import simulate
+from cefito.data.simulation.observations import simulate
 from cefito.errors import DataError
 
 TABLE = """video,task,step,start,end,split
@@ -124,44 +124,10 @@ def test_chains_of_names_are_followed(tmp_path):
         read_merges(tmp_path / "map.csv")
 
 
-def test_a_folder_with_observations(make_source, tiny_taxonomy, tmp_path):
-    """Actions 1 and 4, and tasks 0 and 2, become one; everything else stays as it is."""
-    text = np.arange(24, dtype=np.float32).reshape(8, 3)
-    source = make_source(text=text)
-    rows = [("step", "pour", "heat"), ("task", "tyre", "tea"), ("step", "cut", "slice")]
-    path = write_map(tmp_path / "map.csv", *rows)
-    plain = prepare_custom(source, tmp_path / "plain")
-    merged = prepare_custom(source, tmp_path / "merged", merges=read_merges(path))
-    assert merged.provenance["notes"] == ["map.csv: 1 names of tasks and 2 of steps were replaced."]
-    names = [action.name for action in merged.taxonomy.actions]
-    assert names == ["boil", "heat", "wait", "slice", "spread", "jack up", "jack down"]
-    new = [0, 1, 2, 3, 1, 4, 5, 6]
-    assert [(task.name, task.actions) for task in merged.taxonomy.tasks] == [
-        ("tea", (0, 1, 2, 5, 6)),
-        ("toast", (1, 2, 3, 4)),
-    ]
-    for ours, theirs in zip(merged.videos, plain.videos, strict=True):
-        assert ours.task == [0, 1, 0][theirs.task]
-        assert [step.action for step in ours.steps] == [new[step.action] for step in theirs.steps]
-    assert np.array_equal(merged.start, plain.start)
-    assert merged.action_text[:, 0].tolist() == [0, 12, 6, 9, 15, 18, 21]  # that of "heat" stays
-
-
-def test_equal_names_are_told_and_merged_within_a_task(make_source, tiny_taxonomy, tmp_path):
-    """Names that tasks share stay apart where each task has its own action of that name."""
+def test_equal_names_of_a_task_are_told(make_source, tiny_taxonomy):
     tiny_taxonomy["actions"][1]["name"] = tiny_taxonomy["actions"][0]["name"]  # both of tea
-    tiny_taxonomy["actions"][6]["name"] = "boil"  # of tyre
     source = read_common(make_source(taxonomy=tiny_taxonomy, features=None))
     assert source.notes == ("2 actions of a task have the name 'boil' (ids 0, 1).",)
-    suggested = [entry for entry in suggest_merges(source.annotations) if entry.old == "boil"]
-    (entry,) = suggested
-    assert (entry.new, entry.why) == ("boil", "one name, several actions of a task")
-    write_merges(tmp_path / "map.csv", suggested)
-    merged = read_common(tmp_path / "source", merges=read_merges(tmp_path / "map.csv"))
-    members = [task.actions for task in merged.annotations.taxonomy.tasks]
-    assert members == [(0, 1), (1, 2, 3, 4), (5, 6)]
-    assert merged.annotations.taxonomy.names([0, 5]) == ["boil", "boil"]
-    assert merged.notes == ("map.csv: 0 names of tasks and 1 of steps were replaced.",)
 
 
 def repeated(videos):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from cefito.data import open_dataset
 from cefito.data.annotations import Annotations, Step
-from cefito.data.readers import shards
 from cefito.data.readers.assemble import prepare, summary_rows
 from cefito.data.readers.observing import is_beyond, kept_steps
 from cefito.data.readers.source import Source, read_common
@@ -235,9 +234,8 @@ def test_settings_that_cannot_be(store, source, tmp_path, options, match):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "source"]
 
 
-def test_threads_and_groups_do_not_matter(store, source, tmp_path, monkeypatch):
+def test_threads_do_not_matter(store, source, tmp_path):
     one = prepare(source, store[1], tmp_path / "one", workers=1)
-    monkeypatch.setattr(shards, "SHARD_VIDEOS", 1)
     four = prepare(source, store[1], tmp_path / "four", workers=4)
     assert one.fingerprint == four.fingerprint
     assert one.provenance == four.provenance
@@ -251,9 +249,7 @@ def test_full_disk(store, source, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("cefito.data.readers.assemble.shard_tensors", full)
-        with pytest.raises(DataError, match=r"could not be written \(No space left on device\)"):
-            prepare(source, store[1], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    assert prepare(source, store[1], tmp_path / "out").observation_dim == 3 * WIDTH
+    monkeypatch.setattr("cefito.data.prepared.write_tensors", full)
+    with pytest.raises(DataError, match=r"could not be written \(No space left on device\)"):
+        prepare(source, store[1], tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "source"]

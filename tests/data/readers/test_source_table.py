@@ -14,7 +14,7 @@ from cefito.data import cut_windows
 from cefito.data.annotations import Step, Video, folded
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.formats import Choices
-from cefito.data.readers.name_similarity import near_duplicates
+from cefito.data.readers.merges import near_duplicates
 from cefito.data.readers.step_source import MERGING, read_steps
 from cefito.errors import DataError
 
@@ -251,12 +251,7 @@ def common(one, other):
     return row[-1]
 
 
-def test_many_names_are_compared_in_blocks():
-    generator = np.random.default_rng(2)
-    letters = generator.integers(97, 123, size=(1_200, 4, 6), dtype=np.uint8)
-    names = [" ".join(word.tobytes().decode() for word in words) for words in letters]
-    names[17] = names[900] + "s"
-    assert near_duplicates(names) == [(names[17], names[900])]
+def test_near_names_of_other_forms_and_numbers():
     assert near_duplicates(["pour_water.", "ｐour water"])
     assert near_duplicates(["add 1 egg", "add 2 eggs"]) == []
 

@@ -1,12 +1,13 @@
 """Simulated observations: what each knob does, and that the same seed gives the same bytes."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
-from cefito.data import Action, Annotations, Step, Task, Taxonomy, Video
-from cefito.data.simulation.observations import ObservationKnobs, action_looks, observe
+from cefito.data import Action, Annotations, Step, Task, Taxonomy, Video, open_dataset
+from cefito.data.simulation.observations import ObservationKnobs, action_looks, observe, simulate
+from cefito.errors import ConfigError, DataError
 
 KNOBS = ("task", "progress", "step", "confusion_start", "confusion_end", "style", "noise")
 SILENT = ObservationKnobs(**dict.fromkeys(KNOBS, 0), noise_spread=0, hidden=64)
@@ -174,3 +175,29 @@ def test_nonlinearity_bends_the_map():
     largest = [np.abs(look(step=3, nonlinearity=share)[0]).max() for share in (0.0, 1.0)]
     assert largest[1] <= 1
     assert largest[0] > 1
+
+
+def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(make_source, tmp_path):
+    source = make_source(features=None, text=np.ones((8, 3), dtype=np.float16))
+    one, other = (simulate(source, tmp_path / f"{seed}", seed=seed) for seed in (5, 6))
+    dataset = open_dataset(tmp_path / "5", verify=True)
+    assert dataset.name == "tiny-simulated"
+    assert dataset.start.shape == dataset.end.shape == (35, 1536)
+    assert np.shape(dataset.action_text) == (8, 3)
+    assert dataset.provenance["observations"] == "simulated"
+    assert dataset.provenance["knobs"] == asdict(ObservationKnobs())
+    assert str(tmp_path) not in (tmp_path / "5" / "dataset.json").read_text()
+    assert one.hashes["features.safetensors"] != other.hashes["features.safetensors"]
+    assert one.hashes["videos.jsonl"] == other.hashes["videos.jsonl"]
+
+
+@pytest.mark.parametrize("text", [np.ones((7, 3)), np.full((8, 2), np.nan)])
+def test_unfit_sources_and_taken_targets_are_refused(make_source, tmp_path, text):
+    folder = make_source(features=None, text=text)
+    with pytest.raises(DataError, match=r"source/action_text_features\.npy: "):
+        simulate(folder, tmp_path / "out")
+    with pytest.raises(ConfigError, match="seed -1"):
+        simulate(folder, tmp_path / "out", seed=-1)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(DataError, match="exists already"):
+        simulate(folder, folder)

@@ -1,16 +1,16 @@
 """From annotations and a folder of features to a prepared data set.
 
-Videos are observed in parallel (`shards`); the observations are then written into one file. What is
-left out is counted in the provenance, with the reasons.
+Videos are observed by several threads. What is left out is counted in the provenance, with the
+reasons.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -18,27 +18,58 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import Border
 from cefito.data.action_text import read_action_text
-from cefito.data.annotations import Annotations, Taxonomy, Video, nfc, write_videos
-from cefito.data.prepared import (
-    TEXT_FILE,
-    PreparedDataset,
-    open_dataset,
-    video_folder_entry,
-    write_header,
-)
-from cefito.data.readers.archives import FeatureError
+from cefito.data.annotations import Annotations, Taxonomy, Video, nfc
+from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
+from cefito.data.readers.archives import FeatureArray, FeatureError, load_features
 from cefito.data.readers.folder import FileFolder
-from cefito.data.readers.observing import Beyond, check_layout
-from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
+from cefito.data.readers.observing import (
+    Beyond,
+    check_layout,
+    is_beyond,
+    is_rounding,
+    kept_steps,
+    observe,
+)
 from cefito.data.readers.source import Source, irregularities
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import check_new, new_folder, read_json, write_json, write_tensors
+from cefito.files import check_new, read_json
 from cefito.markup import counted
 from cefito.progress import Progress, silent
 
 PRECISIONS = ("float16", "float32")
 """Types in which observations can be stored."""
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """Settings of the observations: policy for late steps, seconds (odd), stored type, rate."""
+
+    beyond: Beyond
+    seconds: int
+    precision: str
+    rate: float  # rows of features a second
+
+    @property
+    def border(self) -> Border:
+        """Row repeated beyond a border: the reference loader's if steps are rewritten as by it."""
+        return "last" if self.beyond == "rewrite" else "nearest"
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """A video with its observations, or with the reason why it cannot be used."""
+
+    video: Video
+    path: Path | None = None  # of its features
+    rows: NDArray[Any] | None = None  # at the start and at the end of each kept step, [2, S, E]
+    shape: tuple[int, int] = (0, 0)  # of its features
+    kept: tuple[int, ...] = ()  # index of the annotated step at each place
+    beyond: int = 0  # steps beyond the features
+    clamped: int = 0  # steps that end after the features by no more than rounding, and are kept
+    reason: str = ""  # short
+    detail: str = ""  # as a sentence
 
 
 def prepare(
@@ -57,11 +88,9 @@ def prepare(
 ) -> PreparedDataset:
     """Observe the steps of annotated videos and write a prepared data set.
 
-    A preparation that was stopped continues when it is repeated: finished videos are kept in the
-    folder `.TARGET.work` beside the target until the data set is complete. Settings are described
-    at `cefito.prepare`. Under `drop` and `error`, the last steps of a video are kept if all end
-    within half a second after its rows. The data set records the folder `videos`, so that frames
-    can be shown. `provenance["preparation"]` lists what was left out.
+    Settings are described at `cefito.prepare`. Under `drop` and `error`, the last steps of a video
+    are kept if all end within half a second after its rows. The data set records the folder
+    `videos`, so that frames can be shown. `provenance["preparation"]` lists what was left out.
     """
     features, target = Path(features), Path(target)
     rate = 1.0 if feature_rate is None else feature_rate
@@ -78,30 +107,35 @@ def prepare(
     place = ", ".join(str(path) for path in source.files)
     taxonomy = Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
     text = None if source.action_text is None else read_action_text(source.action_text, taxonomy)
-    recipe = Recipe(beyond=beyond, seconds=seconds, precision=precision, rate=rate)
-    jobs, missing, notes = _jobs(source, FileFolder(features))
-    work = target.parent / f".{target.name}.work"
-    kept = "Finished videos are kept."
-    failures = explained(target, "could not be written", kept, OSError, writes=True)
-    with failures, _removed_if_empty(work):
-        work.mkdir(parents=True, exist_ok=True)
-        outcomes = make_shards(jobs, work, recipe=recipe, workers=workers, progress=progress)
-        if feature_rate is None:
-            seen = [(job, outcome.shape) for job, outcome in zip(jobs, outcomes, strict=True)]
-            seen = [(job, shape) for job, shape in seen if all(shape)]
-            ends = [max(step.end for step in job.video.steps) for job, _ in seen]
-            try:
-                notes += check_layout(features, [shape for _, shape in seen], ends)
-            except DataError:
-                shutil.rmtree(work, ignore_errors=True)
-                raise
-        source = replace(source, notes=(*source.notes, *notes))
-        used, refused, width = _usable(jobs, outcomes)
-        refused += missing
-        if not used:
-            shutil.rmtree(work, ignore_errors=True)
-            raise DataError(f"{features}: no video can be used; the first: {refused[0][2]}")
-        provenance = {
+    recipe = _Recipe(beyond, seconds, precision, rate)
+    paths, unused, notes = _files(source, FileFolder(features))
+    with (
+        progress("videos", total=len(paths)) as advance,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        found = []
+        for each in pool.map(partial(_observed, recipe), *zip(*paths, strict=True)):
+            found.append(each)
+            advance()
+    if feature_rate is None:
+        seen = [each for each in found if all(each.shape)]
+        ends = [max(step.end for step in each.video.steps) for each in seen]
+        notes += check_layout(features, [each.shape for each in seen], ends)
+    used, refused = _usable(found)
+    refused += unused
+    if not used:
+        raise DataError(f"{features}: no video can be used; the first: {refused[0].detail}")
+    source = replace(source, notes=(*source.notes, *notes))
+    videos_used = tuple(each.video.with_steps(each.kept) for each in used)
+    start, end = np.concatenate([each.rows for each in used if each.rows is not None], axis=1)
+    return write_dataset(
+        target,
+        name=name or taxonomy.dataset,
+        annotations=Annotations(taxonomy=source.annotations.taxonomy, videos=videos_used),
+        start=start,
+        end=end,
+        action_text=text,
+        provenance={
             "observations": (
                 f"features of {seconds} s around the rounded start and end of each step, "
                 f"concatenated, stored as {precision}"
@@ -114,24 +148,16 @@ def prepare(
                 **({} if rate == 1 else {"feature_rate": rate}),
             },
             "source": {"kind": source.form, "files": [path.name for path in source.files]},
-            "preparation": _account(source, features, used, refused, beyond),
+            "preparation": _account(source, features, used, refused, beyond, videos_used),
             **video_folder_entry(None if videos is None else Path(videos), target),
             "cefito": version("cefito"),
-        }
-        if source.action_text is not None:
-            provenance["action_text"] = {"file": source.action_text.name}
-        dataset = _write(target, source, used, width, precision, name, provenance, text)
-        shutil.rmtree(work, ignore_errors=True)
-        return dataset
-
-
-@contextmanager
-def _removed_if_empty(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+            **(
+                {}
+                if source.action_text is None
+                else {"action_text": {"file": source.action_text.name}}
+            ),
+        },
+    )
 
 
 def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
@@ -152,13 +178,12 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
     ]
 
 
-_Refused = tuple[Video, str, str]  # video, reason, the reason as a sentence
-
-
-def _jobs(source: Source, folder: FileFolder) -> tuple[list[Job], list[_Refused], list[str]]:
+def _files(
+    source: Source, folder: FileFolder
+) -> tuple[list[tuple[Video, Path]], list[_Observed], list[str]]:
     """Videos with their files, videos without one, and notes on the files."""
-    found: list[tuple[Job, str]] = []
-    missing: list[_Refused] = []
+    found: list[tuple[Video, Path, str]] = []
+    unused: list[_Observed] = []
     owners: dict[Path, list[tuple[str, str]]] = {}  # names and videos that share most of a file's
     for video in source.annotations.videos:
         try:
@@ -166,65 +191,99 @@ def _jobs(source: Source, folder: FileFolder) -> tuple[list[Job], list[_Refused]
                 raise FeatureError("no steps", f"video '{video.video_id}' has no annotated steps.")
             path, name = folder.find(source.names.get(video.video_id, (video.video_id,)))
         except FeatureError as problem:
-            missing.append((video, problem.reason, str(problem)))
+            unused.append(_Observed(video, reason=problem.reason, detail=str(problem)))
             continue
-        found.append((Job(video=video, path=path), name))
+        found.append((video, path, name))
         longest = len(owners[path][0][0]) if path in owners else 0
         before = owners[path] if len(name) <= longest else []
         owners[path] = [*before, *([(name, video.video_id)] if len(name) >= longest else [])]
-    jobs: list[Job] = []
-    partial: list[Job] = []
-    for job, name in found:
-        (owner, first), *others = owners[job.path]
+    paths: list[tuple[Video, Path]] = []
+    partial_names: list[str] = []
+    for video, path, name in found:
+        (owner, first), *others = owners[path]
         if len(name) < len(owner):
-            other = f"and there is no other file for video '{job.video.video_id}'."
-            missing.append((job.video, "no features", f"{job.path}: belongs to '{owner}', {other}"))
-            continue
-        if others:
+            problem = (
+                f"belongs to '{owner}', and there is no other file for video '{video.video_id}'."
+            )
+            unused.append(_Observed(video, reason="no features", detail=f"{path}: {problem}"))
+        elif others:
             both = f"may belong to video '{first}' and to video '{others[0][1]}'"
-            refused = f"{job.path}: {both}. Put it into a folder named as that of one."
-            missing.append((job.video, "several videos", refused))
-            continue
-        jobs.append(job)
-        if name.rpartition("/")[2] != nfc(job.path.stem):
-            partial.append(job)
-    if not partial:
-        return jobs, missing, []
-    example = f"'{partial[0].video.video_id}' with {partial[0].path.name}"
-    note = f"{len(partial)} videos were matched with files of longer names, for example {example}."
-    return jobs, missing, [note]
-
-
-def _usable(
-    jobs: Sequence[Job], outcomes: Sequence[Outcome]
-) -> tuple[list[tuple[Job, Outcome]], list[_Refused], int]:
-    """Videos with the commonest width, the others with the reason, and that width."""
-    widths = Counter(outcome.width for outcome in outcomes if not outcome.reason)
-    width = min(widths, key=lambda size: (-widths[size], size), default=0)
-    used: list[tuple[Job, Outcome]] = []
-    refused: list[_Refused] = []
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        reason, detail = outcome.reason, outcome.detail
-        if not reason and outcome.width != width:
-            reason = "wrong dimension"
-            numbers = f"{outcome.width} numbers, most videos give {width}"
-            detail = f"{job.path}: gives observations of {numbers}. Extract it with the same model."
-        if reason:
-            refused.append((job.video, reason, detail))
+            problem = f"{path}: {both}. Put it into a folder named as that of one."
+            unused.append(_Observed(video, reason="several videos", detail=problem))
         else:
-            used.append((job, outcome))
-    return used, refused, width
+            paths.append((video, path))
+            if name.rpartition("/")[2] != nfc(path.stem):
+                partial_names.append(f"'{video.video_id}' with {path.name}")
+    if not partial_names:
+        return paths, unused, []
+    note = f"{len(partial_names)} videos were matched with files of longer names, for example"
+    return paths, unused, [f"{note} {partial_names[0]}."]
+
+
+def _observed(recipe: _Recipe, video: Video, path: Path) -> _Observed:
+    """Observe the steps of a video."""
+    found = _Observed(video, path)
+    try:
+        features = load_features(path, recipe.rate)
+        found = replace(found, shape=(len(features.values), features.width))
+        return _with_rows(found, features, recipe)
+    except FeatureError as problem:
+        return replace(found, reason=problem.reason, detail=str(problem))
+
+
+def _with_rows(found: _Observed, features: FeatureArray, recipe: _Recipe) -> _Observed:
+    """Add the observations of the steps that are kept."""
+    steps, rows = found.video.steps, features.rows
+    outside = [place for place, step in enumerate(steps) if is_beyond(step, rows)]
+    clamped = 0
+    if outside and recipe.beyond != "rewrite" and is_rounding(steps, rows):
+        clamped, outside = len(outside), []
+    ends = f"{found.path}: the features end at {rows} s, and"
+    if outside and recipe.beyond == "error":
+        late = f"step {outside[0] + 1} (counted from 1) of video '{found.video.video_id}'"
+        problem = f"{ends} {late} ends later. Leave such steps out, or rewrite them."
+        raise DataError(problem, setting="beyond")
+    kept = list(range(len(steps))) if clamped else kept_steps(steps, rows, recipe.beyond)
+    if not kept:
+        raise FeatureError("all steps beyond", f"{ends} all steps end later.")
+    times = [[steps[place].start for place in kept], [steps[place].end for place in kept]]
+    observed = observe(
+        features, times, seconds=recipe.seconds, precision=recipe.precision, border=recipe.border
+    )
+    return replace(found, rows=observed, kept=tuple(kept), beyond=len(outside), clamped=clamped)
+
+
+def _usable(found: Sequence[_Observed]) -> tuple[list[_Observed], list[_Observed]]:
+    """Videos with observations of the commonest width, and the others with the reason."""
+    widths = Counter(each.rows.shape[2] for each in found if each.rows is not None)
+    width = min(widths, key=lambda size: (-widths[size], size), default=0)
+    used: list[_Observed] = []
+    refused: list[_Observed] = []
+    for each in found:
+        if each.rows is None:
+            refused.append(each)
+        elif each.rows.shape[2] == width:
+            used.append(each)
+        else:
+            numbers = f"{each.rows.shape[2]} numbers, most videos give {width}"
+            detail = (
+                f"{each.path}: gives observations of {numbers}. Extract it with the same model."
+            )
+            refused.append(replace(each, reason="wrong dimension", detail=detail))
+    return used, refused
 
 
 def _account(
     source: Source,
     folder: Path,
-    used: Sequence[tuple[Job, Outcome]],
-    refused: Sequence[_Refused],
+    used: Sequence[_Observed],
+    refused: Sequence[_Observed],
     beyond: Beyond,
+    prepared: Sequence[Video],
 ) -> dict[str, Any]:
-    clamped = [job.video.video_id for job, outcome in used if outcome.clamped]
-    clamped_steps = sum(outcome.clamped for _, outcome in used)
+    """What was left out, changed or noticed."""
+    clamped = [each.video.video_id for each in used if each.clamped]
+    clamped_steps = sum(each.clamped for each in used)
     notes = list(source.notes)
     if clamped:
         notes.append(
@@ -233,26 +292,26 @@ def _account(
             f"video is '{clamped[0]}'."
         )
     left_out = []
-    for reason in dict.fromkeys(reason for _, reason, _ in refused):
-        members = [(video, detail) for video, why, detail in refused if why == reason]
-        example = members[0][1].replace(f"{folder}/", "").replace(str(folder), folder.name)
-        steps = sum(len(video.steps) for video, _ in members)
-        names = [video.video_id for video, _ in members]
+    for reason in dict.fromkeys(each.reason for each in refused):
+        members = [each for each in refused if each.reason == reason]
+        example = members[0].detail.replace(f"{folder}/", "").replace(str(folder), folder.name)
+        steps = sum(len(each.video.steps) for each in members)
+        names = [each.video.video_id for each in members]
         left_out.append({"reason": reason, "steps": steps, "example": example, "videos": names})
     return {
         "videos": {"annotated": len(source.annotations.videos), "prepared": len(used)},
         "steps": {
             "annotated": source.annotations.step_count,
-            "prepared": sum(len(outcome.kept) for _, outcome in used),
+            "prepared": sum(len(each.kept) for each in used),
         },
         "beyond": {
             "policy": beyond,
-            "steps": sum(outcome.beyond for _, outcome in used),
-            "videos": [job.video.video_id for job, outcome in used if outcome.beyond],
+            "steps": sum(each.beyond for each in used),
+            "videos": [each.video.video_id for each in used if each.beyond],
         },
         "clamped": {"steps": clamped_steps, "videos": clamped},
         "left_out": left_out,
-        "noticed": irregularities(_kept(used)),
+        "noticed": irregularities(prepared),
         "notes": notes,
     }
 
@@ -266,38 +325,3 @@ def _made_with(features: Path) -> dict[str, Any] | None:
     value: dict[str, Any] = read_json(path, remedy)
     with explained(path, "is not a record of an extraction", remedy, AttributeError):
         return dict(value.items())
-
-
-def _kept(used: Sequence[tuple[Job, Outcome]]) -> tuple[Video, ...]:
-    """Videos with the steps that are observed."""
-    return tuple(job.video.with_steps(outcome.kept) for job, outcome in used)
-
-
-def _write(
-    target: Path,
-    source: Source,
-    used: Sequence[tuple[Job, Outcome]],
-    width: int,
-    precision: str,
-    name: str | None,
-    provenance: dict[str, Any],
-    text: NDArray[np.float32] | None,
-) -> PreparedDataset:
-    videos = _kept(used)
-    annotations = Annotations(taxonomy=source.annotations.taxonomy, videos=videos)
-    with new_folder(target) as folder:
-        write_json(folder / "taxonomy.json", annotations.taxonomy.to_dict())
-        write_videos(folder / "videos.jsonl", videos)
-        start, end = np.empty((2, annotations.step_count, width), dtype=precision)
-        row = 0
-        for pair in shard_tensors([outcome for _, outcome in used]):
-            last = row + len(pair[0])
-            start[row:last], end[row:last] = pair
-            row = last
-        write_tensors(folder / "features.safetensors", {"start": start, "end": end})
-        if text is not None:
-            write_tensors(folder / TEXT_FILE, {"action_text": text})
-        name = name or annotations.taxonomy.dataset
-        write_header(folder, name=name, observation_dim=width, provenance=provenance)
-        dataset = open_dataset(folder)
-    return replace(dataset, folder=target)

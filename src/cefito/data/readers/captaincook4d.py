@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,11 +30,6 @@ from cefito.settings import Record, read_record
 
 DOWNLOAD = "captaincook4d"
 """Name under which annotations and features are downloaded."""
-PUBLISHED = {
-    **{"train recordings": 212, "val recordings": 62, "test recordings": 109},
-    **{"steps": 5404, "actions": 350, "tasks": 24},
-}
-"""Numbers that the published annotations and features give."""
 _SHAPE = (
     'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", '
     '"start_time", "end_time"}]}}.'
@@ -79,21 +73,21 @@ def prepare_captaincook4d(
         name: Name shown in tables; by default captaincook4d.
 
     Raises:
-        DataError: A file is missing, malformed or not the published one, or annotations and
-            features do not fit.
+        DataError: A file is missing or malformed, the features are not the published ones, or
+            annotations and features do not fit.
     """
     folder, target = Path(folder), Path(target)
     check_new(target, name)
     files = downloaded_files(folder)
-    embeddings = read_step_embeddings(files["features"], find_place(f"{DOWNLOAD}-features"))
+    embeddings = _read_embeddings(files["features"], find_place(f"{DOWNLOAD}-features"))
     source, ids = _read(files["annotations"], files["split"], files["names"], embeddings)
     videos = source.annotations.videos
-    _check_published(source.annotations, folder)
     rows = np.concatenate(
         [
-            embeddings[video.video_id].rows_of(
+            _rows(
+                embeddings[video.video_id],
                 [(ids[step.action], step.start, step.end) for step in video.steps],
-                place=f"{files['features']}, recording '{video.video_id}'",
+                f"{files['features']}, recording '{video.video_id}'",
             )
             for video in videos
         ]
@@ -116,36 +110,27 @@ def prepare_captaincook4d(
     )
 
 
-def _check_published(annotations: Annotations, folder: Path) -> None:
-    """Compare numbers of recordings, steps, actions and tasks with the published ones."""
-    splits = Counter(video.split for video in annotations.videos)
-    found = {f"{split} recordings": splits[split] for split in SPLITS} | {
-        "steps": annotations.step_count,
-        "actions": len(annotations.taxonomy.actions),
-        "tasks": len(annotations.taxonomy.tasks),
-    }
-    for what, expected in PUBLISHED.items():
-        if found[what] != expected:
-            both = f"{found[what]:,} {what} with features; expected {expected:,}"
-            raise DataError(f"{folder}: has {both}. Remove its files and download them again.")
-
-
-@dataclass(frozen=True)
-class _Performed:
-    """A performed step: its published id, description, start and end in seconds."""
-
-    number: int
+class _Step(Record, extra="ignore"):
+    step_id: int
     description: str
-    start: float
-    end: float
+    start_time: float
+    end_time: float
+
+    @property
+    def times(self) -> tuple[float, float]:
+        return round(self.start_time, 3), round(self.end_time, 3)
 
 
-@dataclass(frozen=True)
-class _Recording:
-    activity: int
-    name: str  # of the activity
-    steps: tuple[_Performed, ...]
-    skipped: int  # annotated steps that were not performed
+class _Recording(Record, extra="ignore"):
+    activity_id: int
+    activity_name: str
+    steps: tuple[_Step, ...]
+
+    @property
+    def performed(self) -> list[_Step]:
+        """The performed steps by start and end."""
+        steps = [step for step in self.steps if 0 <= step.times[0] < step.times[1]]
+        return sorted(steps, key=lambda step: step.times)
 
 
 def _read(
@@ -158,25 +143,38 @@ def _read(
     split_of = _split(split)
     descriptions = {} if names is None else _descriptions(names)
     entries = {nfc(recording): entry for recording, entry in value.items()}
+    places = {recording: f"{annotations}, recording '{recording}'" for recording in entries}
     chosen = [recording for recording in sorted(entries, key=_numbers) if recording in split_of]
     used = {
-        recording: _recording(entries[recording], f"{annotations}, recording '{recording}'")
+        recording: read_record(
+            _Recording,
+            entries[recording],
+            f"{places[recording]}: not a recording",
+            _SHAPE,
+            DataError,
+        )
         for recording in chosen
         if kept is None or recording in kept
     }
     if not used:
         raise DataError(f"{split}: names no recording of {annotations.name}. {_SPLIT_SHAPE}")
-    taxonomy, actions, tasks = _taxonomy(used, descriptions)
-    videos = []
-    for recording, found in used.items():
-        place = f"{annotations}, recording '{recording}'"
-        steps = [make_step(x.start, x.end, actions[x.number], place=place) for x in found.steps]
-        task = tasks[found.activity]
-        videos.append(Video(recording, split_of[recording], task, tuple(steps)))
+    taxonomy, actions, tasks = _taxonomy(used.values(), descriptions)
+    videos = [
+        Video(
+            recording,
+            split_of[recording],
+            tasks[found.activity_id],
+            tuple(
+                make_step(*step.times, actions[step.step_id], place=places[recording])
+                for step in found.performed
+            ),
+        )
+        for recording, found in used.items()
+    ]
     made = Annotations(taxonomy=taxonomy, videos=tuple(videos))
     repeats = check_repeats(made, annotations)
     notes = []
-    if skipped := sum(found.skipped for found in used.values()):
+    if skipped := sum(len(found.steps) for found in used.values()) - made.step_count:
         because = "have negative times or no duration: not performed, so left out"
         notes.append(f"{skipped} steps {because}.")
     if len(chosen) < len(entries):
@@ -198,38 +196,18 @@ def _numbers(recording: str) -> list[str | int]:
     return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
-def _recording(entry: Any, place: str) -> _Recording:
-    with parsing(place, "a recording", _SHAPE):
-        steps = [
-            _Performed(
-                int(step["step_id"]),
-                str(step["description"]),
-                round(float(step["start_time"]), 3),
-                round(float(step["end_time"]), 3),
-            )
-            for step in entry["steps"]
-        ]
-        performed = [step for step in steps if 0 <= step.start < step.end]
-        return _Recording(
-            activity=int(entry["activity_id"]),
-            name=nfc(str(entry["activity_name"])).strip(),
-            steps=tuple(sorted(performed, key=lambda step: (step.start, step.end))),
-            skipped=len(steps) - len(performed),
-        )
-
-
 def _taxonomy(
-    recordings: dict[str, _Recording], descriptions: dict[int, str]
+    recordings: Iterable[_Recording], descriptions: dict[int, str]
 ) -> tuple[Taxonomy, dict[int, int], dict[int, int]]:
     """The taxonomy, and its ids of the published step and activity ids, ascending."""
     names: dict[int, str] = {}
     activities: dict[int, str] = {}
     owned: dict[int, set[int]] = defaultdict(set)
-    for found in recordings.values():
-        activities.setdefault(found.activity, found.name)
-        for step in found.steps:
-            names.setdefault(step.number, descriptions.get(step.number, step.description))
-            owned[found.activity].add(step.number)
+    for found in recordings:
+        activities.setdefault(found.activity_id, nfc(found.activity_name).strip())
+        for step in found.performed:
+            names.setdefault(step.step_id, descriptions.get(step.step_id, step.description))
+            owned[found.activity_id].add(step.step_id)
     actions = {number: action for action, number in enumerate(sorted(names))}
     tasks = {activity: task for task, activity in enumerate(sorted(activities))}
     taxonomy = Taxonomy.from_names(
@@ -277,60 +255,12 @@ _EMBEDDINGS = (
     'Expected {"data": {recording: {"step_embeddings": float16 [steps, 256], "step_info": '
     '[{"step_id", "start_time", "end_time"}]}}}.'
 )
+_Performed = tuple[int, float, float]
+"""Published step id, start and end in seconds."""
 
 
-@dataclass(frozen=True)
-class StepEmbeddings:
-    """Features of the performed steps of a recording."""
-
-    features: NDArray[np.float16]  # [n, 256]
-    steps: list[tuple[int, float, float]]  # published step id, start and end in seconds [n]
-
-    def rows_of(
-        self, steps: Sequence[tuple[int, float, float]], *, place: str
-    ) -> NDArray[np.float16]:
-        """Return the features of annotated steps in their order, [n, 256].
-
-        Steps of one id are matched in the order of their times.
-
-        Args:
-            steps: Published step id, start and end in seconds of each annotated step, by time.
-            place: Begins errors.
-
-        Raises:
-            DataError: The recording has features of other steps.
-        """
-        rows: dict[int, list[int]] = defaultdict(list)
-        for row in sorted(range(len(self.steps)), key=lambda row: self.steps[row][1:]):
-            rows[self.steps[row][0]].append(row)
-        chosen: list[int] = []
-        fault = ""
-        for number, start, end in steps:
-            if rows[number]:
-                chosen.append(rows[number].pop(0))
-                found = self.steps[chosen[-1]]
-                if max(abs(found[1] - start), abs(found[2] - end)) < SEGMENT:
-                    continue
-            fault = f"no features of step {number} from {start:g} s to {end:g} s"
-            break
-        if not fault and len(chosen) < len(self.steps):
-            fault = f"features of {len(self.steps)} steps, but {len(chosen)} are annotated"
-        if fault:
-            raise DataError(f"{place}: has {fault}. Download annotations and features again.")
-        return self.features[chosen]
-
-
-def read_step_embeddings(path: Path, place: Place) -> dict[str, StepEmbeddings]:
-    """Read the features of each recording's steps.
-
-    Args:
-        path: The file.
-        place: What is documented of it; a file with another SHA-256 is not unpickled.
-
-    Raises:
-        DataError: The file is missing, not the documented one, names a class or function other than
-            those of NumPy arrays, or has another content.
-    """
+def _read_embeddings(path: Path, place: Place) -> dict[str, Any]:
+    """The published features by recording; a file with another SHA-256 is not unpickled."""
     command = f"cefito data download {place.name} {path.parent}"
     data = read_bytes(path, f"Download it: {command}.")
     remedy = f"Remove it and download it again: {command}."
@@ -338,19 +268,38 @@ def read_step_embeddings(path: Path, place: Place) -> dict[str, StepEmbeddings]:
         raise DataError(f"{path}: SHA-256 {digest}; expected {place.sha256}. {remedy}")
     value = load_pickled(data, path, "the published features of steps", remedy)
     with parsing(str(path), "features of steps", _EMBEDDINGS):
-        return {
-            str(recording): _embeddings(entry, f"{path}, recording '{recording}'")
-            for recording, entry in value["data"].items()
-        }
+        return {str(recording): entry for recording, entry in value["data"].items()}
 
 
-def _embeddings(entry: Any, place: str) -> StepEmbeddings:
+def _rows(entry: Any, steps: Sequence[_Performed], place: str) -> NDArray[np.float16]:
+    """The features of a recording's annotated steps, [n, 256].
+
+    Steps of one id are matched in the order of their times.
+    """
     with parsing(place, "features of steps", _EMBEDDINGS):
         features = entry["step_embeddings"]
-        steps = [
+        held: list[_Performed] = [
             (int(step["step_id"]), float(step["start_time"]), float(step["end_time"]))
             for step in entry["step_info"]
         ]
         if features.dtype != np.float16:
             raise TypeError(f"numbers of type {features.dtype}")
-    return StepEmbeddings(check_array(features, shape=(len(steps), WIDTH), place=place), steps)
+    check_array(features, shape=(len(held), WIDTH), place=place)
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row in sorted(range(len(held)), key=lambda row: held[row][1:]):
+        rows[held[row][0]].append(row)
+    chosen: list[int] = []
+    fault = ""
+    for number, start, end in steps:
+        if rows[number]:
+            chosen.append(rows[number].pop(0))
+            _, begin, stop = held[chosen[-1]]
+            if max(abs(begin - start), abs(stop - end)) < SEGMENT:
+                continue
+        fault = f"no features of step {number} from {start:g} s to {end:g} s"
+        break
+    if not fault and len(chosen) < len(held):
+        fault = f"features of {len(held)} steps, but {len(chosen)} are annotated"
+    if fault:
+        raise DataError(f"{place}: has {fault}. Download annotations and features again.")
+    return features[chosen]  # type: ignore[no-any-return]

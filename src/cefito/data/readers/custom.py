@@ -23,9 +23,8 @@ from cefito.data.prepared import (
 )
 from cefito.data.readers.assemble import prepare as prepare_source
 from cefito.data.readers.formats import Choices
-from cefito.data.readers.merges import Merges
 from cefito.data.readers.observing import Beyond
-from cefito.data.readers.source import read_common, read_folder
+from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_new
@@ -67,7 +66,7 @@ def prepare(
             Parquet with the columns video, task, step, start, end (seconds), and optionally split;
             or a folder with taxonomy.json and videos.jsonl. Without `features`, the folder also
             holds finished observations, and only `name` applies.
-        target: New folder. A preparation that was stopped continues when it is repeated.
+        target: New folder.
         features: Folder with one file a video, .npy or .npz, [seconds, D], as `cefito extract`
             writes them.
         columns: A table's own names of columns, by the expected ones.
@@ -126,12 +125,11 @@ def prepare(
 
 
 def prepare_custom(
-    source: Path | str, target: Path | str, *, name: str | None = None, merges: Merges | None = None
+    source: Path | str, target: Path | str, *, name: str | None = None
 ) -> PreparedDataset:
     """Turn a folder of annotations and finished observations into a prepared data set.
 
-    Half and single precision are kept; double precision is stored as single. Of actions that
-    `merges` makes one, the embedding of the one whose name stays is kept.
+    Half and single precision are kept; double precision is stored as single.
 
     Returns:
         The data set; `provenance["notes"]`, if present, holds sentences for the user.
@@ -141,7 +139,7 @@ def prepare_custom(
         remedy = f"Give a folder with taxonomy.json, videos.jsonl and {FEATURES_FILE}, or a table."
         raise DataError(f"{source}: no such folder or table. {remedy}")
     check_new(target, name)
-    found, written, kept = read_folder(source, merges=merges)
+    found = read_common(source)
     path = source / FEATURES_FILE
     arrays = load_npz(path, ("start", "end"), _FEATURES_REMEDY)
     start, end = _single(arrays["start"]), _single(arrays["end"])
@@ -151,8 +149,7 @@ def prepare_custom(
     path = source / ACTION_TEXT_FILE
     if path.exists():
         text = _single(load_npy(path, _TEXT_REMEDY))
-        check_action_text(text, written, place=str(path), remedy=_TEXT_REMEDY)
-        text = text[list(kept)]
+        check_action_text(text, found.annotations.taxonomy, place=str(path), remedy=_TEXT_REMEDY)
     return write_dataset(
         target,
         name=name or found.annotations.taxonomy.dataset,

@@ -1,4 +1,4 @@
-"""Merging of names that mean the same: suggestions as a table to review, and their application.
+"""Names that differ by little: pairs, suggestions as a table to review, and maps of names.
 
 A map of names is a CSV file with the columns kind (task or step), from and to; other columns, and
 lines that begin with #, are ignored.
@@ -9,21 +9,80 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from cefito.data.annotations import Annotations, Taxonomy, folded, nfc
 from cefito.data.readers.csv_file import Faults, read_csv
-from cefito.data.readers.name_similarity import names_alike
 from cefito.errors import DataError, explained
 from cefito.files import write_text
 
 _COLUMNS = ("kind", "from", "to")
 _SHOWN = 10  # unknown names in a message
 _SHAPE = "Expected the columns kind (task or step), from and to."
+_SIMILAR = 0.9
+
+
+def names_alike(taxonomy: Taxonomy) -> list[tuple[str, str, str]]:
+    """Pairs of near names of a taxonomy as ("task" or "step", one, other).
+
+    Tasks are compared with each other, and so are the actions of each task. Actions of different
+    tasks are a pair only if they are equal except for case, spaces and punctuation.
+    """
+    tasks = near_duplicates(dict.fromkeys(task.name for task in taxonomy.tasks))
+    pairs = {
+        pair: None
+        for task in taxonomy.tasks
+        for pair in near_duplicates(dict.fromkeys(taxonomy.names(list(task.actions))))
+    }
+    same: dict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(action.name for action in taxonomy.actions):
+        same[folded(name)].append(name)
+    for members in same.values():
+        for other in members[1:]:
+            if (other, members[0]) not in pairs:
+                pairs[members[0], other] = None
+    return [
+        *(("task", one, other) for one, other in tasks),
+        *(("step", one, other) for one, other in pairs),
+    ]
+
+
+def near_duplicates(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of names that differ by little: in case, spaces, punctuation, or a few letters.
+
+    Two names are near if 2 M / (sum of their lengths) is at least 0.9, where M is the length of
+    their longest common subsequence, and their numbers agree. Pairs are in the order of the names.
+    """
+    listed = list(names)
+    plain = [folded(name) for name in listed]
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for number, name in enumerate(plain):
+        groups[tuple(re.findall(r"\d+", name))].append(number)
+    pairs = sorted(pair for group in groups.values() for pair in _near(group, plain))
+    return [(listed[one], listed[other]) for one, other in pairs]
+
+
+def _near(group: list[int], plain: list[str]) -> Iterator[tuple[int, int]]:
+    """Pairs of indices, the smaller first, of names that are near."""
+    from rapidfuzz import fuzz, process
+
+    for place, number in enumerate(group):
+        others = group[place + 1 :]
+        similar = process.cdist(
+            [plain[number]],
+            [plain[other] for other in others],
+            scorer=fuzz.ratio,
+            score_cutoff=100 * _SIMILAR - 1e-4,
+            dtype=np.uint8,
+        )[0]
+        yield from ((number, others[found]) for found in np.flatnonzero(similar).tolist())
 
 
 @dataclass(frozen=True)
@@ -77,8 +136,7 @@ def suggest_merges(annotations: Annotations) -> list[Suggestion]:
     """Names that differ by little, each with the most frequent name near it, or else the first one.
 
     Names that are equal except for case, spaces and punctuation go before names that differ by
-    letters, which are `doubtful`. A name that several actions of a task have is suggested to become
-    itself, which merges them.
+    letters, which are `doubtful`.
     """
     taxonomy = annotations.taxonomy
     counts = {
@@ -103,35 +161,21 @@ def suggest_merges(annotations: Annotations) -> list[Suggestion]:
         known = found.get((kind, old))
         if known is None or (_equal(old, new), rank(new)) > (_equal(old, known), rank(known)):
             found[kind, old] = new
-    for name in equal_names(taxonomy):
-        found.setdefault(("step", name), name)
     return [
-        Suggestion(kind, old, new, counts[kind][old], counts[kind][new], _why(old, new))
+        Suggestion(
+            kind,
+            old,
+            new,
+            counts[kind][old],
+            counts[kind][new],
+            "case, spaces or punctuation" if _equal(old, new) else "a few letters",
+        )
         for (kind, old), new in found.items()
     ]
 
 
 def _equal(old: str, new: str) -> bool:
     return folded(old) == folded(new)
-
-
-def _why(old: str, new: str) -> str:
-    if old == new:
-        return "one name, several actions of a task"
-    return "case, spaces or punctuation" if _equal(old, new) else "a few letters"
-
-
-def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
-    """Names that several actions of one task have, with the ids of these actions for each task."""
-    found: dict[str, list[tuple[int, ...]]] = defaultdict(list)
-    for task in taxonomy.tasks:
-        ids: dict[str, list[int]] = defaultdict(list)
-        for action in task.actions:
-            ids[taxonomy.actions[action].name].append(action)
-        for name, members in ids.items():
-            if len(members) > 1:
-                found[name].append(tuple(members))
-    return found
 
 
 def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
@@ -184,67 +228,3 @@ def _last(name: str, entries: Mapping[str, str], kind: str, path: Path) -> str:
             raise _refused(f"{path}: the names of {kind}s form a cycle, {cycle}. Remove a line.")
         chain.append(following)
     return chain[-1]
-
-
-def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations, tuple[int, ...]]:
-    """Rename tasks and actions, and merge those whose names become equal.
-
-    If several actions had the same name before (one in each task), only actions that share a task
-    are merged. An action listed with its own name is merged with others of that name. Ids are
-    renumbered without gaps in the old order. The old id that represents each action is returned,
-    if possible of one that had the name before.
-    """
-    taxonomy = annotations.taxonomy
-    task_names = [task.name for task in taxonomy.tasks]
-    action_names = [action.name for action in taxonomy.actions]
-    merges.check_known(task_names, action_names)
-    task_groups = _groups(task_names, merges.tasks, [{0} for _ in task_names])
-    task_of = {old: new for new, group in enumerate(task_groups) for old in group}
-    owners = [
-        {task_of[task.id] for task in taxonomy.tasks if action.id in task.actions}
-        for action in taxonomy.actions
-    ]
-    groups = _groups(action_names, merges.steps, owners)
-    action_of = {old: new for new, group in enumerate(groups) for old in group}
-    kept = tuple(group[0] for group in groups)
-    tasks = [
-        (
-            merges.tasks.get(task_names[group[0]], task_names[group[0]]),
-            {action_of[old] for task in group for old in taxonomy.tasks[task].actions},
-        )
-        for group in task_groups
-    ]
-    names = [merges.steps.get(action_names[old], action_names[old]) for old in kept]
-    shared = taxonomy.to_shared
-    merged = replace(
-        Taxonomy.from_names(taxonomy.dataset, tasks, names),
-        shared=taxonomy.shared,
-        to_shared=None if shared is None else tuple(shared[old] for old in kept),
-    )
-    videos = [video.mapped(action_of, task_of) for video in annotations.videos]
-    return Annotations(taxonomy=merged, videos=tuple(videos)), kept
-
-
-def _groups(
-    names: list[str], renamed: Mapping[str, str], owners: list[set[int]]
-) -> list[list[int]]:
-    """Groups of entries to merge, ordered by first id; each starts with the entry that is kept."""
-    unique = len(set(names)) == len(names)
-    members: dict[str, list[int]] = defaultdict(list)
-    for number, name in enumerate(names):
-        members[renamed.get(name, name)].append(number)
-    found: list[list[int]] = []
-    for new, numbers in members.items():
-        if not any(names[number] in renamed for number in numbers):
-            found += [[number] for number in numbers]
-            continue
-        groups: list[tuple[list[int], set[int]]] = []
-        for number in numbers:
-            near = [group for group in groups if unique or group[1] & owners[number]]
-            joined = [number, *(each for group in near for each in group[0])]
-            groups = [group for group in groups if group not in near]
-            groups.append((joined, owners[number].union(*(group[1] for group in near))))
-        found += [
-            sorted(group, key=lambda number: (names[number] != new, number)) for group, _ in groups
-        ]
-    return sorted(found, key=min)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from cefito.data.annotations import Annotations, Step, Taxonomy, Video, read_annotations
-from cefito.data.readers.merges import Merges, apply_merges, equal_names
 from cefito.errors import DataError, explained
 from cefito.markup import counted
 from cefito.times import as_seconds
@@ -47,38 +46,32 @@ class Source:
     action_text: Path | None = None  # file of the actions' text embeddings
 
 
-def read_common(folder: Path | str, *, merges: Merges | None = None) -> Source:
+def read_common(folder: Path | str) -> Source:
     """Read the common form, a folder with taxonomy.json and videos.jsonl."""
-    return read_folder(Path(folder), merges=merges)[0]
-
-
-def read_folder(
-    folder: Path, *, merges: Merges | None = None
-) -> tuple[Source, Taxonomy, tuple[int, ...]]:
-    """Read the common form; also return the taxonomy before merging and its ids of the actions."""
+    folder = Path(folder)
     place = folder / "videos.jsonl"
     annotations = read_annotations(folder)
-    written = annotations.taxonomy
     for video in annotations.videos:
         for number, step in enumerate(video.steps, 1):
             make_step(step.start, step.end, 0, place=f"{place}, '{video.video_id}', step {number}")
-    notes: list[str] = []
-    kept = tuple(range(len(written.actions)))
-    if merges is not None:
-        annotations, kept = apply_merges(annotations, merges)
-        notes.append(merges.note())
-    notes += [
-        f"{len(ids)} actions of a task have the name '{name}' (ids {', '.join(map(str, ids))})."
-        for name, found in equal_names(annotations.taxonomy).items()
-        for ids in found
-    ]
-    source = Source(
+    return Source(
         annotations=annotations,
         form="taxonomy.json and videos.jsonl",
         files=(folder / "taxonomy.json", place),
-        notes=(*notes, *check_repeats(annotations, place)),
+        notes=(*_equal_names(annotations.taxonomy), *check_repeats(annotations, place)),
     )
-    return source, written, kept
+
+
+def _equal_names(taxonomy: Taxonomy) -> Iterator[str]:
+    """Notes on names that several actions of one task have."""
+    for task in taxonomy.tasks:
+        ids: dict[str, list[str]] = defaultdict(list)
+        for action in task.actions:
+            ids[taxonomy.actions[action].name].append(str(action))
+        for name, same in ids.items():
+            if len(same) > 1:
+                found = f"{len(same)} actions of a task have the name '{name}'"
+                yield f"{found} (ids {', '.join(same)})."
 
 
 def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:

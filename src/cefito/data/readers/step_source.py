@@ -15,8 +15,7 @@ from cefito.data.annotations import Annotations, Step, Taxonomy, Video, folded
 from cefito.data.readers.csv_file import Faults, listed_places
 from cefito.data.readers.formats import Choices, StepRow
 from cefito.data.readers.formats.table import SHAPE
-from cefito.data.readers.merges import Merges
-from cefito.data.readers.name_similarity import names_alike
+from cefito.data.readers.merges import Merges, names_alike
 from cefito.data.readers.source import Source, draw_split, make_step
 from cefito.data.readers.steps import StepRows, read_rows, write_rows
 from cefito.errors import DataError

@@ -1,4 +1,4 @@
-"""Simulated observations: a fixed random nonlinear map of a hidden state.
+"""Simulated observations of annotated steps: a fixed random nonlinear map of a hidden state.
 
 The state is the sum of the task, the steps done so far, the step that begins or has just ended, the
 style of the video, and noise. Signals of strength s move it by s along one random direction; noise
@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import load_npy
 from cefito.data.annotations import Annotations, Taxonomy, Video
+from cefito.data.prepared import PreparedDataset, check_action_text, write_dataset
+from cefito.data.readers.custom import ACTION_TEXT_FILE
+from cefito.data.readers.source import read_common
+from cefito.files import check_new, sha256
 from cefito.runtime import SimulationStream, check_seed
+
+OBSERVATION_DIM = 1536
+"""Numbers of an observation: of S3D's features of three seconds."""
 
 _BLOCK = 4096  # steps whose hidden states and features are held in float32 at a time
 
@@ -41,6 +50,39 @@ class ObservationKnobs:
     noise_spread: float = 0.4  # standard deviation of the logarithm of a video's factor of it
     nonlinearity: float = 0.5  # share of each feature that is squashed
     hidden: int = 256  # dimensions
+
+
+def simulate(source: Path | str, target: Path | str, *, seed: int = 0) -> PreparedDataset:
+    """Simulate observations for an annotated folder and write a prepared data set.
+
+    The folder holds `taxonomy.json`, `videos.jsonl` and optionally `action_text_features.npy`
+    [K, W].
+    """
+    source, target, knobs = Path(source), Path(target), ObservationKnobs()
+    check_seed(seed)
+    check_new(target)
+    annotations = read_common(source).annotations
+    text, path = None, source / ACTION_TEXT_FILE
+    if path.exists():
+        text = load_npy(path)
+        remedy = "Correct the file, or remove it to go without action text."
+        check_action_text(text, annotations.taxonomy, place=str(path), remedy=remedy)
+    start, end = observe(annotations, knobs, dim=OBSERVATION_DIM, seed=seed)
+    return write_dataset(
+        target,
+        name=f"{annotations.taxonomy.dataset}-simulated",
+        annotations=annotations,
+        start=start,
+        end=end,
+        action_text=text,
+        provenance={
+            "observations": "simulated",
+            "generator": "cefito.data.simulation.observations.observe",
+            "knobs": asdict(knobs),
+            "seed": seed,
+            "source": {name: sha256(source / name) for name in ("taxonomy.json", "videos.jsonl")},
+        },
+    )
 
 
 def observe(

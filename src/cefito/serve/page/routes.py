@@ -162,7 +162,7 @@ class _Frames:
     def _decode(
         self, match: DatasetMatch, index: int, step: int, last: int, goal: bool
     ) -> bytes | None:
-        from cefito.encoders.thumbnails import thumbnails
+        from cefito.encoders.frames import thumbnails
 
         opened = match.dataset
         video = opened.videos[index]

@@ -144,12 +144,35 @@ def test_files_that_are_missing_or_damaged(made, file, content):
     assert "\n" not in str(caught.value)
 
 
-def test_frames_without_subtasks(made):
-    path = made / "data/chunk-000/file-000.parquet"
-    parquet.write_table(parquet.read_table(path).drop_columns(["subtask_index"]), path)
-    with pytest.raises(
-        DataError, match=r"file-000\.parquet: cannot be read.*Annotate the episodes"
-    ):
+FRAMES, NAMES = "data/chunk-000/file-000.parquet", "meta/subtasks.parquet"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (
+            FRAMES,
+            lambda table: table.drop_columns(["subtask_index"]),
+            "has no column 'subtask_index' or 'language_persistent', only episode_index, frame_i",
+        ),
+        (FRAMES, lambda table: table.drop_columns(["timestamp"]), "has no column 'timestamp', o"),
+        (NAMES, lambda table: table.slice(0, 2), "has no name for the subtask_index 2 of frames i"),
+        (
+            NAMES,
+            lambda table: table.drop_columns(["subtask_index"]),
+            "has no column 'subtask_index', only __index_level_0__",
+        ),
+        (
+            NAMES,
+            lambda table: table.select(["subtask_index"]),
+            "has 'subtask_index' and no other column; expected one of names",
+        ),
+        ("meta/tasks.parquet", lambda table: table.slice(1), "has no name for the task_index 0 o"),
+    ],
+)
+def test_missing_columns_and_names_are_named(made, file, change, message):
+    parquet.write_table(change(parquet.read_table(made / file)), made / file)
+    with pytest.raises(DataError, match=f"{made / file}: {message}.*Annotate the episodes"):
         read_steps(made / "meta" / "info.json")
 
 

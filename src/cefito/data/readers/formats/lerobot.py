@@ -22,7 +22,7 @@ from pydantic import PositiveFloat, Strict
 from cefito.arrays import check_binary
 from cefito.data.readers.formats.document import Document, Format, LooseRecord
 from cefito.data.readers.formats.films import StepRow
-from cefito.errors import explained
+from cefito.errors import DataError, explained
 
 _REMEDY = "Annotate the episodes with subtasks, or copy the data set again."
 _COLUMNS = ("episode_index", "frame_index", "timestamp", "task_index")
@@ -51,11 +51,16 @@ def _read(document: Document) -> Iterator[StepRow]:
     meta = document.path.resolve().parent
     tasks = _names(meta / "tasks.parquet", "task_index")
     splits = _splits(document, info.splits)
-    named: dict[int, str] = {}
+    subtasks: dict[int, str] = {}
     for path in sorted(meta.parent.glob("data/*/*.parquet")):
-        table = _table(path, (*_COLUMNS,), (_SUBTASKS, _LANGUAGE))
+        table = _table(path, _COLUMNS, (_SUBTASKS, _LANGUAGE))
         columns = {name: table.column(name) for name in table.column_names}
         frames = {name: _numbers(column) for name, column in columns.items() if name != _LANGUAGE}
+        _check_named(frames["task_index"], tasks, meta / "tasks.parquet", "task_index", path)
+        if _SUBTASKS in frames:
+            file, numbers = meta / "subtasks.parquet", frames[_SUBTASKS]
+            subtasks = subtasks or _names(file, _SUBTASKS)
+            _check_named(numbers[numbers >= 0], subtasks, file, _SUBTASKS, path)
         order = np.lexsort((frames["frame_index"], frames["episode_index"]))
         episode, _, time, task = (frames[name][order] for name in _COLUMNS)
         begins = _begins(episode)
@@ -63,13 +68,12 @@ def _read(document: Document) -> Iterator[StepRow]:
             number, last = int(episode[begin]), float(time[end - 1]) + 1 / info.fps
             spans: list[tuple[str, str, float, float]] = []
             if _SUBTASKS in columns:
-                named = named or _names(meta / "subtasks.parquet", _SUBTASKS)
                 step = frames[_SUBTASKS][order[begin:end]]
                 runs = _begins(step)
                 for first, after in zip(runs, [*runs[1:], len(step)], strict=True):
                     if step[first] >= 0:
                         until = float(time[begin + after - 1]) + 1 / info.fps
-                        label = named[int(step[first])]
+                        label = subtasks[int(step[first])]
                         spans.append((_SUBTASKS, label, float(time[begin + first]), until))
             if _LANGUAGE in columns:
                 entries = columns[_LANGUAGE][int(order[begin])].as_py() or []
@@ -115,11 +119,22 @@ def _begins(values: NDArray[Any]) -> list[int]:
 
 def _names(path: Path, index: str) -> dict[int, str]:
     """Return names by their index; the names are the other column, whatever it is called."""
-    table = _table(path)
-    (names,) = (table.column(name) for name in table.column_names if name != index)
-    return dict(
-        zip(_numbers(table.column(index)).tolist(), map(str, names.to_pylist()), strict=True)
-    )
+    table = _table(path, (index,), whole=True)
+    others = [name for name in table.column_names if name != index]
+    if len(others) != 1:
+        found = ", ".join(map(repr, others)) or "no other column"
+        raise DataError(f"{path}: has '{index}' and {found}; expected one of names. {_REMEDY}")
+    names = table.column(others[0]).to_pylist()
+    return dict(zip(_numbers(table.column(index)).tolist(), map(str, names), strict=True))
+
+
+def _check_named(
+    numbers: NDArray[Any], names: Mapping[int, str], file: Path, index: str, frames: Path
+) -> None:
+    """Refuse frames whose number a file does not name."""
+    if unknown := sorted(set(numbers.tolist()) - names.keys()):
+        found = f"has no name for the {index} {unknown[0]} of frames in {frames}"
+        raise DataError(f"{file}: {found}. {_REMEDY}")
 
 
 def _numbers(column: Any) -> NDArray[Any]:
@@ -128,18 +143,24 @@ def _numbers(column: Any) -> NDArray[Any]:
     return numbers
 
 
-def _table(path: Path, names: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> Any:
-    """Read columns of a Parquet file, by default all; at least one of the optional ones."""
+def _table(
+    path: Path, names: tuple[str, ...], either: tuple[str, ...] = (), *, whole: bool = False
+) -> Any:
+    """Read columns of a Parquet file, and at least one of `either`; or all if `whole`."""
     install = "Run pip install cefito[table]."
     with explained(path, "Parquet needs pyarrow", install, ImportError):
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     check_binary(path, _REMEDY)
-    kinds = OSError, KeyError, ValueError, pyarrow.ArrowException
-    with explained(path, "cannot be read", _REMEDY, *kinds):
-        there = [name for name in optional if name in parquet.read_schema(path).names]
-        if optional and not there:
-            raise KeyError(f"no column {' or '.join(optional)}")
-        return parquet.read_table(path, columns=[*names, *there] or None)
+    kinds = OSError, ValueError, pyarrow.ArrowException
+    with explained(path, "cannot be read as Parquet", _REMEDY, *kinds):
+        held = parquet.read_schema(path).names
+        there = [name for name in either if name in held]
+        lacking = [f"'{name}'" for name in names if name not in held]
+        lacking += [" or ".join(f"'{name}'" for name in either)] * (bool(either) and not there)
+        if not lacking:
+            return parquet.read_table(path, columns=None if whole else [*names, *there])
+    found = f"has no column {lacking[0]}, only {', '.join(held)}"
+    raise DataError(f"{path}: {found}. {_REMEDY}")
 
 
 def _splits(document: Document, given: Mapping[str, str]) -> list[tuple[str, range]]:
