@@ -6,13 +6,17 @@ import torch
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries, Shape
-from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import DiffusionNetwork
-from cefito.planners.diffusion.planner import sampled_scores
+from cefito.planners.diffusion.planner import DiffusionLoss, sampled_scores
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.kepp.networks import KeppStepNetwork, PlanNetwork, StepModel
-from cefito.planners.kepp.planner import KeppPlanner, _check_horizon
-from cefito.planners.kepp.settings import KeppConfig, KeppSettings, PlanConfig
+from cefito.planners.kepp.method import KeppConfig, KeppSettings, PlanConfig
+from cefito.planners.kepp.planner import (
+    KeppPlanner,
+    KeppStepNetwork,
+    PlanNetwork,
+    StepModel,
+    _check_horizon,
+)
 from cefito.runtime import Processes, generator_for
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 from drawn import drawn, stirred

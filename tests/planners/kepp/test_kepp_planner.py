@@ -10,9 +10,8 @@ from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp import planner as planner_module
-from cefito.planners.kepp.networks import StepModel, WalkGraph
-from cefito.planners.kepp.planner import KeppPlanner
-from cefito.planners.kepp.settings import KeppConfig, KeppSettings
+from cefito.planners.kepp.method import KeppConfig, KeppSettings
+from cefito.planners.kepp.planner import KeppPlanner, StepModel, WalkGraph
 from cefito.planners.methods import load_config
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.planners.kepp.networks import WalkGraph, walk_block
+from cefito.planners.kepp.planner import WalkGraph, walk_block
 
 
 def slow_walks(counts, first, last, horizon, count):

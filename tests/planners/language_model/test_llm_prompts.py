@@ -14,13 +14,15 @@ from cefito.planners.language_model.dialogue import (
     parse_leniently,
     parse_strictly,
 )
-from cefito.planners.language_model.prompt import Names, first_request, repair_request
-from cefito.planners.language_model.prompt_context import (
+from cefito.planners.language_model.method import LlmConfig
+from cefito.planners.language_model.prompt import (
+    Names,
     PromptContext,
+    first_request,
     most_probable,
     probable_successors,
+    repair_request,
 )
-from cefito.planners.language_model.settings import LlmConfig
 
 NAMES = Names.of(["make tea", "make\ntoast"], ["boil", "pour", "cut  bread", "heat", "spread"])
 ENDS = PromptContext(

@@ -10,10 +10,9 @@ import pytest
 from cefito.errors import ConfigError, RunError
 from cefito.planners.language_model import dialogue, server
 from cefito.planners.language_model.dialogue import ask_all, preview
-from cefito.planners.language_model.prompt import Names, first_request
-from cefito.planners.language_model.prompt_context import PromptContext
+from cefito.planners.language_model.method import LlmConfig
+from cefito.planners.language_model.prompt import Names, PromptContext, first_request
 from cefito.planners.language_model.server import Server, budget, cache_folder, check_settings
-from cefito.planners.language_model.settings import LlmConfig
 from language_model import answered, completion
 
 NAMES = Names.of(["tea"], ["boil", "pour", "wait", "drink"])

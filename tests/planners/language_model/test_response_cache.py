@@ -8,7 +8,7 @@ import pytest
 
 from cefito.errors import ConfigError, RunError
 from cefito.planners.language_model.prompt import Request
-from cefito.planners.language_model.response_cache import FILE, Response, ResponseCache
+from cefito.planners.language_model.server import FILE, Response, ResponseCache
 
 
 def request(text="a"):

@@ -7,15 +7,16 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
-from cefito.planners.mtid.network import (
+from cefito.planners.mtid.method import MtidClassifierConfig, MtidConfig
+from cefito.planners.mtid.planner import (
     Interpolation,
     LatentAttention,
     MtidNetwork,
+    MtidPlanner,
+    MtidTaskNetwork,
     gradient_weights,
     task_actions,
 )
-from cefito.planners.mtid.planner import MtidPlanner, MtidTaskNetwork
-from cefito.planners.mtid.settings import MtidClassifierConfig, MtidConfig
 from cefito.planners.shared.layers import keep
 from cefito.runtime import generator_for
 from drawn import drawn, stirred

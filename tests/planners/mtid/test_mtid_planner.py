@@ -4,10 +4,9 @@ import torch
 
 from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Queries
-from cefito.planners.diffusion.loss import DiffusionLoss
+from cefito.planners.diffusion.planner import DiffusionLoss
 from cefito.planners.methods import load_config
-from cefito.planners.mtid.network import MtidNetwork
-from cefito.planners.mtid.planner import MtidPlanner, MtidTaskModel
+from cefito.planners.mtid.planner import MtidNetwork, MtidPlanner, MtidTaskModel
 from cefito.planners.network import data_shape
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import Processes, generator_for

@@ -9,10 +9,9 @@ import torch
 
 from cefito.errors import DataError
 from cefito.planners.network import data_shape
-from cefito.planners.p3iv.loss import FACTOR, P3ivLoss, diversity
+from cefito.planners.p3iv.method import P3ivConfig
 from cefito.planners.p3iv.network import P3ivNetwork
-from cefito.planners.p3iv.planner import P3ivPlanner
-from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.planners.p3iv.planner import FACTOR, P3ivLoss, P3ivPlanner, diversity
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.runtime import Processes, generator_for
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cefito.planners.base import Shape
+from cefito.planners.p3iv.method import P3ivConfig
 from cefito.planners.p3iv.network import Critic, P3ivNetwork
-from cefito.planners.p3iv.settings import P3ivConfig
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 

@@ -10,7 +10,7 @@ import torch
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
-from cefito.planners.p3iv.decoding import best_sequences, greedy
+from cefito.planners.p3iv.network import best_sequences, greedy
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.training.trainer import TrainingContext
 from same import same_weights

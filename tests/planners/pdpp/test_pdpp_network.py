@@ -4,8 +4,8 @@ from torch.nn import functional as F
 
 from cefito.field.predictor import Dropout
 from cefito.planners.base import Shape
+from cefito.planners.pdpp.method import PdppConfig
 from cefito.planners.pdpp.planner import PdppNetwork
-from cefito.planners.pdpp.settings import PdppConfig
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.planners.base import Queries
-from cefito.planners.diffusion.loss import DiffusionLoss
-from cefito.planners.diffusion.planner import best_plans, sampled_scores
+from cefito.planners.diffusion.planner import DiffusionLoss, best_plans, sampled_scores
 from cefito.planners.methods import load_config
 from cefito.planners.network import data_shape
 from cefito.planners.pdpp.planner import PdppNetwork, PdppPlanner

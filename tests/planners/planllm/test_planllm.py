@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
+from cefito.planners.planllm.method import PlanLlmConfig
 from cefito.planners.planllm.planner import (
     Exchange,
     PlanLlmLoss,
@@ -17,10 +18,9 @@ from cefito.planners.planllm.planner import (
     PlanLlmPlanner,
     QueryTransformer,
 )
-from cefito.planners.planllm.settings import PlanLlmConfig
-from cefito.planners.schema.loss import SchemaLoss
+from cefito.planners.schema.method import SchemaConfig
 from cefito.planners.schema.network import SchemaNetwork
-from cefito.planners.schema.settings import SchemaConfig
+from cefito.planners.schema.planner import SchemaLoss
 from cefito.planners.shared.layers import keep
 from cefito.runtime import Processes, count_parameters, generator_for
 from drawn import drawn, stirred

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
+from cefito.planners.schema.method import SchemaConfig
 from cefito.planners.schema.network import SchemaNetwork, SharedMemoryDecoder
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.planners.schema.settings import SchemaConfig
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
 

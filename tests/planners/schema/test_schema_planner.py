@@ -9,9 +9,8 @@ from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
 from cefito.planners.network import data_shape
 from cefito.planners.schema import planner as planner_module
-from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork
-from cefito.planners.schema.planner import SchemaPlanner
+from cefito.planners.schema.planner import SchemaLoss, SchemaPlanner
 from cefito.planners.shared.descriptions import EndMeans, template_vectors
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import Processes, generator_for

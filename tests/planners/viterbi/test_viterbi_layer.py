@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from cefito.planners.shared import transitions as shared
 from cefito.planners.shared.transitions import k_best
-from cefito.planners.viterbi.layer import decode, log_marginals, transition_probabilities
+from cefito.planners.viterbi.network import decode, log_marginals, transition_probabilities
 from cefito.search.step_costs import StepCosts
 
 SMALL = {

@@ -11,10 +11,9 @@ from cefito.planners.methods import load_config
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.layers import keep
 from cefito.planners.shared.transitions import k_best
-from cefito.planners.viterbi.layer import log_marginals, transition_probabilities
-from cefito.planners.viterbi.network import ViterbiNetwork
+from cefito.planners.viterbi.method import ViterbiConfig, ViterbiSettings
+from cefito.planners.viterbi.network import ViterbiNetwork, log_marginals, transition_probabilities
 from cefito.planners.viterbi.planner import ViterbiLoss, ViterbiPlanner
-from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import Processes, generator_for
 from cefito.testing import assert_same_plans
 from cefito.training.trainer import TrainingContext

@@ -13,10 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from cefito.errors import ConfigError
+from cefito.planners.language_model.method import LlmConfig
 from cefito.planners.language_model.prompt import Request, repair_request
-from cefito.planners.language_model.response_cache import Response, ResponseCache
-from cefito.planners.language_model.server import Server, budget, cache_folder
-from cefito.planners.language_model.settings import LlmConfig
+from cefito.planners.language_model.server import (
+    Response,
+    ResponseCache,
+    Server,
+    budget,
+    cache_folder,
+)
 from cefito.progress import Progress, silent
 from cefito.settings import Record
 

@@ -25,16 +25,18 @@ from cefito.planners.base import (
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.checks import check_queries
 from cefito.planners.language_model.dialogue import Completion, ask_all
-from cefito.planners.language_model.method import ABILITIES
-from cefito.planners.language_model.prompt import PROMPT_VERSION, Names, Request, first_request
-from cefito.planners.language_model.prompt_context import (
+from cefito.planners.language_model.method import ABILITIES, LlmConfig, LlmSettings
+from cefito.planners.language_model.prompt import (
+    PROMPT_VERSION,
+    Names,
     PromptContext,
     Ranked,
+    Request,
+    first_request,
     most_probable,
     probable_successors,
 )
 from cefito.planners.language_model.server import Server, check_settings
-from cefito.planners.language_model.settings import LlmConfig, LlmSettings
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.task_model import TaskModel

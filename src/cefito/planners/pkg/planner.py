@@ -16,8 +16,7 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import ProposalNetwork
 from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner
-from cefito.planners.pkg.method import ABILITIES
-from cefito.planners.pkg.settings import PkgConfig, PkgSettings
+from cefito.planners.pkg.method import ABILITIES, PkgConfig, PkgSettings
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
 from cefito.search.problem import Plans, SearchCost

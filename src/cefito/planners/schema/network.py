@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from cefito.field.predictor import attend, normalise, positions
 from cefito.planners.base import Shape
-from cefito.planners.schema.settings import SchemaConfig
+from cefito.planners.schema.method import SchemaConfig
 from cefito.planners.shared.descriptions import DESCRIPTIONS
 from cefito.planners.shared.layers import Drop, draw_layers, dropping, keep
 

@@ -21,10 +21,14 @@ from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors, read_descriptions
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.loss import PlanLoss, mean_term
-from cefito.planners.viterbi.layer import decode, log_marginals, transition_probabilities
-from cefito.planners.viterbi.method import ABILITIES
-from cefito.planners.viterbi.network import ViterbiNetwork, ViterbiOutputs
-from cefito.planners.viterbi.settings import Alignment, ViterbiConfig
+from cefito.planners.viterbi.method import ABILITIES, Alignment, ViterbiConfig
+from cefito.planners.viterbi.network import (
+    ViterbiNetwork,
+    ViterbiOutputs,
+    decode,
+    log_marginals,
+    transition_probabilities,
+)
 from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import Term
