@@ -149,7 +149,7 @@ class TaskDiffusionPlanner(NetworkPlanner[Network]):
     @classmethod
     def fit(cls, train: Windows, val: Windows, *, settings: Any, **given: Any) -> Fitted[Self]:
         config, predictor = cls.config_of(settings), cls.predictor(settings)
-        check_horizon(config, train.horizon, method=cls.name, section=cls.part)
+        check_horizon(config, train.horizon, method=str(cls.name), section=cls.part)
         task_model, results = predictor.train(train, val, settings, **given)
         tasks = train.tasks, task_model.predict(Queries.from_windows(val))
         parts: dict[str, Any] = {"config": config, "task_model": task_model}

@@ -242,7 +242,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
             self.step.save(folder)
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Name in tables; says which knowledge it lacks, and whether walks are in-sample."""
         config = self.config
         known = {"graph": "", "ends": "ends alone", "none": "no graph, no ends"}[config.knowledge]

@@ -139,7 +139,7 @@ class LlmPlanner(BasePlanner):
             self.nearest.save(folder)
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Title in tables: the facts in its prompts, and the model."""
         more = " + PKG" * self.config.graph + " + examples" * bool(self.config.examples)
         return f"LLM, {self.ends_title}{more} ({self.config.model})"

@@ -199,7 +199,7 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
             network.critic = None  # it serves in training only
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Name in tables; says how it departs from the paper."""
         config = self.config
         departures = (

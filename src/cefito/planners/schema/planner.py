@@ -191,7 +191,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
         network.counts.copy_(torch.from_numpy(counts))
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Name in tables; says how it departs from the published method."""
         return named_departures(self.method, (*self.departures, KINDS[self.config.described]))
 

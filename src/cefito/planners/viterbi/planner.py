@@ -134,7 +134,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
         network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Name in tables; says how it departs from the published method."""
         members = len(self.networks)
         departures = (
