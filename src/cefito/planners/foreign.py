@@ -16,8 +16,6 @@ from cefito.plugins import array, demand, recast, shares
 from cefito.search.checks import demand_plans
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 
-__all__ = ["PLANNER_CHECKS", "class_fault", "with_taxonomy"]
-
 _OWN = ("fit", "load", "save")  # methods that every planner writes itself
 _NEAR = 1e-3  # by which sums of probabilities in single precision may differ from one
 

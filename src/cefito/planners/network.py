@@ -32,17 +32,6 @@ from cefito.training.result import TrainingResult
 from cefito.training.settings import PlannerTrainingConfig, StoppingConfig, TrainingConfig
 from cefito.training.trainer import TrainingContext
 
-__all__ = [
-    "Ensemble",
-    "NetworkPlanner",
-    "Sized",
-    "TrainedNetwork",
-    "copy_learned",
-    "data_shape",
-    "ends_on_all",
-    "final_windows",
-]
-
 Network = TypeVar("Network", bound=nn.Module)
 
 

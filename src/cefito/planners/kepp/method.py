@@ -28,9 +28,6 @@ class KeppConfig(Settings):
     # missing; or "none", without a step network.
     knowledge: Knowledge = "graph"
     walks: int = Field(2, ge=1, le=100)  # R, the number of likeliest walks
-    # The value if walks agree: the "last" one's, so that with two walks 1/3 means that both agree
-    # (published), or the "sum".
-    agreement: Literal["last", "sum"] = "last"
     # Training walks by a step network and a graph of other videos, or of all (published; far more
     # accurate on training windows than on others).
     paths: Literal["out-of-fold", "in-sample"] = "out-of-fold"

@@ -66,20 +66,16 @@ class WalkGraph:
         return np.concatenate([walks, np.repeat(walks[-1:], self.count - len(walks), axis=0)])
 
 
-def walk_block(walks: Tensor, action_count: int, *, summed: bool = False) -> Tensor:
+def walk_block(walks: Tensor, action_count: int) -> Tensor:
     """Walks [B, R, T], likeliest first, as columns of a plan's matrix, float32 [B, T, K].
 
-    Weights fall in equal steps and add up to one: 2/3 and 1/3 for two walks. If walks agree, their
-    weights are `summed`, or the last one is taken.
+    Weights fall in equal steps and add up to one: 2/3 and 1/3 for two walks. Where walks agree, the
+    last one's is taken, so 1/3 means that two walks agree (published).
     """
     batch, count, horizon = walks.shape
     block = torch.zeros(batch, horizon, action_count, device=walks.device)
     for place, actions in enumerate(walks.unbind(1)):
-        weight = 2 * (count - place) / (count * (count + 1))
-        if summed:
-            block.scatter_add_(2, actions[:, :, None], torch.full_like(block[:, :, :1], weight))
-        else:
-            block.scatter_(2, actions[:, :, None], weight)
+        block.scatter_(2, actions[:, :, None], 2 * (count - place) / (count * (count + 1)))
     return block
 
 
@@ -118,7 +114,7 @@ class PlanNetwork(DiffusionNetwork):
 
     def __init__(self, config: KeppConfig, shape: Shape) -> None:
         actions = shape.actions
-        fill = partial(walk_block, action_count=actions, summed=config.agreement == "sum")
+        fill = partial(walk_block, action_count=actions)
         blocks = (ColumnBlock("graph", actions, fill), ColumnBlock("language", actions, fill))
         layout = Layout(shape=shape, before=blocks)
         super().__init__(config=config.plan, layout=layout, last_skip=False)
@@ -131,7 +127,7 @@ class StepModel(TrainedNetwork[KeppStepNetwork]):
     title: ClassVar[str] = "KEPP step network"
     part: ClassVar[str] = "kepp_step"
     stream: ClassVar[int] = 20
-    ignored = frozenset({"plan", "paths", "folds", "agreement", "walks", "knowledge"})
+    ignored = frozenset({"plan", "paths", "folds", "walks", "knowledge"})
     build = KeppStepNetwork
     loss = DiffusionLoss
 

@@ -76,9 +76,9 @@ class LlmPlanner(BasePlanner):
     training windows, the recognised ends and the actions of the examples. Facts are computed query
     by query: a request does not depend on other queries, and is answered once (`response_cache`).
 
-    An answer contains `llm.plans` plans, one by default, whatever `top_k` is. An invalid answer is
-    followed by a repair request, then parsed leniently, and finally replaced by PKG's plan;
-    `Plans.reply` says which. The energy of a plan is its place in the answer.
+    An answer contains one plan, whatever `top_k` is. An invalid answer is followed by a repair
+    request, then parsed leniently, and finally replaced by PKG's plan; `Plans.reply` says which.
+    The energy of the plan is 0.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES
@@ -175,8 +175,8 @@ class LlmPlanner(BasePlanner):
 
     def requests(self, queries: Queries) -> list[Request]:
         """Return the request for each query, without asking."""
-        queries.check_tasks(len(self.names.tasks))
-        queries.check_ends(len(self.names.actions))
+        queries.check_ids("tasks", len(self.names.tasks))
+        queries.check_ids("ends", len(self.names.actions))
         transitions = transition_probabilities(self.pkg.counts) if self.config.graph else None
         return [
             first_request(self._context(query, transitions), self.names, self.horizon, self.config)
@@ -192,7 +192,7 @@ class LlmPlanner(BasePlanner):
         stop: Callable[[], bool] | None = None,
         progress: Progress = silent,
     ) -> list[Plans]:
-        """Return the plans that the language model names, at most `llm.plans` per query.
+        """Return the plan that the language model names for each query.
 
         The budget is checked before the first request. Queries left unasked by `stop` get PKG's
         plans.
@@ -202,22 +202,21 @@ class LlmPlanner(BasePlanner):
             return []
         completions = ask_all(self.requests(queries), self.config, stop=stop, progress=progress)
         return [
-            self._plans(completion, query, top_k)
+            self._plans(completion, query)
             for completion, query in zip(completions, queries.blocks(1), strict=True)
         ]
 
-    def _plans(self, completion: Completion | None, query: Queries, top_k: int) -> Plans:
+    def _plans(self, completion: Completion | None, query: Queries) -> Plans:
         reply = self._reply(completion)
-        if completion is not None and completion.sequences:
-            actions = np.array(completion.sequences, dtype=np.int64)  # [k, T]
+        if completion is not None and completion.sequence:
+            actions = np.array([completion.sequence], dtype=np.int64)  # [1, T]
         else:
-            (paths,) = self.pkg.plan(query, self.config.plans)
+            (paths,) = self.pkg.plan(query, 1)
             actions = paths.actions
-        places = np.arange(len(actions), dtype=np.float64)[:top_k]
         return Plans(
-            actions=actions[:top_k],
-            energies=places,
-            scores=places,
+            actions=actions,
+            energies=np.zeros(1),
+            scores=np.zeros(1),
             evaluated=SearchCost(reply.prompt_tokens + reply.completion_tokens, 0),
             exact=False,
             reply=reply,
@@ -230,7 +229,7 @@ class LlmPlanner(BasePlanner):
         valid: Literal["kept", "repaired"] = "repaired" if completion.repaired else "kept"
         responses = completion.responses
         return Reply(
-            valid if completion.sequences else "replaced",
+            valid if completion.sequence else "replaced",
             *names,
             key=completion.key,
             served=responses[-1].served,

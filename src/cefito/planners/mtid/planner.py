@@ -37,24 +37,14 @@ class Interpolation(nn.Module):
     There are three, as published; the middle one is repeated, or skipped, for `encodings` maps.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        count: int,
-        encodings: int,
-        layers: int,
-        heads: int,
-        feedforward: int,
-        dropout: float,
-    ) -> None:
+    def __init__(self, config: MtidConfig, dim: int) -> None:
         super().__init__()
-        self.encodings, self.dropout = encodings, dropout
+        self.encodings, self.dropout = config.encodings, config.latent_dropout
         self.encoders = nn.ModuleList(nn.Conv1d(dim, dim, 3, padding=1) for _ in range(3))
-        self.share = nn.Linear(1, count)
-        heads = max(number for number in range(1, min(heads, dim) + 1) if dim % number == 0)
+        self.share = nn.Linear(1, TemporalUNet.blocks(len(config.widths)))
+        heads = max(number for number in range(1, min(config.heads, dim) + 1) if dim % number == 0)
         self.layers = nn.ModuleList(
-            PostNormLayer(dim, heads, feedforward, F.relu) for _ in range(layers)
+            PostNormLayer(dim, heads, config.feedforward, F.relu) for _ in range(config.layers)
         )
 
     def reset(self, generator: torch.Generator) -> None:
@@ -123,17 +113,7 @@ class MtidNetwork(DiffusionNetwork):
             last_skip=False,  # the published sizes of MTID and KEPP are without it
             inside=partial(LatentAttention, dim=dim) if config.interpolation else None,
         )
-        self.interpolation = None
-        if config.interpolation:
-            self.interpolation = Interpolation(
-                dim=dim,
-                count=TemporalUNet.blocks(len(config.widths)),
-                encodings=config.encodings,
-                layers=config.layers,
-                heads=config.heads,
-                feedforward=config.feedforward,
-                dropout=config.latent_dropout,
-            )
+        self.interpolation = Interpolation(config, dim) if config.interpolation else None
         if config.mask:
             known = torch.ones(shape.tasks, shape.actions, dtype=torch.bool)
             self.register_buffer("task_actions", known)

@@ -97,7 +97,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
 
     def predict_ends(self, queries: Queries) -> NDArray[np.int64]:
         """The true first and last actions if given, else the likeliest, each by itself, [N, 2]."""
-        queries.check_ends(self.shape.actions)
+        queries.check_ids("ends", self.shape.actions)
         if queries.ends is not None:
             return queries.ends
         return np.asarray(self.logits(queries).argmax(axis=2), dtype=np.int64)
@@ -111,7 +111,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
         return [plans[pair] for pair in ends]
 
     def _single_actions(self, queries: Queries, top_k: int) -> list[Plans]:
-        queries.check_ends(self.shape.actions)
+        queries.check_ids("ends", self.shape.actions)
         if queries.ends is not None:
             costs = np.where(np.arange(self.shape.actions) == queries.ends[:, :1], 0.0, np.inf)
         else:

@@ -12,7 +12,7 @@ from cefito.planners.shared.settings import TransitionSource
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-Described = Literal["file", "templates", "observations", "names", "free", "none"]
+Described = Literal["file", "observations", "names", "none"]
 
 
 class SchemaConfig(Settings):
@@ -28,13 +28,10 @@ class SchemaConfig(Settings):
     normalise: bool = False  # layer-normalise the observations first (published: raw)
     centre: bool = False  # subtract the mean training observation first (published: no)
     # A .npy file of embeddings [K, 6, W] (three before, three after each action), as published; or
-    # "templates": sentences from templates through a text encoder; "observations": the mean ones at
-    # the start and the end of each action; "names": vectors hashed from the names; "free": six
-    # learned vectors for each action; "none": no memory and no alignment.
+    # "observations": the mean ones at the start and the end of each action; "names": vectors hashed
+    # from the names; "none": no memory and no alignment.
     descriptions: str = Field("names", min_length=1)
     name_width: PositiveInt = 768  # W of hashed vectors
-    text_encoder: str = "openai/clip-vit-large-patch14-336"  # or "t5", ...
-    text_layer: str = "projected"  # empty for the first layer of the encoder's kind
     state_task: bool = True  # task logits go to the decoder of states (published: not for NIV)
     alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for none
     task: float = Field(1.0, gt=0)  # weight of its loss
@@ -70,7 +67,7 @@ class SchemaConfig(Settings):
     def described(self) -> Described:
         """Kind of the descriptions."""
         match self.descriptions:
-            case "templates" | "observations" | "names" | "free" | "none" as kind:
+            case "observations" | "names" | "none" as kind:
                 return kind
         return "file"
 

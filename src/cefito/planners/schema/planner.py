@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,19 +17,12 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.encoders.cache import CachedText
-from cefito.encoders.text import PretrainedText
 from cefito.planners.base import Marginals, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.queries import finite_outputs
 from cefito.planners.schema.method import Described, SchemaConfig
 from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
-from cefito.planners.shared.descriptions import (
-    EndMeans,
-    name_vectors,
-    read_descriptions,
-    template_vectors,
-)
+from cefito.planners.shared.descriptions import EndMeans, description_vectors
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
 from cefito.runtime import Processes
@@ -123,10 +115,8 @@ class SchemaLoss(PlanLoss):
 
 KINDS: dict[Described, str] = {
     "file": "",  # as published
-    "templates": "template sentences",
     "observations": "mean observations",
     "names": "name hashes",
-    "free": "free vectors",
     "none": "no descriptions",
 }
 """Names of the kinds of descriptions in tables."""
@@ -149,7 +139,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     section = "schema_model"
     stream = 11
     own_mean = True
-    ignored = frozenset({"descriptions", "name_width", "text_encoder", "text_layer"})
+    ignored = frozenset({"descriptions", "name_width"})
     build: ClassVar[Any] = SchemaNetwork
     loss: ClassVar[Any] = SchemaLoss
     config: SchemaConfig
@@ -157,24 +147,15 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     @override
     @classmethod
     def text_dim(cls, config: SchemaConfig, shape: Shape) -> int:
-        widths = {"names": config.name_width, "file": _PUBLISHED_WIDTH}
-        return (widths | {"templates": _PUBLISHED_WIDTH}).get(config.described, 0)
+        return {"names": config.name_width, "file": _PUBLISHED_WIDTH}.get(config.described, 0)
 
     @override
     @classmethod
     def text_vectors(cls, config: SchemaConfig, train: Windows) -> NDArray[np.float32] | None:
-        taxonomy = train.taxonomy
-        if config.described == "names":
-            return name_vectors([action.name for action in taxonomy.actions], config.name_width)
-        if config.described == "templates":
-            encoder = PretrainedText(config.text_encoder, layer=config.text_layer or None)
-            return template_vectors(taxonomy, CachedText(encoder))
-        if config.described == "file":
-            setting = f"{cls.section or cls.part}.descriptions"
-            return read_descriptions(
-                Path(config.descriptions), actions=len(taxonomy.actions), setting=setting
-            )
-        return None
+        if config.described in ("observations", "none"):
+            return None
+        setting = f"{cls.section}.descriptions"
+        return description_vectors(config.descriptions, train, config.name_width, setting=setting)
 
     @override
     @classmethod

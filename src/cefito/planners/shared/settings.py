@@ -8,8 +8,6 @@ from cefito.field.settings import ClassifierConfig
 from cefito.settings import Settings
 from cefito.training.settings import ClassifierTrainingConfig
 
-__all__ = ["ClassifierSettings", "TransitionSource"]
-
 TransitionSource = Literal["videos", "windows"]
 """What transitions are counted in, see `cefito.planners.shared.transitions.counted_transitions`."""
 

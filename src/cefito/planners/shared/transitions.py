@@ -18,8 +18,6 @@ from cefito.planners.shared.graph import transition_counts, transition_probabili
 from cefito.planners.shared.settings import TransitionSource
 from cefito.search.problem import Plans, SearchCost
 
-__all__ = ["Decoded", "counted_transitions", "decode", "k_best", "log_guarded"]
-
 _FLOOR = math.log(1e-10)  # of what is impossible, where nothing possible is left
 _CHUNK_BYTES = 64 * 2**20
 

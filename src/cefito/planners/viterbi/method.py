@@ -35,7 +35,6 @@ class ViterbiConfig(Settings):
     name_width: PositiveInt = 768  # W of hashed vectors
     alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for no alignment
     task: float = Field(1.0, ge=0)  # weight of its loss; 0 for no task head
-    decoding: Literal["viterbi", "marginals"] = "viterbi"  # see `layer.decode`
     members: PositiveInt = 1  # networks whose emissions are averaged (published: one)
     training: PlannerTrainingConfig = PlannerTrainingConfig(
         optimiser=OptimiserConfig(

@@ -1,10 +1,9 @@
-"""The network of ViterbiPlanNet (arXiv 2603.04265): emissions of actions before the layer."""
+"""The network of ViterbiPlanNet (arXiv 2603.04265): emissions, the Viterbi layer, decoding."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch.nn import functional as F
 
 from cefito.field.predictor import normalise
 from cefito.planners.base import Shape
+from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.layers import PostNormLayer, draw_layers, dropping
 from cefito.planners.shared.transitions import Decoded
 from cefito.planners.shared.transitions import decode as over_transitions
@@ -118,41 +118,42 @@ class ViterbiNetwork(nn.Module):
         return self.log_temperature.exp() * cosines.float()
 
 
-Decoding = Literal["viterbi", "marginals"]
-
 _FLOOR = 1e-10  # transitions are clamped there inside the layer (published)
 
 
-def transition_probabilities(counts: Tensor, *, clamped: bool) -> Tensor:
+def clamped_transitions(counts: Tensor) -> Tensor:
     """Probabilities of the action after each action, float64 [K, K], from counts [K, K].
 
-    If clamped, shares are raised to at least 1e-10 and each row is divided by its sum again, as the
-    layer does; rows without any count become uniform. Otherwise these, and unseen transitions, are
-    0.
+    Shares n(a, b) / n(a) are raised to at least 1e-10 and each row is divided by its sum again, as
+    in the published layer; a row without any count becomes uniform.
     """
-    shares = counts.double()
-    shares = shares / shares.sum(dim=1, keepdim=True).clamp_min(1)
-    if not clamped:
-        return shares
-    shares = shares.clamp_min(_FLOOR)
+    shares = _shares(counts).clamp_min(_FLOOR)
     return shares / shares.sum(dim=1, keepdim=True)
+
+
+def _shares(counts: Tensor) -> Tensor:
+    return torch.from_numpy(transition_probabilities(counts.cpu().numpy())).to(counts.device)
 
 
 def log_marginals(emissions: Tensor, transitions: Tensor) -> Tensor:
     """Log-probability of each action at each step, given emissions [B, T, K] of all steps.
 
     p(a_1..a_T) is in proportion to Π_t exp(emissions[t, a_t]) · Π_t transitions[a_t, a_t+1]; the
-    prior over the first action is uniform. Transitions [K, K] are positive. Differentiable, in the
+    prior over the first action is uniform. At temperature 1 the published soft recursion equals the
+    forward-backward algorithm, used here. Transitions [K, K] are positive. Differentiable, in the
     precision of the emissions, even under autocast.
     """
     with torch.autocast(emissions.device.type, enabled=False):
         transitions = transitions.to(emissions.dtype)
         steps = emissions.unbind(dim=1)
-        before, after = [steps[0]], [torch.zeros_like(steps[-1])]
+        before, after = [steps[0]], [torch.zeros_like(steps[-1])]  # each [B, K]
         for step in steps[1:]:
+            # α_t(b) = log Σ_a exp(α_t−1(a)) · transitions[a, b] + e_t(b)
             before.append(_mixed(before[-1], transitions) + step)
         for step in reversed(steps[1:]):
+            # β_t−1(a) = log Σ_b transitions[a, b] · exp(e_t(b) + β_t(b))
             after.insert(0, _mixed(after[0] + step, transitions.T))
+        # log p(a_t = a) = α_t(a) + β_t(a) − log Σ_a exp(α_t(a) + β_t(a)), [B, T, K]
         return (torch.stack(before, dim=1) + torch.stack(after, dim=1)).log_softmax(dim=-1)
 
 
@@ -162,17 +163,13 @@ def _mixed(logs: Tensor, transitions: Tensor) -> Tensor:
     return ((logs - highest).exp() @ transitions).log() + highest
 
 
-def decode(emissions: Tensor, counts: Tensor, count: int, decoding: Decoding) -> Decoded:
+def decode(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
     """The best sequences under the layer's marginals, from log-emissions [B, T, K].
 
-    "viterbi" (published as "DVL+VD", the reported row) maximises the product of the marginals and
-    of the raw transitions; an unseen one forbids a sequence. If none is possible, the likeliest
-    action of each step is taken, under clamped transitions. "marginals" (published as "DVL") takes
-    the marginals as emissions of the layer once more, and maximises the product of the result.
+    They maximise Π_t p(a_t) · Π_t n(a_t, a_t+1) / n(a_t), the product of the marginals and of the
+    raw transitions, so an unseen transition forbids a sequence. If no sequence is possible, the
+    likeliest action of each step is taken, under clamped transitions.
     """
-    clamped = transition_probabilities(counts, clamped=True)
+    clamped = clamped_transitions(counts)
     marginals = log_marginals(emissions.double(), clamped)
-    if decoding == "marginals":
-        marginals = log_marginals(marginals, clamped)
-    raw = transition_probabilities(counts, clamped=False).log() if decoding == "viterbi" else None
-    return over_transitions(marginals, raw, count, substitutes=clamped.log())
+    return over_transitions(marginals, _shares(counts).log(), count, substitutes=clamped.log())
