@@ -80,7 +80,7 @@ class BasePlanner(Planner):
         top_k: int,
         constraints: Constraints,  # noqa: ARG002
     ) -> list[Plans]:
-        """Return the `top_k` best plans that satisfy constraints; without the ability, any."""
+        """Return the `top_k` best plans that satisfy constraints; override it if plans can."""
         return self.decode(queries, top_k)
 
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:

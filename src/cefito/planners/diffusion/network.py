@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.field.predictor import Dropout, normalise, positions
+from cefito.field.predictor import normalise, positions
 from cefito.planners.diffusion.matrix import Layout, Projection
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.shared.layers import draw_layers
@@ -242,14 +242,12 @@ class DiffusionNetwork(nn.Module):
         self.unet.reset(generator)
         self.noise.normal_(generator=generator)
 
-    def projection(self, *known: Tensor, dropout: Dropout | None = None) -> Projection:
-        """The projection onto the known part of plans; dropout acts on the observations."""
+    def projection(self, *known: Tensor) -> Projection:
+        """The projection onto the known part of plans."""
         *blocks, initial, goal = known
         x = torch.stack([initial, goal]) - self.mean
         if self.config.normalise:
             x = normalise(x)
-        if dropout:
-            x = dropout(x)
         return self.layout.projection(*blocks, x[0], x[1], allowed=self.allowed(*blocks))
 
     def allowed(self, *blocks: Tensor) -> Tensor | None:  # noqa: ARG002

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.field.predictor import Dropout
 from cefito.planners.base import Fitted, Marginals, Queries, Shape
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon
 from cefito.planners.network import NetworkPlanner, TrainedNetwork
@@ -65,8 +64,7 @@ class DiffusionLoss(PlanLoss):
             group.share(part)
             for part in (*(part[rows] for part in self.known), initial, goal, times, clean, noise)
         )
-        dropout = Dropout(self.config.dropout, generator) if self.config.dropout else None
-        project = self.module.projection(*known, dropout=dropout)
+        project = self.module.projection(*known)
         matrix = self.module.diffusion.noised(project.filled(clean), project.filled(noise), times)
         latents = self.module.latents(project, generator=generator)
         # only the actions of the projected prediction can be wrong

@@ -29,7 +29,6 @@ from cefito.planners.shared.graph import likeliest_walks, transition_probabiliti
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import Plans
 from cefito.training.result import TrainingResult
-from cefito.training.settings import TrainingConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,7 @@ class KeppStepNetwork(DiffusionNetwork):
 
     @override
     def observe(self, train: Windows) -> None:
-        counts = counted_transitions(train, self.action_count, "videos")
+        counts = counted_transitions(train, self.action_count)
         self.counts.copy_(torch.from_numpy(counts))
 
 
@@ -115,7 +114,7 @@ class PlanNetwork(DiffusionNetwork):
     def __init__(self, config: KeppConfig, shape: Shape) -> None:
         actions = shape.actions
         fill = partial(walk_block, action_count=actions)
-        blocks = (ColumnBlock("graph", actions, fill), ColumnBlock("language", actions, fill))
+        blocks = (ColumnBlock(actions, fill),) * 2  # of the graph and of a language model
         layout = Layout(shape=shape, before=blocks)
         super().__init__(config=config.plan, layout=layout, last_skip=False)
 
@@ -126,20 +125,12 @@ class StepModel(TrainedNetwork[KeppStepNetwork]):
 
     title: ClassVar[str] = "KEPP step network"
     part: ClassVar[str] = "kepp_step"
+    section: ClassVar[str] = "kepp"
+    trained: ClassVar[str] = "step.training"
     stream: ClassVar[int] = 20
     ignored = frozenset({"plan", "paths", "folds", "walks", "knowledge"})
     build = KeppStepNetwork
     loss = DiffusionLoss
-
-    @override
-    @classmethod
-    def training_of(cls, settings: KeppSettings) -> TrainingConfig:
-        return settings.kepp.step.training
-
-    @override
-    @classmethod
-    def config_of(cls, settings: KeppSettings) -> KeppConfig:
-        return settings.kepp
 
     @override
     @classmethod
@@ -183,17 +174,13 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     title = "KEPP plan network"
     part = "kepp_plan"
     section = "kepp"
+    trained = "plan.training"
     stream = 21
     ignored = frozenset({"step", "paths", "folds", "walks", "knowledge"})
     build = PlanNetwork
     loss = DiffusionLoss
     config: KeppConfig
     step: StepModel | None = None  # None if the plan network is given no walks
-
-    @override
-    @classmethod
-    def training_of(cls, settings: KeppSettings) -> TrainingConfig:
-        return settings.kepp.plan.training
 
     @override
     @classmethod

@@ -20,7 +20,7 @@ from cefito.planners.base import (
     LanguageModel,
     Marginals,
     Queries,
-    Vocabulary,
+    Shape,
 )
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.checks import check_queries
@@ -37,6 +37,7 @@ from cefito.planners.language_model.prompt import (
     probable_successors,
 )
 from cefito.planners.language_model.server import Server, check_settings
+from cefito.planners.network import Sized
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.task_model import TaskModel
@@ -68,7 +69,7 @@ class Reply:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LlmPlanner(BasePlanner):
+class LlmPlanner(Sized, BasePlanner):
     """Asks a language model for the steps of each query; subclasses choose the prompt's facts.
 
     The prompt states in words what a step model and a task classifier recognise in the query's
@@ -150,19 +151,9 @@ class LlmPlanner(BasePlanner):
         return self.pkg.parameters | self.task_model.parameters
 
     @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.pkg.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.pkg.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions of the training data."""
-        return Vocabulary(len(self.names.tasks), len(self.names.actions))
+    def shape(self) -> Shape:  # type: ignore[override]
+        """The sizes of the data."""
+        return self.pkg.shape
 
     def describe(self) -> Description:
         """Describe its parts, including the language model."""

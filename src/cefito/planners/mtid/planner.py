@@ -20,7 +20,7 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import TaskNetwork
 from cefito.field.predictor import Dropout, normalise
 from cefito.planners.base import Shape
-from cefito.planners.diffusion.matrix import OBSERVATION, Projection, task_layout
+from cefito.planners.diffusion.matrix import Projection, task_layout
 from cefito.planners.diffusion.network import DiffusionNetwork, TemporalUNet
 from cefito.planners.diffusion.planner import TaskDiffusionPlanner
 from cefito.planners.mtid.method import MtidClassifierConfig, MtidConfig, MtidSettings
@@ -46,10 +46,6 @@ class Interpolation(nn.Module):
         self.layers = nn.ModuleList(
             PostNormLayer(dim, heads, config.feedforward, F.relu) for _ in range(config.layers)
         )
-
-    def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform, zero biases."""
-        draw_layers(self, generator)
 
     def encoded(self, x: Tensor) -> Tensor:
         """Encode observations, [..., E] → [..., E]."""
@@ -122,7 +118,7 @@ class MtidNetwork(DiffusionNetwork):
     def reset(self, generator: torch.Generator) -> None:
         super().reset(generator)
         if self.interpolation is not None:
-            self.interpolation.reset(generator)
+            draw_layers(self.interpolation, generator)
 
     @override
     def row_weights(self) -> Tensor:
@@ -145,7 +141,7 @@ class MtidNetwork(DiffusionNetwork):
     ) -> Tensor | None:
         if self.interpolation is None:
             return None
-        given = project.given[..., self.layout.columns_of(OBSERVATION)]
+        given = project.given[..., self.layout.actions.stop :]  # the observations [B, T, E]
         latents: Tensor = self.interpolation(given[:, 0], given[:, -1], generator=generator)
         return latents
 

@@ -32,11 +32,10 @@ class P3ivConfig(Settings):
     whiten: bool = True  # by the mean and deviation of all features: two numbers
     normalise: bool = False  # layer-normalise the feature rows (published: no)
     centre: bool = False  # subtract each feature's own mean (published: no)
-    # Vectors that decoded states are drawn to in training: the "text" vectors of the action names
-    # (published), vectors hashed from the "names", or "auto": text if there is any.
-    language: Literal["auto", "text", "names"] = "auto"
+    # draws decoded states to the text vectors of the action names (published), or, without any, to
+    # vectors hashed from the names; 0 for none
+    contrastive: float = Field(0.5, ge=0)
     name_width: PositiveInt = 512  # of hashed vectors
-    contrastive: float = Field(0.5, ge=0)  # draws states to names; 0 for none
     adversarial: float = Field(0.1, ge=0)  # weight of a critic's judgement; 0 for no critic
     diversity: float = Field(0.1, ge=0)  # keeps two noises apart; 0 for none
     critic_rate: float = Field(1 / 70, gt=0)  # step size, in the generator's (1e-5 in 7e-4)

@@ -143,7 +143,7 @@ class P3ivNetwork(nn.Module):
 
     def observe(self, train: Windows) -> None:
         """Take mean and scale of the observations, and transitions, from training windows."""
-        counts = counted_transitions(train, self.action_count, "videos")
+        counts = counted_transitions(train, self.action_count)
         self.counts.copy_(torch.from_numpy(counts))
         both = np.stack([train.initial, train.goal]).astype(np.float64)
         mean = both.mean(axis=(0, 1))
@@ -167,16 +167,17 @@ class P3ivNetwork(nn.Module):
         """Decode encoded observations [B, 2, D'] and noise [B, Z]; dropout by the generator."""
         horizon = self.horizon
         empty = encoded.new_zeros(len(encoded), horizon - 1, encoded.shape[2])
-        values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)
+        values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)  # [B, T + 1, D']
         places = self.positions.to(values.dtype).expand(len(values), -1, -1)
-        tokens = self.token(torch.cat([values, places], dim=2))
+        tokens = self.token(torch.cat([values, places], dim=2))  # [B, T + 1, D']
         tokens = dropping(self.config.token_dropout, generator)(tokens)
         spread = noise.to(tokens.dtype)[:, None].expand(-1, horizon + 1, -1)
-        x = torch.cat([tokens, spread], dim=2)
+        x = torch.cat([tokens, spread], dim=2)  # each token with the noise, [B, T + 1, D]
         drop = dropping(self.config.dropout, generator)
         for place, layer in enumerate(self.layers):
             slots = self.memory if self.config.memory == "slots" else self.memory[place, None]
             x = layer(x, slots, drop)
+        # first action at the initial token, last at the goal's: tokens 0, …, T − 2 and T, [B, T, D]
         read = x[:, [*range(horizon - 1), horizon]] if horizon > 1 else x[:, :1]
         states = self.state(read) if self.state is not None else read[..., :0]
         return P3ivOutputs(logits=self.action(read).float(), states=states.float())
@@ -214,10 +215,12 @@ class P3ivNetwork(nn.Module):
         )
         encoded = self.encode(initial, goal).expand(passes, -1, -1)
         logits = self(encoded, self.noises[:passes], generator=generator).logits
+        # log p̄ = log (1/P) Σ_z p(a | z), the mean over P passes [T, K]
         mean: Tensor = logits.log_softmax(dim=-1).double().logsumexp(dim=0) - math.log(passes)
         if passes == 1:
             return mean[None]
         counts = F.one_hot(logits.argmax(dim=-1), self.action_count).sum(dim=0)
+        # log (n(a) + p̄(a)) / (P + 1), where n(a) counts the passes in which a is the likeliest
         return (torch.logaddexp(counts.double().log(), mean) - math.log(passes + 1))[None]
 
 
@@ -270,8 +273,9 @@ def greedy(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
     transitions = shares.log_softmax(dim=0)
     emissions = emissions.double()
     sums, last = emissions[:, -1].sort(dim=1, descending=True, stable=True)
-    chosen = [last[:, :count]]
+    chosen = [last[:, :count]]  # a_T, [B, k]
     for step in range(emissions.shape[1] - 2, -1, -1):
+        # a_t = argmax_a log e_t(a) + log softmax_a w(a, a_t+1)
         following = transitions.T[chosen[0]]  # [B, k, K]
         chosen.insert(0, (emissions[:, step, None] + following).argmax(dim=2))
     return Decoded(

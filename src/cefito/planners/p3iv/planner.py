@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.errors import DataError
 from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.p3iv.method import ABILITIES, P3ivConfig
@@ -71,8 +70,9 @@ class P3ivLoss(PlanLoss):
             return {"critic": self._criticism(outputs, actions, generator)}
         encoded = self.module.encode(initial, goal)
         outputs = self.module(encoded, first, generator=generator)
-        terms = {"actions": _cross_entropy(1.0, outputs.logits, actions)}
+        terms = {"actions": _cross_entropy(1.0, outputs.logits, actions)}  # −log p(a_t), [B, T]
         if self.names is not None:
+            # −log softmax_k(e^0.7 s_t · n_k) of state s_t and encoded names n_k, logits [B, T, K]
             logits = FACTOR * outputs.states @ self.module.named(self.names).T
             terms["names"] = _cross_entropy(self.config.contrastive, logits, actions)
         if self.module.critic is not None:
@@ -98,7 +98,7 @@ class P3ivLoss(PlanLoss):
         critic = self.module.critic
         assert critic is not None
         true = F.one_hot(actions, self.module.action_count).to(outputs.logits.dtype)
-        decoded = _drawn(outputs.logits, generator)
+        decoded = _drawn(outputs.logits, generator)  # [B, T, K], as `true`
         # −log σ(logit) of true plans, −log(1 − σ(logit)) of decoded ones
         losses = F.softplus(-critic(outputs.states, true)) + F.softplus(
             critic(outputs.states, decoded)
@@ -111,6 +111,7 @@ class P3ivLoss(PlanLoss):
         assert critic is not None
         fixed = {name: tensor.detach() for name, tensor in critic.named_parameters()}
         given = (outputs.states, _drawn(outputs.logits, generator))
+        # −log σ(logit) of decoded plans [B]
         losses = F.softplus(-torch.func.functional_call(critic, fixed, given))
         return mean_term(self.config.adversarial, losses)
 
@@ -132,7 +133,7 @@ def _drawn(logits: Tensor, generator: torch.Generator) -> Tensor:
     """Actions drawn softly, by a Gumbel-softmax of temperature 1: weights [B, T, K]."""
     uniform = torch.rand(logits.shape, generator=generator, device=logits.device)
     tiny = torch.finfo(logits.dtype).tiny
-    gumbel = -(-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()
+    gumbel = -(-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()  # g = −log(−log u)
     return (logits + gumbel).softmax(dim=-1)
 
 
@@ -163,25 +164,14 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
     @override
     @classmethod
     def text_dim(cls, config: P3ivConfig, shape: Shape) -> int:
-        if not config.contrastive:
-            return 0
-        return (
-            config.name_width if config.language == "names" else shape.text_dim or config.name_width
-        )
+        return (shape.text_dim or config.name_width) if config.contrastive else 0
 
     @override
     @classmethod
     def text_vectors(cls, config: P3ivConfig, train: Windows) -> NDArray[np.float32] | None:
         if not config.contrastive:
             return None
-        if config.language == "text" and train.action_text is None:
-            raise DataError(
-                f"data set '{train.dataset}': has no text vectors of the actions, which "
-                "p3iv.language = 'text' needs. Embed their names first, or set p3iv.language to "
-                "'names'.",
-                setting="p3iv.language",
-            )
-        if not _hashes(config, train):
+        if train.action_text is not None:
             return np.ascontiguousarray(train.action_text, dtype=np.float32)
         names = [action.name for action in train.taxonomy.actions]
         return name_vectors(names, config.name_width)[:, 0].copy()
@@ -190,7 +180,7 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
     @classmethod
     def observe(cls, network: P3ivNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
         network.observe(train)
-        network.hashed.fill_(bool(given) and _hashes(network.config, train))
+        network.hashed.fill_(bool(given) and train.action_text is None)
         if network.config.adversarial:
             network.add_critic()
 
@@ -218,8 +208,3 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
         emissions = finite_outputs(self.network.emissions(initial, goal), self.title)
         best = best_sequences(emissions, self.network.counts, top_k, self.config.decoding)
         return best.plans(SearchCost(self.config.passes * (self.horizon + 1), leaves=0))
-
-
-def _hashes(config: P3ivConfig, train: Windows) -> bool:
-    """Whether vectors hashed from the names take the place of text vectors."""
-    return config.language == "names" or train.action_text is None

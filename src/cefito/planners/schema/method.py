@@ -8,7 +8,6 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
-from cefito.planners.shared.settings import TransitionSource
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
@@ -36,7 +35,6 @@ class SchemaConfig(Settings):
     alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for none
     task: float = Field(1.0, gt=0)  # weight of its loss
     states: float = Field(0.1, ge=0)  # weight of the error of the decoded states
-    transitions: TransitionSource = "videos"  # see `counted_transitions`
     smoothing: float = Field(0.0, ge=0)  # added to every count of a transition
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(

@@ -168,7 +168,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
             network.descriptions.copy_(torch.from_numpy(given[0]))
         elif config.described == "observations":
             network.descriptions.copy_(EndMeans(train, network.prepared).all())
-        counts = counted_transitions(train, len(network.counts), config.transitions)
+        counts = counted_transitions(train, len(network.counts))
         network.counts.copy_(torch.from_numpy(counts))
 
     @property

@@ -45,7 +45,7 @@ def description_vectors(
 
 def read_descriptions(path: Path, *, actions: int, setting: str) -> NDArray[np.float32]:
     """Read embeddings of descriptions [K, 6, W] from a .npy file, which the `setting` names."""
-    array = load_npy(path, f"Correct {setting}: a .npy file, or names, free or none without one.")
+    array = load_npy(path, f"Correct {setting}: a .npy file, or names or none without one.")
     shape = (actions, DESCRIPTIONS, None)
     check_array(array, shape=shape, place=str(path), rows="action")
     with np.errstate(over="ignore"):  # what does not fit single precision is infinite in it

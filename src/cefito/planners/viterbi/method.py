@@ -11,7 +11,7 @@ from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerV
 from cefito.settings import Settings, Times, check_weights
 from cefito.training.settings import OptimiserConfig, PlannerTrainingConfig, StoppingConfig
 
-Alignment = Literal["file", "names", "free", "none"]
+Alignment = Literal["file", "names", "none"]
 
 
 class ViterbiConfig(Settings):
@@ -30,7 +30,7 @@ class ViterbiConfig(Settings):
     normalise: bool = False  # layer-normalise the observations first (published: raw)
     centre: bool = False  # subtract the mean training observation first (published: no)
     # A .npy file of embeddings [K, 6, W] (three before, three after each action), as published; or
-    # "names": vectors hashed from the names; "free": two learned vectors for each action; "none".
+    # "names": vectors hashed from the names; "none".
     descriptions: str = Field("names", min_length=1)
     name_width: PositiveInt = 768  # W of hashed vectors
     alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for no alignment
@@ -65,7 +65,7 @@ class ViterbiConfig(Settings):
         if not self.alignment:
             return "none"
         match self.descriptions:
-            case "names" | "free" | "none" as kind:
+            case "names" | "none" as kind:
                 return kind
         return "file"
 

@@ -59,18 +59,13 @@ class ViterbiNetwork(nn.Module):
         self.description: nn.Linear | None = None
         if shape.text_dim:
             self.description = nn.Linear(shape.text_dim, width, bias=False)
-        free = config.aligned_with == "free"
-        self.free = nn.Parameter(torch.zeros(actions, 2, width)) if free else None
-        if shape.text_dim or free:
             self.log_temperature = nn.Parameter(torch.tensor(_LOG_TEMPERATURE))
         self.register_buffer("mean", torch.zeros(shape.observation_dim))
         self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform layers, zero biases, normal free vectors."""
+        """Draw all weights anew: Kaiming-uniform layers, zero biases."""
         draw_layers(self, generator)
-        if self.free is not None:
-            nn.init.normal_(self.free, generator=generator)
 
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
@@ -94,26 +89,21 @@ class ViterbiNetwork(nn.Module):
     def alignment(
         self,
         states: Tensor,
-        descriptions: Tensor | None,
+        descriptions: Tensor,
         *,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Logits [B, 2, K]: learned factor × mean cosine of a state to an action's descriptions.
 
         The initial state [B, 2, D] is compared with the three descriptions before the action, the
-        goal with the three after it, [K, 6, W]; None compares with the free vectors. The logarithm
-        of the factor is learned.
+        goal with the three after it, [K, 6, W]. The logarithm of the factor is learned.
         """
-        if descriptions is None:
-            assert self.free is not None
-            means = F.normalize(self.free.float(), dim=-1)
-        else:
-            assert self.description is not None
-            drop = dropping(self.config.input_dropout, generator)
-            encoded = self.description(drop(descriptions)).float().unflatten(1, (2, 3))
-            norms = torch.linalg.vector_norm(encoded, dim=-1).clamp_min(1e-12)  # [K, 2, 3]
-            # mean of unit vectors as one product: (1 / 3‖x_i‖)_i (x_i)_i, [1, 3] × [3, D]
-            means = ((1 / (3 * norms)).unsqueeze(-2) @ encoded).squeeze(-2)
+        assert self.description is not None
+        drop = dropping(self.config.input_dropout, generator)
+        encoded = self.description(drop(descriptions)).float().unflatten(1, (2, 3))
+        norms = torch.linalg.vector_norm(encoded, dim=-1).clamp_min(1e-12)  # [K, 2, 3]
+        # mean of unit vectors as one product: (1 / 3‖x_i‖)_i (x_i)_i, [1, 3] × [3, D]
+        means = ((1 / (3 * norms)).unsqueeze(-2) @ encoded).squeeze(-2)
         cosines = torch.einsum("bed,ked->bek", F.normalize(states.float(), dim=-1), means)
         return self.log_temperature.exp() * cosines.float()
 

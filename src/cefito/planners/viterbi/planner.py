@@ -63,7 +63,7 @@ class ViterbiLoss(PlanLoss):
         outputs = self.module(initial, goal, generator=generator)
         marginals = log_marginals(outputs.emissions, self.transitions).exp()  # [B, T, K]
         terms = {"marginals": _squared(1.0, marginals, actions)}
-        if self.descriptions is not None or self.module.free is not None:
+        if self.descriptions is not None:
             # [B, 2, K]: initial and goal observation against the first and the last action
             logits = self.module.alignment(outputs.states, self.descriptions, generator=generator)
             ends = actions[:, [0, -1]]
@@ -88,7 +88,6 @@ def _squared(weight: float, values: Tensor, chosen: Tensor) -> Term:
 _KINDS: dict[Alignment, str] = {
     "file": "",  # as published
     "names": "name hashes",
-    "free": "free vectors",
     "none": "no alignment",
 }
 
@@ -119,7 +118,7 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     @override
     @classmethod
     def text_vectors(cls, config: ViterbiConfig, train: Windows) -> NDArray[np.float32] | None:
-        if config.aligned_with in ("free", "none"):
+        if config.aligned_with == "none":
             return None
         setting = "viterbi.descriptions"
         return description_vectors(config.descriptions, train, config.name_width, setting=setting)
