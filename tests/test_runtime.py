@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cefito.errors import ConfigError, RunError
-from cefito.planners.kepp.networks import StepModel
+from cefito.planners.kepp.planner import StepModel
 from cefito.planners.methods import METHODS
 from cefito.planners.mtid.planner import MtidTaskModel
 from cefito.planners.shared.task_model import TaskModel

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import main
-from cefito.planners.language_model.response_cache import FILE
+from cefito.planners.language_model.server import FILE
 from language_model import MODEL, answered, stand
 from tiny_runs import as_arguments
 

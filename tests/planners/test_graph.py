@@ -142,22 +142,6 @@ def test_ties_are_ordered_by_ids():
         assert spent.tolist() == [0.6, 0.6]
 
 
-def test_many_actions():
-    counts = np.random.default_rng(0).integers(0, 3, (778, 778)) * (
-        np.random.default_rng(1).random((778, 778)) < 0.01
-    )
-    costs = transition_costs(counts, horizon=6)
-    paths, spent = cheapest_paths(costs, first=3, last=700, horizon=6, count=5)
-    assert paths.shape == (5, 6)
-    assert (paths[:, 0] == 3).all()
-    assert (paths[:, -1] == 700).all()
-    np.testing.assert_allclose(spent, costs[paths[:, :-1], paths[:, 1:]].sum(axis=1), atol=1e-8)
-    best = costs[:, 700]
-    for _ in range(4):
-        best = (costs + best).min(axis=1)
-    assert spent[0] == pytest.approx(best[3], abs=1e-8)
-
-
 def test_walks_by_hand():
     # 0 → 1 (3 of 4), 0 → 2 (1 of 4), 1 → 1 and 1 → 3 (1 of 2 each), 2 → 3 always; 3 ends
     counts = np.array([[0, 3, 1, 0], [0, 1, 0, 1], [0, 0, 0, 2], [0, 0, 0, 0]])

@@ -8,8 +8,8 @@ from cefito.data import cut_windows
 from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
+from cefito.planners.pkg.method import PkgConfig, PkgSettings
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
-from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.training.settings import OptimiserConfig, TrainingConfig
 from cefito.training.trainer import TrainingContext
 from learned import metrics

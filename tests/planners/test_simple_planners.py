@@ -7,13 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.evaluation import evaluate_planner
-from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries, Shape
-from cefito.planners.shared.settings import ClassifierSettings
-from cefito.planners.shared.task_model import TaskModel
 from cefito.planners.simple.frequent import FrequentPlanner
-from cefito.planners.simple.nearest import _BLOCK, NearestPlanner
-from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig
+from cefito.planners.simple.nearest import NearestPlanner
 from made_windows import taxonomy_of, windows_of
 
 TASKS, ACTIONS = 3, 5
@@ -111,20 +107,6 @@ def test_nearest_by_hand():
     assert planner.predict_tasks(known).tolist() == [1]
 
 
-def test_nearest_of_more_queries_than_a_block():
-    train, queried = random_windows(20, 1), random_windows(_BLOCK + 3, 2)
-    planner = fit_nearest(train)
-    for oracle in (False, True):
-        queries = Queries.from_windows(queried, oracle_task=oracle)
-        plans, tasks = planner.plan(queries, 1), planner.predict_tasks(queries)
-        assert len(plans) == len(tasks) == len(queried)
-        for row in (0, _BLOCK - 1, _BLOCK, _BLOCK + 2):
-            ((_, nearest),) = nearest_by_loop(train, queries, row, 1)
-            assert plans[row].actions.tolist() == [nearest]
-            possible = train.tasks[(train.actions == plans[row].actions[0]).all(axis=1)]
-            assert tasks[row] in possible
-
-
 @given(count=st.integers(1, 25), seed=st.integers(0, 10_000), top_k=st.integers(1, 4))
 def test_frequent_against_a_counter(count, seed, top_k):
     train = random_windows(count, seed)
@@ -173,18 +155,3 @@ def test_tasks_without_training_windows_get_no_plan(fit):
     evaluation, _ = evaluate_planner(planner, queried, oracle_task=True)
     assert evaluation.without_plan == (queried.tasks == 2).sum() > 0
     assert evaluation.metrics["task_accuracy"] == 100
-
-
-def test_task_model_learns_what_can_be_told_apart():
-    train = random_windows(60, 5)
-    looks = np.eye(TASKS, dtype=np.float32)[train.tasks]
-    train = make_windows(looks, looks, train.actions, train.tasks)
-    training = ClassifierTrainingConfig(
-        optimiser=OptimiserConfig(epochs=15, learning_rate=0.02, batch_size=16)
-    )
-    sizes = ClassifierConfig(hidden=(8, 16, 8))
-    settings = ClassifierSettings(classifier=sizes, classifier_training=training)
-    model, _ = TaskModel.train(train, train, settings, seed=0)
-    assert model.predict(Queries.from_windows(train)).tolist() == train.tasks.tolist()
-    probabilities = np.exp(model.log_probabilities(Queries.from_windows(train)))
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)

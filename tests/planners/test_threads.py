@@ -19,7 +19,7 @@ from cefito.search import Constraints
 from cefito.search.settings import SEARCHES
 from cefito.testing import assert_same_plans, quick
 from language_model import SETTINGS as STAND_IN
-from tiny_runs import NARROW
+from tiny_runs import NARROW, often_or_nightly
 
 pytestmark = pytest.mark.usefixtures("language_model")
 
@@ -121,7 +121,7 @@ def test_threads_with_different_searches_and_constraints(loaded, queries, tmp_pa
     assert outcome(*requests[0]) == expected[0]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", map(often_or_nightly, METHODS))
 def test_threads_share_the_run_of_every_method(method, loaded, queries, tmp_path, busy):
     run = loaded(method)
 

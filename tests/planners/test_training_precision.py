@@ -18,7 +18,7 @@ from cefito.training.result import TrainingResult
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig
 from cefito.training.trainer import TrainingContext
 from language_model import SETTINGS as STAND_IN
-from tiny_runs import TINY_RUN, stopping_after
+from tiny_runs import TINY_RUN, often_or_nightly, stopping_after
 
 HORIZON = 3
 KNOBS = {"train": 32, "val": 12, "test": 4, "dim": 12}
@@ -54,7 +54,7 @@ class Looking(TrainingContext):
         return TrainingResult(epochs=0, best_epoch=0, scores=(), resumed=False)
 
 
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", map(often_or_nightly, LEARNED))
 def test_losses_stay_float32(name, world):
     method = find_method(name)
     context = Looking()

@@ -102,12 +102,11 @@ def test_transitions_of_whole_videos(dataset, horizon):
                 expected[earlier.action, later.action] += 1
     # whichever order the windows come in
     windows = windows.subset(np.random.default_rng(0).permutation(len(windows)))
-    np.testing.assert_array_equal(counted_transitions(windows, actions, "videos"), expected)
-    by_windows = counted_transitions(windows, actions, "windows")
-    np.testing.assert_array_equal(by_windows, transition_counts(windows, actions))
+    np.testing.assert_array_equal(counted_transitions(windows, actions), expected)
+    by_windows = transition_counts(windows, actions)
     assert (by_windows > expected).any() == (horizon > 2)
 
 
 def test_windows_of_one_action_have_no_transitions(dataset):
     windows = cut_windows(dataset, horizon=1, split="train")
-    assert not counted_transitions(windows, 50, "videos").any()
+    assert not counted_transitions(windows, 50).any()

@@ -1,4 +1,4 @@
-"""Protocol of a planner, and the records that describe one."""
+"""Protocol of a planner with its defaults, and the records that describe one."""
 
 from __future__ import annotations
 
@@ -78,8 +78,11 @@ class Description(Record):
     search: SearchConfig | None = None
     weights: dict[str, float] | None = None  # weights of its objective's terms, if any
     tasks: int | None = None  # number of likeliest tasks searched for a query, if it searches tasks
-    actions_from: str | None = None  # "training" windows or "taxonomy"; None if any are used
-    tasks_without_training: tuple[int, ...] = ()  # they use the actions that the taxonomy lists
+    # where a task's actions come from: "training" windows or the "taxonomy"; None if plans may
+    # contain any action
+    actions_from: str | None = None
+    # tasks without training windows, whose plans contain the actions that the taxonomy lists
+    tasks_without_training: tuple[int, ...] = ()
     probabilities: bool = False
     evidence: Evidence | None = None
     language_model: LanguageModel | None = None
@@ -113,12 +116,15 @@ class Shape:
 
 
 class Planner(Protocol):
-    """A fitted method: it plans for queries and never changes, so many threads can share it."""
+    """A fitted method: it plans for queries and never changes, so many threads can share it.
 
-    abilities: ClassVar[Abilities]
+    Methods with a body are what planners do that can do no more; `BasePlanner` has the others.
+    """
+
+    abilities: ClassVar[Abilities] = Abilities()
 
     @classmethod
-    def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
+    def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:  # noqa: ARG003
         """Return the number of parameters of each network that its paper describes.
 
         Names are those of `Description.parameters`. Networks may be built, but no weights are
@@ -128,30 +134,36 @@ class Planner(Protocol):
             settings: The method's settings, of the class that its registration names.
             shape: Numbers of the data.
         """
+        return {}
 
-    @property
-    def name(self) -> str:
-        """Name in tables."""
+    if TYPE_CHECKING:  # read-only for others; a planner may be a dataclass with these fields
 
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
+        @property
+        def name(self) -> str:
+            """Name in tables."""
 
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
+        @property
+        def horizon(self) -> int:
+            """T, the actions of a plan."""
+
+        @property
+        def observation_dim(self) -> int:
+            """E, the features of an observation."""
 
     @property
     def vocabulary(self) -> Vocabulary:
         """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(None, None)
 
     @property
     def mean_observation(self) -> NDArray[np.float32] | None:
         """Mean observation of its training windows [E]; None if it does not keep it."""
+        return None
 
     @property
     def reads_elapsed(self) -> bool:
         """Whether it uses the time between both observations."""
+        return False
 
     @classmethod
     def fit(
@@ -166,6 +178,7 @@ class Planner(Protocol):
             seed: Seed of everything drawn.
             context: Where it is trained.
         """
+        raise NotImplementedError
 
     def refit(
         self, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
@@ -190,9 +203,11 @@ class Planner(Protocol):
         Raises:
             RunError: Missing or damaged files, or files of another configuration.
         """
+        raise NotImplementedError
 
     def save(self, folder: Path | str) -> None:
         """Write all that `load` needs into an existing folder."""
+        raise NotImplementedError
 
     def describe(self) -> Description:
         """Describe its parts."""
@@ -206,20 +221,31 @@ class Planner(Protocol):
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """Return the task it plans each query for [N]; None if it has no notion of tasks."""
+        if queries.tasks is not None:
+            return queries.tasks
+        tasks = self.marginals(queries).tasks
+        return None if tasks is None else tasks.argmax(axis=1).astype(np.int64, copy=False)
 
-    def marginals(self, queries: Queries) -> Marginals:
+    def marginals(self, queries: Queries) -> Marginals:  # noqa: ARG002
         """Return the probabilities of tasks and of single steps, as far as it has them."""
+        return Marginals()
 
     def most_operations(
-        self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
+        self,
+        queries: Queries,  # noqa: ARG002
+        top_k: int,  # noqa: ARG002
+        constraints: Constraints = UNCONSTRAINED,  # noqa: ARG002
     ) -> NDArray[np.float64] | None:
         """Return an upper bound of the floating-point operations to plan each query [N].
 
         The bound is known before any search. None if it has no search whose cost could grow.
         """
+        return None
 
     def log_probabilities(
-        self, queries: Queries, sequences: NDArray[np.int64]
+        self,
+        queries: Queries,  # noqa: ARG002
+        sequences: NDArray[np.int64],  # noqa: ARG002
     ) -> NDArray[np.float64] | None:
         """Return log p of one plan of each query [N], as `plan` would list it, −∞ if impossible.
 
@@ -229,12 +255,14 @@ class Planner(Protocol):
             queries: Observations, perhaps with tasks.
             sequences: Actions of the plans [N, T], −1 after the last.
         """
+        return None
 
-    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]] | None:
+    def first_pairs(self, queries: Queries) -> NDArray[np.floating[Any]] | None:  # noqa: ARG002
         """Return the probabilities of the first two actions [N, K, K + 1]; None if unknown.
 
-        In the last column, of plans that end after the first action.
+        The last column has the probabilities of plans that end after the first action.
         """
+        return None
 
     def plan(
         self,

@@ -10,18 +10,6 @@ from cefito.planners.queries import Queries
 from cefito.search.constraints import UNCONSTRAINED, Constraints, check_actions
 from cefito.search.problem import Plans
 
-__all__ = [
-    "LISTED",
-    "check_elapsed",
-    "check_finetuning",
-    "check_finite",
-    "check_min_probability",
-    "check_partial",
-    "check_probabilities",
-    "check_queries",
-    "check_task_given",
-]
-
 LISTED = "cefito planners lists the methods that can"
 """The remedy if a method lacks an ability."""
 
@@ -38,11 +26,11 @@ def check_queries(
             raise ConfigError(f"{planner.name} cannot obey constraints; {LISTED}.")
         check_actions(constraints, planner.vocabulary.actions)
     if planner.vocabulary.tasks is not None:
-        queries.check_tasks(planner.vocabulary.tasks)
+        queries.check_ids("tasks", planner.vocabulary.tasks)
     if not queries.whole:
         check_partial(planner, "goal" if queries.done is None else "done")
         if planner.vocabulary.actions is not None:
-            queries.check_done(planner.vocabulary.actions)
+            queries.check_ids("done", planner.vocabulary.actions)
     if queries.elapsed is not None:
         check_elapsed(planner)
     if (width := queries.initial.shape[1]) != planner.observation_dim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,7 @@ from cefito.plugins import array, demand, recast, shares
 from cefito.search.checks import demand_plans
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 
-__all__ = ["PLANNER_CHECKS", "class_fault", "with_taxonomy"]
-
+_OWN = ("fit", "load", "save")  # methods that every planner writes itself
 _NEAR = 1e-3  # by which sums of probabilities in single precision may differ from one
 
 
@@ -24,7 +24,12 @@ def class_fault(kind: Any) -> str:
     """Return what a class of planners lacks, empty if nothing."""
     if not isinstance(kind, type) or not isinstance(getattr(kind, "abilities", None), Abilities):
         return "its planner is not a class with Abilities"
-    lacking = [name for name in PLANNER_CHECKS if not callable(getattr(kind, name, None))]
+    lacking = [
+        name
+        for name in PLANNER_CHECKS
+        if not callable(getattr(kind, name, None))
+        or (name in _OWN and getattr_static(kind, name) is vars(Planner)[name])
+    ]
     return f"its planner has no {', '.join(lacking)}; derive it from BasePlanner" if lacking else ""
 
 

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from cefito.settings import Record, validated
 
-__all__ = ["Given"]
-
 
 def _given(title: str, description: str) -> Any:
     return Field(

@@ -17,10 +17,11 @@ from dataclasses import asdict, dataclass, field
 from importlib import resources
 from importlib.metadata import EntryPoint
 from importlib.resources.abc import Traversable
+from operator import not_
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Planner
@@ -39,33 +40,6 @@ from cefito.settings import (
     validated,
 )
 from cefito.settings import preset_names as names_in
-
-__all__ = [
-    "CLASSIFIER",
-    "DESCRIPTIONS",
-    "GRAPH",
-    "METHODS",
-    "ORACLES",
-    "SERVER",
-    "STORED_TASK",
-    "TEXT",
-    "TRUE_TASK",
-    "Method",
-    "NoSettings",
-    "Paper",
-    "PlannerVariant",
-    "RunConfig",
-    "ablation",
-    "check_keys",
-    "check_sections",
-    "find_method",
-    "load_config",
-    "method_settings",
-    "methods_with",
-    "precisions",
-    "preset_files",
-    "preset_names",
-]
 
 CLASSIFIER = "task classifier"
 DESCRIPTIONS = "descriptions of states"
@@ -116,9 +90,10 @@ class PlannerVariant(Settings):
     search: Mapping[str, Any] = {}  # changes of the search in planning
     exhaustive: bool = False  # so costly that long horizons are scored on a sample
     true_task: bool = False
-    true_ends: bool = False
-    true_between: bool = False
-    stored_task: bool = False  # given the task that a classifier of others predicted
+    true_ends: bool = Field(default=False, exclude_if=not_)
+    true_between: bool = Field(default=False, exclude_if=not_)
+    # given the task that a classifier of others predicted
+    stored_task: bool = Field(default=False, exclude_if=not_)
     ablation: bool = Field(default=False, exclude=True)  # "all" leaves it out
 
     @property
@@ -135,14 +110,6 @@ class PlannerVariant(Settings):
     def oracle(self) -> bool:
         """Whether it is given truth that no planner can know."""
         return any(getattr(self, name) for name in ORACLES)
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = handler(self)
-        for name in ("true_ends", "true_between", "stored_task"):
-            if not values.get(name):
-                values.pop(name, None)
-        return values
 
     def apply(self, planner: Planner) -> Planner:
         """Return a planner that searches as the row says."""

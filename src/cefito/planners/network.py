@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -31,17 +32,6 @@ from cefito.runtime import (
 from cefito.training.result import TrainingResult
 from cefito.training.settings import PlannerTrainingConfig, StoppingConfig, TrainingConfig
 from cefito.training.trainer import TrainingContext
-
-__all__ = [
-    "Ensemble",
-    "NetworkPlanner",
-    "Sized",
-    "TrainedNetwork",
-    "copy_learned",
-    "data_shape",
-    "ends_on_all",
-    "final_windows",
-]
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -113,22 +103,24 @@ class Ensemble(Sized, Generic[Network]):
     """
 
     title: ClassVar[str]  # name in messages, progress and records
-    part: ClassVar[str]  # name of its file and of its trainings' folders
-    stream: ClassVar[int | None] = None  # of the seed; None: by the title
-    own_mean: ClassVar[bool] = False  # whether networks set the mean observation themselves
-    numbered: ClassVar[bool] = False  # whether a file numbers the tensors of a single network too
+    part: ClassVar[str]  # name of the file and of the folders of trainings
+    stream: ClassVar[int | None] = None  # random stream of the seed; None to derive it from title
+    own_mean: ClassVar[bool] = False  # networks set their mean observation themselves
+    numbered: ClassVar[bool] = False  # names of tensors have a number even if there is one network
     loss: ClassVar[Any]  # (network on the device, train, val, *given arrays) → loss
+    section: ClassVar[str] = ""  # of the method's settings; empty if it is named as the part
+    trained: ClassVar[str] = "training"  # place of the training's settings in the section
     networks: tuple[Network, ...]
 
     @classmethod
     def config_of(cls, settings: Any) -> Any:
         """Return the section of the method's settings that is the networks' own."""
-        return getattr(settings, cls.part)
+        return getattr(settings, cls.section or cls.part)
 
     @classmethod
     def training_of(cls, settings: Any) -> TrainingConfig:
-        """Return how they are trained, among the method's settings."""
-        training: TrainingConfig = cls.config_of(settings).training
+        """Return the settings of their training, among those of the method."""
+        training: TrainingConfig = attrgetter(cls.trained)(cls.config_of(settings))
         return training
 
     @classmethod
@@ -159,7 +151,7 @@ class Ensemble(Sized, Generic[Network]):
         network: Network,  # noqa: ARG003
         train: Windows,  # noqa: ARG003
     ) -> AbstractContextManager[None]:
-        """Return what surrounds the training of a network."""
+        """Return a context that is entered while a network is trained."""
         return nullcontext()
 
     @classmethod
@@ -427,7 +419,6 @@ class TrainedNetwork(Ensemble[Network]):
 class NetworkPlanner(TrainedNetwork[Network], BasePlanner):
     """A planner of one network, or several: a method adds `build`, `loss` and `decode` alone."""
 
-    section: ClassVar[str] = ""  # of the method's settings; by default named as the `part`
     config: Any
 
     @classmethod
@@ -439,11 +430,6 @@ class NetworkPlanner(TrainedNetwork[Network], BasePlanner):
     def text_dim(cls, config: Any, shape: Shape) -> int:  # noqa: ARG003
         """W of such vectors for data of a shape, where only sizes are counted."""
         return 0
-
-    @override
-    @classmethod
-    def config_of(cls, settings: Any) -> Any:
-        return getattr(settings, cls.section or cls.part)
 
     @override
     @classmethod

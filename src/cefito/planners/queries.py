@@ -17,8 +17,6 @@ from cefito.planners.given import Given
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LARGEST", "Queries", "finite_outputs"]
-
 LARGEST = 1e12
 """Largest magnitude of a feature: squares and their sums must fit in float32.
 
@@ -44,11 +42,11 @@ class Queries:
     tasks: NDArray[np.int64] | None = None  # true tasks, int64 [N]; None to have them predicted
     ends: NDArray[np.int64] | None = None  # true first and last actions [N, 2]
     between: NDArray[np.float32] | None = None  # true ones between the steps [N, T - 1, E]
-    # whether the initial observation and the goal are known, bool [N, 2]; None if all are. Rows of
-    # observations that are not known are not used
+    # whether the initial observation and the goal are known, bool [N, 2]; None if all are. The rows
+    # of unknown observations are never read
     seen: NDArray[np.bool_] | None = None
-    # actions done before the plan, oldest first, int64 [N, D], −1 after the last, none if nothing
-    # was done yet; None if unknown
+    # actions done before the plan, oldest first, int64 [N, D], padded with −1; a row of −1 alone if
+    # nothing was done yet; None if unknown
     done: NDArray[np.int64] | None = None
     # seconds between both observations, float32 [N], NaN if unknown; None if all are
     elapsed: NDArray[np.float32] | None = None
@@ -61,23 +59,22 @@ class Queries:
                 f"queries: 'initial' has shape {list(self.initial.shape)} and 'goal' "
                 f"{list(self.goal.shape)}; both must be the same [N, E]."
             )
+        count = len(self)
         for name, shape, words in (
-            ("tasks", (len(self),), "the id of each query's task"),
-            ("ends", (len(self), 2), "the ids of each query's first and last action"),
+            ("tasks", (count,), "the id of each query's task"),
+            ("ends", (count, 2), "the ids of each query's first and last action"),
         ):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _ids(given, name, shape, words))
         if self.between is not None:
             object.__setattr__(self, "between", _between(self.between, self.initial.shape))
-        if self.seen is not None and (
-            self.seen.shape != (len(self), 2) or self.seen.dtype.kind != "b"
-        ):
-            raise DataError(
-                f"queries, 'seen': has shape {list(self.seen.shape)} and type {self.seen.dtype}; "
-                f"expected booleans [{len(self)}, 2], for the initial observation and the goal."
-            )
+        if self.seen is not None:
+            expected = f"booleans [{count}, 2], for the initial observation and the goal"
+            _shaped(self.seen, "seen", (count, 2), "b", expected)
         if self.done is not None:
-            object.__setattr__(self, "done", _done(self.done, len(self)))
+            words = f"whole numbers [{count}, D], the ids of the actions done before each query"
+            done = _shaped(self.done, "done", (count, None), "iu", words)
+            object.__setattr__(self, "done", done.astype(np.int64, copy=False))
         if self.elapsed is not None:
             object.__setattr__(self, "elapsed", _elapsed(self.elapsed, self.known))
 
@@ -183,21 +180,22 @@ class Queries:
             self, **{name: part[rows] for name, part in given.items() if part is not None}
         )
 
-    def check_tasks(self, known: int) -> None:
-        """Refuse task ids from `known` on, which the planner does not know (DataError)."""
-        _check_known(self.tasks, "tasks", known, "the run knows")
-
-    def check_ends(self, known: int) -> None:
-        """Refuse action ids of ends from `known` on, which it does not know (DataError)."""
-        _check_known(self.ends, "ends", known, "the run knows the actions")
-
-    def check_done(self, known: int) -> None:
-        """Refuse action ids of steps done from `known` on, which it does not know (DataError)."""
-        _check_known(self.done, "done", known, "the run knows the actions")
+    def check_ids(self, name: str, known: int) -> None:
+        """Refuse tasks, ends or steps done with ids from `known` on (DataError)."""
+        ids = getattr(self, name)
+        if ids is None:
+            return
+        beyond = np.flatnonzero((ids >= known).any(axis=tuple(range(1, ids.ndim))))
+        if len(beyond):
+            actions = "" if name == "tasks" else " the actions"
+            raise DataError(
+                f"queries, '{name}', row {beyond[0]} (counted from 0): {ids[beyond[0]].tolist()}; "
+                f"the run knows{actions} 0 to {known - 1}."
+            )
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """Names of what is given besides observations; alike for queries that can be joined."""
+        """Names of the arrays besides observations; queries can be joined if these are equal."""
         names = ("tasks", "ends", "between", "done", "elapsed")
         return tuple(name for name in names if getattr(self, name) is not None)
 
@@ -216,7 +214,7 @@ class Queries:
 
     @property
     def whole(self) -> bool:
-        """Whether every query has both observations and nothing is said of steps before."""
+        """Whether every query has both observations, and it is unknown which steps were done."""
         return self.done is None and (self.seen is None or bool(self.seen.all()))
 
     def with_task(self, task: int) -> Queries:
@@ -239,17 +237,6 @@ class Queries:
             self,
             goal=np.tile(goal, (len(self), 1)),
             seen=None if known.all() else known,
-        )
-
-
-def _check_known(ids: NDArray[np.int64] | None, name: str, known: int, words: str) -> None:
-    if ids is None:
-        return
-    beyond = np.flatnonzero((ids >= known).any(axis=tuple(range(1, ids.ndim))))
-    if len(beyond):
-        raise DataError(
-            f"queries, '{name}', row {beyond[0]} (counted from 0): {ids[beyond[0]].tolist()}; "
-            f"{words} 0 to {known - 1}."
         )
 
 
@@ -294,13 +281,24 @@ def _between(given: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
     return flat.reshape(between.shape)
 
 
-def _ids(given: Any, name: str, shape: tuple[int, ...], words: str) -> NDArray[np.int64]:
-    ids = np.asarray(given)
-    if ids.shape != shape or (ids.dtype.kind not in "iu" and len(ids)):
+def _shaped(
+    given: Any, name: str, shape: tuple[int | None, ...], kinds: str, expected: str
+) -> NDArray[Any]:
+    """Refuse an array of another shape (None for any size), or of types of other kinds."""
+    array = np.asarray(given)
+    fits = len(shape) == array.ndim and all(
+        size in (None, own) for size, own in zip(shape, array.shape, strict=True)
+    )
+    if not fits or (array.dtype.kind not in kinds and array.size):
         raise DataError(
-            f"queries, '{name}': has shape {list(ids.shape)} and type {ids.dtype}; expected whole "
-            f"numbers {list(shape)}, {words}."
+            f"queries, '{name}': has shape {list(array.shape)} and type {array.dtype}; expected "
+            f"{expected}."
         )
+    return array
+
+
+def _ids(given: Any, name: str, shape: tuple[int, ...], words: str) -> NDArray[np.int64]:
+    ids = _shaped(given, name, shape, "iu", f"whole numbers {list(shape)}, {words}")
     negative = np.flatnonzero((ids < 0).any(axis=tuple(range(1, ids.ndim))))
     if len(negative):
         raise DataError(
@@ -310,23 +308,9 @@ def _ids(given: Any, name: str, shape: tuple[int, ...], words: str) -> NDArray[n
     return ids.astype(np.int64, copy=False)
 
 
-def _done(given: Any, count: int) -> NDArray[np.int64]:
-    done = np.asarray(given)
-    if done.ndim != 2 or len(done) != count or (done.dtype.kind not in "iu" and done.size):
-        raise DataError(
-            f"queries, 'done': has shape {list(done.shape)} and type {done.dtype}; expected whole "
-            f"numbers [{count}, D], the ids of the actions done before each query."
-        )
-    return done.astype(np.int64, copy=False)
-
-
 def _elapsed(given: Any, known: NDArray[np.bool_]) -> NDArray[np.float32]:
-    elapsed = np.asarray(given)
-    if elapsed.shape != known.shape[:1] or elapsed.dtype.kind != "f":
-        raise DataError(
-            f"queries, 'elapsed': has shape {list(elapsed.shape)} and type {elapsed.dtype}; "
-            f"expected seconds [{len(known)}], floating-point numbers."
-        )
+    expected = f"seconds [{len(known)}], floating-point numbers"
+    elapsed = _shaped(given, "elapsed", known.shape[:1], "f", expected)
     there = ~np.isnan(elapsed)
     wrong = np.flatnonzero(there & ~((elapsed > 0) & np.isfinite(elapsed)))
     if len(wrong):

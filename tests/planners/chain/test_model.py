@@ -10,7 +10,6 @@ import torch
 
 from cefito.data.windows import action_space, joined_windows
 from cefito.errors import RunError
-from cefito.files import load_tensors, write_tensors
 from cefito.planners.chain.calibration import (
     Confidence,
     fit_confidence,
@@ -24,7 +23,6 @@ from cefito.planners.chain.settings import ChainConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runtime import count_parameters
 from cefito.training.trainer import TrainingContext
 from drawn import drawn
 from same import same_weights
@@ -128,29 +126,6 @@ def test_weights_of_the_last_epoch_are_kept(splits):
         assert likelihood < 0
 
 
-def test_save_and_load(model, queries, tmp_path):
-    model.save(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["chain.safetensors"]
-    loaded = ChainModel.load(tmp_path, settings=chain_settings())
-    assert same(model, loaded)
-    assert (loaded.temperature, loaded.task_power) == (model.temperature, model.task_power)
-    assert (loaded.horizon, loaded.observation_dim) == (3, 8)
-    assert torch.equal(loaded.scores(queries).emissions, model.scores(queries).emissions)
-    assert torch.equal(loaded.scores(queries).transitions, model.scores(queries).transitions)
-    before = (tmp_path / "chain.safetensors").read_bytes()
-    loaded.save(tmp_path)
-    assert (tmp_path / "chain.safetensors").read_bytes() == before
-
-
-def test_files_of_something_else(model, tmp_path):
-    model.save(tmp_path)
-    path = tmp_path / "chain.safetensors"
-    tensors, metadata = load_tensors(path, "pt", "", RunError)
-    write_tensors(path, {n: t for n, t in tensors.items() if n != "1.change"}, metadata)
-    with pytest.raises(RunError, match="'change' is missing"):
-        ChainModel.load(tmp_path, settings=chain_settings())
-
-
 def test_costs_are_shares_of_a_task(model, queries):
     few = queries.subset([0, 5])
     evidence, scores = model.evidence(few), model.scores(few)
@@ -210,14 +185,6 @@ def test_gradients_of_a_batch_are_the_sum_of_those_of_its_rows():
     alone = [gradients([row]) for row in range(4)]
     for whole, *parts in zip(together, *alone, strict=True):
         torch.testing.assert_close(whole, sum(parts), rtol=1e-3, atol=1e-5)
-
-
-def test_the_number_of_parameters_depends_on_the_settings_alone():
-    others = ({}, {"members": 3}, {"dropout": 0.5}, {"normalise": False, "centre": False})
-    (count,) = {count_parameters(network(**more)) for more in others}
-    fixed = network(learned=False)
-    assert torch.equal(fixed.transitions, fixed.counted)
-    assert count - count_parameters(fixed) == 2 * 3 * 3
 
 
 def test_each_end_is_read_from_its_own_observation():

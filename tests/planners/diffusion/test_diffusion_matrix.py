@@ -1,12 +1,11 @@
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
-from cefito.planners.diffusion.matrix import ACTION, OBSERVATION, ColumnBlock, Layout
+from cefito.planners.diffusion.matrix import ColumnBlock, Layout
 from cefito.planners.diffusion.network import DiffusionNetwork, end_weights
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.runtime import generator_for
@@ -21,8 +20,8 @@ def twice(values: torch.Tensor) -> torch.Tensor:
 
 def layout(horizon: int = 4, **changes: object) -> Layout:
     """Tasks, then a block with a number for every row, then actions and observations."""
-    task = ColumnBlock("task", 3, lambda tasks: F.one_hot(tasks, 3)[:, None])
-    blocks = (task, ColumnBlock("numbers", 2, twice))
+    task = ColumnBlock(3, lambda tasks: F.one_hot(tasks, 3)[:, None])
+    blocks = (task, ColumnBlock(2, twice))
     shape = Shape(observation_dim=DIM, tasks=3, actions=ACTIONS, horizon=horizon)
     return Layout(shape=shape, **{"before": blocks, **changes})
 
@@ -38,12 +37,8 @@ def known(horizon: int = 4, seed: int = 0) -> tuple[torch.Tensor, ...]:
 
 def test_blocks_stand_beside_each_other_in_their_order():
     blocks = layout()
-    assert blocks.widths == {"task": 3, "numbers": 2, ACTION: ACTIONS, OBSERVATION: DIM}
+    assert blocks.actions == slice(5, 10)
     assert blocks.columns == 3 + 2 + ACTIONS + DIM
-    places = [blocks.columns_of(name) for name in blocks.widths]
-    assert places == [slice(0, 3), slice(3, 5), slice(5, 10), slice(10, 14)]
-    with pytest.raises(KeyError, match="graph"):
-        blocks.columns_of("graph")
 
 
 @given(st.integers(1, 5), st.booleans(), st.booleans(), st.integers(0, 100))
@@ -116,6 +111,6 @@ def test_actions_that_are_not_allowed_are_forbidden_and_tell_nothing(monkeypatch
     seen, forward = [], made.forward
     monkeypatch.setattr(made, "forward", lambda x, *rest: seen.append(x) or forward(x, *rest))
     made.scores(*parts)
-    actions = made.layout.columns_of(ACTION)
+    actions = made.layout.actions
     assert len(seen) == 5
     assert all(not (matrix[..., actions] * ~mask[:, None]).any() for matrix in seen)

@@ -57,9 +57,6 @@ def test_noising_keeps_the_variance_and_the_share_of_the_signal():
     assert noised.dtype == torch.float32
 
 
-# the sampler
-
-
 def test_sampling_with_an_oracle_gives_the_clean_matrix():
     clean = drawn(2, 3, 4)
     for steps, sampling in ((20, 5), (20, 20), (7, 1), (1, 1)):

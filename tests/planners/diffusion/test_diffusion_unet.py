@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from cefito.planners.diffusion.unet import TemporalUNet
+from cefito.planners.diffusion.network import TemporalUNet
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 

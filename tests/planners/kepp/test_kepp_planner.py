@@ -4,19 +4,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_methods import small_method
 
 from cefito.data.windows import video_folds
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.kepp import planner as planner_module
-from cefito.planners.kepp.networks import StepModel, WalkGraph
-from cefito.planners.kepp.planner import KeppPlanner
-from cefito.planners.kepp.settings import KeppConfig, KeppSettings
-from cefito.planners.methods import load_config
+from cefito.planners.kepp.method import KeppConfig, KeppSettings
+from cefito.planners.kepp.planner import KeppPlanner, StepModel, WalkGraph
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
-from cefito.testing import assert_same_plans
 from cefito.training.trainer import TrainingContext
 from same import same_weights
 
@@ -32,15 +30,7 @@ SIZES = {
 TINY = {f"kepp.{part}.{key}": value for part in ("step", "plan") for key, value in SIZES.items()}
 FOLDS = ("-fold1of2", "-fold2of2")
 STEP, PLAN = StepModel.title, KeppPlanner.title
-
-
-def tiny(**overrides):
-    values = {**TINY, "kepp.folds": 2, **overrides}
-    return load_config("small", method="kepp", overrides=values).settings
-
-
-def fit(world, *, context=TrainingContext(), **settings):
-    return KeppPlanner.fit(*world, settings=tiny(**settings), seed=0, context=context)
+tiny, fit = small_method("kepp", TINY | {"kepp.folds": 2})
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +51,6 @@ def graphless(world):
 def same_networks(one, other):
     pairs = ((one, other), (one.step, other.step))
     return all(same_weights(left.network, right.network) for left, right in pairs)
-
-
-# out of fold
 
 
 class Noting:
@@ -143,7 +130,7 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     monkeypatch.setattr(KeppPlanner, "train", look)
     result = fit(world, **{"kepp.paths": paths})
     step = result.planner.step
-    counts = counted_transitions(train, len(train.taxonomy.actions), "videos")
+    counts = counted_transitions(train, len(train.taxonomy.actions))
     np.testing.assert_array_equal(step.graph.counts, counts)
     np.testing.assert_array_equal(told["val_walks"], step.walks(Queries.from_windows(val)))
     if paths == "in-sample":
@@ -157,13 +144,10 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
         given = {"seed": 0, "context": TrainingContext(), "suffix": name}
         step_of_fold, _ = StepModel.train(inside, val, tiny(), **given)
         ends = step_of_fold.ends(Queries.from_windows(held))
-        counts = counted_transitions(inside, len(train.taxonomy.actions), "videos")
+        counts = counted_transitions(inside, len(train.taxonomy.actions))
         walks = WalkGraph(counts, 3, 2).between(ends)
         np.testing.assert_array_equal(told["walks"][folds == fold], walks)
     assert (told["walks"] != step.walks(queries)).any()
-
-
-# plans
 
 
 def test_plans_are_those_of_the_parts(world, training, planner):
@@ -185,14 +169,6 @@ def test_plans_are_those_of_the_parts(world, training, planner):
     assert 100 * right.mean() == pytest.approx(training.trainings[PLAN].scores[0])
     pairs = (ends == val.actions[:, [0, 2]]).all(axis=1)
     assert 100 * pairs.mean() == pytest.approx(training.trainings[STEP].scores[0])
-
-
-def test_blocks_of_queries_are_put_together(world, planner, monkeypatch):
-    queries = Queries.from_windows(world[1])
-    whole = planner.plan(queries, 2)
-    for module in ("planner", "networks"):
-        monkeypatch.setattr(f"cefito.planners.kepp.{module}.BLOCK", 7)
-    assert_same_plans(planner.plan(queries, 2), whole, rtol=1e-4, atol=1e-5)
 
 
 def test_without_graph_and_ends(world, graphless):
@@ -219,9 +195,6 @@ def test_without_graph_and_ends(world, graphless):
 )
 def test_names_say_what_is_not_as_it_is_by_default(planner, said, changes):
     assert replace(planner, config=KeppConfig(**changes)).name == f"KEPP{said}"
-
-
-# trainings
 
 
 def test_equal_step_networks_are_trained_once(world, planner, tmp_path):

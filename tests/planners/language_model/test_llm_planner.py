@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -103,24 +102,6 @@ def test_ranked_candidates(make, queries):
     assert all(f"Task (given): {planner.names.tasks[2]}" in facts(one) for one in known)
 
 
-def test_the_graph_in_the_prompt_is_enough_to_plan_as_pkg_does(make, splits):
-    """If the prompt lists all transitions of PKG's path, the stand-in's path is as probable."""
-    planner, _ = make(graph=True, successors=1000, repairs=0)
-    counts, compared = planner.pkg.counts, 0
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    known = Queries.from_windows(splits["test"], oracle_task=True, oracle_ends=True)
-    known = known.subset(range(20))
-    paths, plans = planner.pkg.plan(known, 1), planner.plan(known, 1)
-    for request, plan, path in zip(planner.requests(known), plans, paths, strict=True):
-        best, found = (list(pairwise(one.actions[0].tolist())) for one in (path, plan))
-        graph = ParsedPrompt(facts(request)).graph
-        if all(after in graph.get(action, {}) for action, after in best):
-            products = [np.prod([shares[pair] for pair in walk]) for walk in (best, found)]
-            assert products[1] == pytest.approx(products[0], rel=0.1)  # printed with two digits
-            compared += 1
-    assert compared >= 10
-
-
 def test_examples_are_training_windows_of_the_task(make, queries, splits):
     planner, _ = make(examples=3)
     tasks = planner.predict_tasks(queries)
@@ -129,23 +110,6 @@ def test_examples_are_training_windows_of_the_task(make, queries, splits):
         assert len(set(rows)) == len(rows) == 3
         of_task = splits["train"].actions[splits["train"].tasks == task].tolist()
         assert all(list(map(int, row.split(", "))) in of_task for row in rows)
-
-
-def test_prompts_do_not_depend_on_other_queries(make, queries):
-    planner, _ = make(LlmRankedPlanner, graph=True, examples=3)
-    together = [request.messages for request in planner.requests(queries)]
-    alone = [planner.requests(queries.subset([row]))[0].messages for row in range(8)]
-    assert alone == together
-
-
-def test_the_number_of_plans_is_a_setting(make, queries):
-    planner, _ = make()
-    assert [len(plan) for plan in planner.plan(queries, 5)] == [1] * 8
-    several, _ = make(plans=3)
-    for plan in several.plan(queries, 5):
-        assert 1 <= len(plan) <= 3
-        assert plan.energies.tolist() == list(range(len(plan)))
-        assert not plan.exact
 
 
 def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, splits):

@@ -8,11 +8,11 @@ import pytest
 
 from cefito.errors import ConfigError, RunError
 from cefito.planners.language_model.prompt import Request
-from cefito.planners.language_model.response_cache import FILE, Response, ResponseCache
+from cefito.planners.language_model.server import FILE, Response, ResponseCache
 
 
 def request(text="a"):
-    return Request((("user", text),), ((0,),), 1, {"model": "m"})
+    return Request((("user", text),), ((0,),), {"model": "m"})
 
 
 def response(content="{}"):

@@ -7,16 +7,17 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
-from cefito.planners.mtid.network import (
+from cefito.planners.mtid.method import MtidClassifierConfig, MtidConfig
+from cefito.planners.mtid.planner import (
     Interpolation,
     LatentAttention,
     MtidNetwork,
+    MtidPlanner,
+    MtidTaskNetwork,
     gradient_weights,
     task_actions,
 )
-from cefito.planners.mtid.planner import MtidPlanner, MtidTaskNetwork
-from cefito.planners.mtid.settings import MtidClassifierConfig, MtidConfig
-from cefito.planners.shared.layers import keep
+from cefito.planners.shared.layers import draw_layers, keep
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
 
@@ -36,9 +37,6 @@ def condition(batch=2):
     return tasks, drawn(batch, DIM, seed=5), drawn(batch, DIM, seed=6)
 
 
-# sizes
-
-
 @pytest.mark.parametrize(
     ("dataset", "actions", "tasks", "millions"),
     [("crosstask", 105, 18, 219.0), ("coin", 778, 180, 251.5), ("niv", 48, 5, 171.6)],
@@ -50,9 +48,6 @@ def test_published_sizes(dataset, actions, tasks, millions):
     assert sizes["MTID network"] == pytest.approx(millions * 1e6, abs=5e4)
     if dataset == "crosstask":
         assert sizes["MTID task classifier"] == pytest.approx(28.4e6, abs=5e4)
-
-
-# weights of rows
 
 
 @pytest.mark.parametrize(
@@ -71,9 +66,6 @@ def test_weights_fall_from_the_ends_to_the_middle(horizon, expected):
     assert gradient_weights(horizon, 1.0).tolist() == [1] * horizon
 
 
-# latents, against slow loops
-
-
 def normed(x: np.ndarray, layer: torch.nn.LayerNorm) -> np.ndarray:
     scaled = (x - x.mean()) / math.sqrt(x.var() + layer.eps)
     return scaled * layer.weight.detach().numpy() + layer.bias.detach().numpy()
@@ -85,10 +77,9 @@ def linear(x: np.ndarray, layer: torch.nn.Linear) -> np.ndarray:
 
 @pytest.mark.parametrize("encodings", [2, 3, 4])
 def test_interpolation_against_a_slow_loop(encodings):
-    module = Interpolation(
-        dim=DIM, count=5, encodings=encodings, layers=2, heads=4, feedforward=12, dropout=0.5
-    )
-    module.reset(generator_for("cpu", 0))
+    sizes = {"widths": (8,), "layers": 2, "heads": 4, "feedforward": 12, "latent_dropout": 0.5}
+    module = Interpolation(MtidConfig(encodings=encodings, **sizes), DIM)
+    draw_layers(module, generator_for("cpu", 0))
     stirred(module).double()
     initial, goal = drawn(2, DIM, seed=1).double(), drawn(2, DIM, seed=2).double()
     result = module(initial, goal).detach()
@@ -105,7 +96,7 @@ def test_interpolation_against_a_slow_loop(encodings):
                 value = np.maximum(value, 0)
             ends.append(value)
         mixed = []
-        for place in range(5):
+        for place in range(4):
             logit = float((module.share.weight[place, 0] + module.share.bias[place]).detach())
             share = 1 / (1 + math.exp(-logit))
             mixed.append((1 - share) * ends[0] + share * ends[1])
@@ -134,14 +125,11 @@ def test_attention_to_a_latent_against_a_slow_loop():
 
 
 def test_heads_divide_the_features_of_an_observation():
-    sizes = {"count": 2, "encodings": 2, "layers": 1, "feedforward": 4, "dropout": 0.0}
+    config = MtidConfig(layers=1, feedforward=4)
     for dim, heads in ((12, 6), (7, 7), (13, 1), (1, 1), (1536, 8)):
         with torch.device("meta"):
-            (layer,) = Interpolation(dim=dim, heads=8, **sizes).layers
+            (layer,) = Interpolation(config, dim).layers
         assert layer.heads == heads
-
-
-# the network
 
 
 @pytest.mark.parametrize(("widths", "horizon"), [((8,), 1), ((8, 16), 2), ((8, 16, 24), 4)])
@@ -192,9 +180,6 @@ def test_without_interpolation_there_is_the_plain_network():
     assert made.state_dict().keys() <= network().state_dict().keys()
 
 
-# the mask
-
-
 def test_actions_of_tasks():
     windows = np.array([[0, 1, 0], [1, 2, 1], [4, 4, 4]])
     known = task_actions(np.array([0, 0, 2]), windows, 3, 5)
@@ -215,9 +200,6 @@ def test_masked_plans_keep_to_the_actions_of_their_task():
     free.load_state_dict({k: v for k, v in made.state_dict().items() if k != "task_actions"})
     unmasked = free.scores(tasks, initial, goal)[2]
     torch.testing.assert_close(unmasked, scores[2], rtol=1e-4, atol=1e-4)
-
-
-# the task classifier
 
 
 def test_task_classifier_averages_the_observations():

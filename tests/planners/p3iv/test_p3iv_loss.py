@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.errors import DataError
 from cefito.planners.network import data_shape
-from cefito.planners.p3iv.loss import FACTOR, P3ivLoss, diversity
+from cefito.planners.p3iv.method import P3ivConfig
 from cefito.planners.p3iv.network import P3ivNetwork
-from cefito.planners.p3iv.planner import P3ivPlanner
-from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.planners.p3iv.planner import FACTOR, P3ivLoss, P3ivPlanner, diversity
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.runtime import Processes, generator_for
 
@@ -163,24 +161,12 @@ def test_validation_scores_the_best_plan(world):
     }
 
 
-# what states are drawn to
-
-
 def test_vectors_of_names(world):
     train, _ = world
     text = np.arange(len(train.taxonomy.actions) * 3, dtype=np.float16).reshape(-1, 3)
     worded = replace(train, action_text=text)
     names = [action.name for action in train.taxonomy.actions]
-    for settings, windows_, kind in (
-        ({}, train, "names"),
-        ({}, worded, "text"),
-        ({"language": "text"}, worded, "text"),
-        ({"language": "names"}, worded, "names"),
-    ):
-        vectors = P3ivPlanner.text_vectors(P3ivConfig(**{**TINY, **settings}), windows_)
-        expected = text if kind == "text" else name_vectors(names, 5)[:, 0]
+    for windows, expected in ((train, name_vectors(names, 5)[:, 0]), (worded, text)):
+        vectors = P3ivPlanner.text_vectors(P3ivConfig(**TINY), windows)
         np.testing.assert_array_equal(vectors, expected.astype(np.float32))
     assert P3ivPlanner.text_vectors(P3ivConfig(contrastive=0.0), worded) is None
-    with pytest.raises(DataError, match="has no text vectors of the actions") as caught:
-        P3ivPlanner.text_vectors(P3ivConfig(language="text"), train)
-    assert caught.value.setting == "p3iv.language"

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cefito.planners.base import Shape
+from cefito.planners.p3iv.method import P3ivConfig
 from cefito.planners.p3iv.network import Critic, P3ivNetwork
-from cefito.planners.p3iv.settings import P3ivConfig
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 
@@ -26,9 +26,6 @@ def network(*, horizon=3, critic=False, **settings):
         made.add_critic()
     made.reset(generator_for("cpu", 0, 1))
     return stirred(made, 0.3)
-
-
-# the reference: a query, a token and a head at a time
 
 
 class Slow:
@@ -161,9 +158,6 @@ def test_rows_are_encoded_one_by_one_and_averaged():
     assert not torch.allclose(whole.encode(x, x), whole.encode(swapped, swapped))
 
 
-# samples
-
-
 @torch.no_grad()
 def test_emissions_count_the_likeliest_action_of_each_noise():
     made = network()
@@ -207,9 +201,6 @@ def test_dropout_in_planning_is_the_same_for_every_query(settings):
     assert torch.equal(emissions, made.emissions(initial, goal))
     assert torch.equal(emissions[2:], made.emissions(initial[2:], goal[2:]))
     assert not torch.allclose(emissions, network(**settings).emissions(initial, goal))
-
-
-# the critic
 
 
 @torch.no_grad()

@@ -6,12 +6,15 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from small_methods import small_method
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
-from cefito.planners.p3iv.decoding import best_sequences, greedy
+from cefito.planners.network import data_shape
+from cefito.planners.p3iv.network import P3ivNetwork, best_sequences, greedy
 from cefito.planners.p3iv.planner import P3ivPlanner
+from cefito.runtime import generator_for
 from cefito.training.trainer import TrainingContext
 from same import same_weights
 from tiny_runs import stopping_after
@@ -20,15 +23,18 @@ KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}
 SIZES = {"rows": 2, "hidden": 8, "width": 8, "heads": 2, "feedforward": 8, "name_width": 5}
 TRAINING = {"training.optimiser.epochs": 2, "training.precision": "float32"}
 TINY = SIZES | TRAINING | {"noise": 2, "slots": 3, "samples": 6}
+tiny, fit = small_method("p3iv", TINY, preset="paper", section="p3iv")
 
 
-def tiny(**settings):
-    overrides = {f"p3iv.{name}": value for name, value in {**TINY, **settings}.items()}
-    return load_config("paper", method="p3iv", overrides=overrides).settings
-
-
-def fit(world, *, context=TrainingContext(), **settings):
-    return P3ivPlanner.fit(*world, settings=tiny(**settings), seed=0, context=context)
+def untrained(train, **settings):
+    """A planner of a network that has seen training windows, with weights as drawn."""
+    config = tiny(**settings).p3iv
+    vectors = P3ivPlanner.text_vectors(config, train)
+    shape = data_shape(train, vectors)
+    network = P3ivNetwork(config, shape)
+    P3ivPlanner.observe(network, train, *(() if vectors is None else (vectors,)))
+    network.reset(generator_for("cpu", 0))
+    return P3ivPlanner((network.eval(),), shape, config)
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +46,6 @@ def planner(world):
 @pytest.fixture(scope="module")
 def queries(world):
     return Queries.from_windows(world[1]).subset(range(5))
-
-
-# decoding
 
 
 def shares(counts):
@@ -101,15 +104,11 @@ def test_greedy_decoding_misses_the_best_plan():
     assert greedy(emissions, counts, 1).sequences[0, 0].tolist() == [0, 1]
 
 
-# what it is called, what is kept
-
-
 @pytest.mark.parametrize(
     ("settings", "text", "name"),
     [
         ({}, True, "P3IV"),
         ({}, False, "P3IV (name hashes)"),
-        ({"language": "names"}, True, "P3IV (name hashes)"),
         ({"contrastive": 0.0}, True, "P3IV (no language)"),
         ({"noise": 0, "diversity": 0.0}, True, "P3IV (no noise)"),
         (
@@ -122,10 +121,11 @@ def test_greedy_decoding_misses_the_best_plan():
 def test_names_say_what_is_not_as_described_and_survive_saving(
     world, settings, text, name, tmp_path
 ):
+    train = world[0]
     if text:
-        vectors = np.random.default_rng(0).random((len(world[0].taxonomy.actions), 7), np.float32)
-        world = tuple(replace(windows, action_text=vectors) for windows in world)
-    planner = fit(world, **settings, **{"training.optimiser.epochs": 1}).planner
+        vectors = np.random.default_rng(0).random((len(train.taxonomy.actions), 7), np.float32)
+        train = replace(train, action_text=vectors)
+    planner = untrained(train, **settings)
     assert planner.name == planner.describe().name == name
     planner.save(tmp_path)
     loaded = P3ivPlanner.load(tmp_path, settings=tiny(**settings))
@@ -161,10 +161,10 @@ def test_whitening_takes_two_numbers_from_the_training_windows(world, planner):
     network = planner.network
     np.testing.assert_allclose(network.mean, np.full(6, both.mean()), rtol=1e-5)
     assert float(network.scale) == pytest.approx(both.std(), rel=1e-5)
-    raw = fit(world, whiten=False).planner.network
+    raw = untrained(train, whiten=False).network
     assert not raw.mean.any()
     assert float(raw.scale) == 1
-    centred = fit(world, whiten=False, centre=True).planner.network
+    centred = untrained(train, whiten=False, centre=True).network
     np.testing.assert_allclose(centred.mean, both.mean(axis=(0, 1)), rtol=1e-4, atol=1e-6)
 
 

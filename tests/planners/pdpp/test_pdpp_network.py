@@ -2,10 +2,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.field.predictor import Dropout
 from cefito.planners.base import Shape
+from cefito.planners.pdpp.method import PdppConfig
 from cefito.planners.pdpp.planner import PdppNetwork
-from cefito.planners.pdpp.settings import PdppConfig
 from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 
@@ -25,9 +24,6 @@ def condition(batch=2):
     return tasks, drawn(batch, DIM, seed=5), drawn(batch, DIM, seed=6)
 
 
-# the projection
-
-
 def test_treatment_of_the_observations():
     tasks, initial, goal = condition()
     plain = network().projection(tasks, initial, goal).given
@@ -38,13 +34,6 @@ def test_treatment_of_the_observations():
     normal = network(normalise=True).projection(tasks, initial, goal).given[:, [0, -1], -DIM:]
     ends = torch.stack([initial, goal], dim=1)
     torch.testing.assert_close(normal, F.layer_norm(ends, (DIM,)), atol=1e-4, rtol=0)
-    half = Dropout(0.5, generator_for("cpu", 0))
-    dropped = network().projection(tasks, initial, goal, dropout=half).given
-    assert set((dropped[:, [0, -1], -DIM:] / ends).unique().tolist()) == {0.0, 2.0}
-    assert torch.equal(dropped[..., :TASKS], plain[..., :TASKS])
-
-
-# the network
 
 
 @pytest.mark.parametrize(("actions", "tasks"), [(105, 18), (133, 18)])
@@ -57,10 +46,10 @@ def test_published_size(actions, tasks):
 
 @pytest.mark.parametrize(
     ("widths", "horizon"),
-    [((8,), 1), ((8, 16), 2), ((8, 16, 24), 3), ((8, 16, 24), 4), ((8, 16), 6), ((8, 16, 24), 6)],
+    [((8,), 1), ((8, 16), 2), ((8, 16, 24), 3), ((8, 16), 6)],
 )
-@pytest.mark.parametrize("batch", [1, 3])
-def test_shapes(widths, horizon, batch):
+def test_shapes(widths, horizon):
+    batch = 3
     made = stirred(network(horizon=horizon, widths=widths))
     matrix = drawn(batch, horizon, TASKS + ACTIONS + DIM)
     result = made(matrix, torch.arange(1, batch + 1))

@@ -5,16 +5,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_methods import small_method
 
 from cefito.planners.base import Queries
-from cefito.planners.diffusion.loss import DiffusionLoss
-from cefito.planners.diffusion.planner import best_plans, sampled_scores
-from cefito.planners.methods import load_config
+from cefito.planners.diffusion.planner import DiffusionLoss, best_plans, sampled_scores
 from cefito.planners.network import data_shape
 from cefito.planners.pdpp.planner import PdppNetwork, PdppPlanner
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import Processes, generator_for
-from cefito.search.problem import SearchCost
 from cefito.training.trainer import TrainingContext
 from drawn import drawn, stirred
 from learned import metrics
@@ -32,38 +30,18 @@ TINY = {
     "pdpp.training.stopping.windows": 0,
     "classifier_training.optimiser.epochs": 3,
 }
-
-
-def tiny(**overrides):
-    return load_config("small", method="pdpp", overrides={**TINY, **overrides}).settings
-
-
-def fit(world, *, context=TrainingContext(), **settings):
-    return PdppPlanner.fit(*world, settings=tiny(**settings), seed=0, context=context)
-
-
-@pytest.fixture(scope="module")
-def training(world):
-    return fit(world)
-
-
-@pytest.fixture(scope="module")
-def planner(training):
-    return training.planner
+tiny, fit = small_method("pdpp", TINY)
 
 
 def pdpp_loss(world, **overrides):
     """The loss of an untrained network, with all weights away from their special beginnings."""
     train, val = world
     augmentation = {f"pdpp.training.augmentation.{name}": 0.0 for name in ("noise", "swap")}
-    config = tiny(**{**augmentation, "pdpp.dropout": 0.0, **overrides}).pdpp
+    config = tiny(**{**augmentation, **overrides}).pdpp
     network = PdppNetwork(config, data_shape(train))
     network.reset(generator_for("cpu", 0))
     network.mean += 0.1 * drawn(*network.mean.shape)
     return DiffusionLoss(stirred(network, 0.1), train, val, train.tasks, val.tasks)
-
-
-# the loss
 
 
 def test_a_batch_shared_by_two_processes_is_the_same_batch(world):
@@ -103,9 +81,6 @@ def test_validation_is_the_planner_on_the_sample(world):
     right = best == sample.actions
     assert scores["success_rate"] == pytest.approx(100 * right.all(axis=1).mean())
     assert scores["mean_accuracy"] == pytest.approx(100 * right.mean())
-
-
-# the training
 
 
 def test_training_learns_a_small_mapping(tmp_path, monkeypatch):
@@ -150,9 +125,6 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
     np.testing.assert_array_equal(seen[0], predicted)
 
 
-# plans
-
-
 @given(
     st.integers(1, 4), st.integers(1, 5), st.integers(1, 130), st.booleans(), st.integers(0, 1000)
 )
@@ -169,21 +141,3 @@ def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     np.testing.assert_array_equal(best.scores, best.energies)
     assert best.actions.dtype == np.int64
     assert best.energies.dtype == np.float64
-
-
-def test_plans(world, training, planner):
-    queries = Queries.from_windows(world[1])
-    plans = planner.plan(queries, 5)
-    scores = sampled_scores(planner, queries, planner.predict_tasks(queries))
-    assert len(plans) == len(queries)
-    for plan, table in zip(plans, scores, strict=True):
-        np.testing.assert_array_equal(plan.actions[0], table.argmax(axis=1))
-        np.testing.assert_allclose(
-            plan.energies, -table[np.arange(3), plan.actions].astype(float).sum(axis=1)
-        )
-        assert plan.actions.shape == (5, 3)
-        assert plan.evaluated == SearchCost(token_forwards=3 * 4, leaves=0)
-        assert not plan.exact
-    right = (np.stack([plan.actions[0] for plan in plans]) == world[1].actions).all(axis=1)
-    trainings = training.trainings
-    assert 100 * right.mean() == pytest.approx(trainings["PDPP network"].scores[0])

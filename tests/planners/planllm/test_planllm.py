@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
+from cefito.planners.planllm.method import PlanLlmConfig
 from cefito.planners.planllm.planner import (
     Exchange,
     PlanLlmLoss,
@@ -17,18 +18,17 @@ from cefito.planners.planllm.planner import (
     PlanLlmPlanner,
     QueryTransformer,
 )
-from cefito.planners.planllm.settings import PlanLlmConfig
-from cefito.planners.schema.loss import SchemaLoss
+from cefito.planners.schema.method import SchemaConfig
 from cefito.planners.schema.network import SchemaNetwork
-from cefito.planners.schema.settings import SchemaConfig
+from cefito.planners.schema.planner import SchemaLoss
 from cefito.planners.shared.layers import keep
 from cefito.runtime import Processes, count_parameters, generator_for
 from drawn import drawn, stirred
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}
-PARTS = {"hidden": 12, "width": 8, "heads": 2, "feedforward": 10, "descriptions": "free"}
+PARTS = {"hidden": 12, "width": 8, "heads": 2, "feedforward": 10, "descriptions": "file.npy"}
 ADDED = {"exchange": 2, "exchange_heads": 2, "query_layers": 3, "query_heads": 4}
-SHAPE = Shape(observation_dim=12, tasks=12, actions=87, horizon=3)
+SHAPE = Shape(observation_dim=12, tasks=12, actions=87, horizon=3, text_dim=4)
 QUIET = {"input_dropout": 0.0, "dropout": 0.0, "query_dropout": 0.0}
 
 

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.methods import load_config
+from cefito.planners.schema.method import SchemaConfig
 from cefito.planners.schema.network import SchemaNetwork, SharedMemoryDecoder
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.planners.schema.settings import SchemaConfig
 from cefito.runtime import generator_for
 from drawn import drawn, stirred
 
@@ -21,7 +21,7 @@ E, C, K, T, W = 7, 3, 5, 3, 4
 
 def network_of(*, horizon=T, kind="file.npy", **settings):
     config = SchemaConfig(**{**SMALL, "descriptions": kind, **settings})
-    width = 0 if kind in ("free", "none", "observations") else W
+    width = 0 if kind in ("none", "observations") else W
     shape = Shape(observation_dim=E, tasks=C, actions=K, horizon=horizon, text_dim=width)
     network = SchemaNetwork(config, shape)
     network.reset(generator_for("cpu", 0))
@@ -29,9 +29,6 @@ def network_of(*, horizon=T, kind="file.npy", **settings):
         if name in ("mean", "descriptions"):
             buffer += 0.5 * drawn(*buffer.shape, seed=1)
     return stirred(network).eval()
-
-
-# slow references
 
 
 def linear(x, layer):
@@ -96,14 +93,11 @@ def slow(network, initial, goal, task=None):
         if config.normalise:
             x = (x - x.mean()) / (x.var(unbiased=False) + 1e-6).sqrt()
         ends.append(linear(linear(x, network.encoder[0]), network.encoder[1]))
-    if network.free is not None:
-        memory = [row for action in network.free for row in action]
-    elif network.has_memory:
+    memory = None
+    if network.description is not None:
         memory = [
             linear(row, network.description) for action in network.descriptions for row in action
         ]
-    else:
-        memory = None
     tasks = linear(F.relu(linear(torch.cat(ends), network.task1)), network.task2)
     width = config.width
     first, last = (linear(end, network.ends) for end in ends)
@@ -130,7 +124,7 @@ def slow(network, initial, goal, task=None):
     [
         {},
         {"centre": True, "normalise": True, "kind": "observations"},
-        {"state_task": False, "kind": "free", "layers": 1},
+        {"state_task": False, "layers": 1},
         {"kind": "none", "horizon": 1},
     ],
 )

@@ -3,36 +3,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_methods import small_method
 
 from cefito.errors import DataError
 from cefito.planners.base import Queries
-from cefito.planners.methods import load_config
 from cefito.planners.network import data_shape
-from cefito.planners.schema import planner as planner_module
-from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork
-from cefito.planners.schema.planner import SchemaPlanner
-from cefito.planners.shared.descriptions import EndMeans, template_vectors
+from cefito.planners.schema.planner import SchemaLoss, SchemaPlanner
+from cefito.planners.shared.descriptions import EndMeans
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import Processes, generator_for
 from cefito.testing import assert_same_plans
-from cefito.training.trainer import TrainingContext
 from drawn import drawn
-from learned import check_best_epoch, metrics
 
 KNOBS = {"train": 48, "val": 12, "test": 12, "dim": 12}
 ROWS = torch.arange(6)
 SIZES = {"hidden": 16, "width": 16, "heads": 2, "name_width": 8}
 TINY = SIZES | {"training.optimiser.epochs": 2, "training.stopping.every": 1}
-
-
-def tiny(**overrides):
-    values = {f"schema_model.{name}": value for name, value in {**TINY, **overrides}.items()}
-    return load_config("small", method="schema", overrides=values).settings
-
-
-def fit(world, *, context=TrainingContext(), **settings):
-    return SchemaPlanner.fit(*world, settings=tiny(**settings), seed=0, context=context)
+tiny, fit = small_method("schema", TINY, section="schema_model")
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +98,8 @@ def test_losses_that_are_left_out(world):
     for given, overrides, added in (
         (world, {"descriptions": "none"}, set()),
         (world, {"descriptions": "names", "states": 0.0}, {"alignment"}),
-        (world, {"descriptions": "free", "alignment": 0.0}, {"states"}),
-        (short, {"descriptions": "free"}, {"alignment"}),  # one action: nothing between
+        (world, {"descriptions": "names", "alignment": 0.0}, {"states"}),
+        (short, {"descriptions": "names"}, {"alignment"}),  # one action: nothing between
     ):
         terms = loss_of(given, **overrides).terms(ROWS, generator_for("cpu", 0), Processes())
         assert terms.keys() == {"actions", "task"} | added
@@ -136,34 +124,6 @@ def test_windows_do_not_recognise_themselves_in_the_means(world, monkeypatch):
     assert not given[0][np.setdiff1d(train.actions[:, 0], others), 0].any()
 
 
-def telling(windows):
-    """The windows with observations that tell the task and the first or the last action."""
-    generator = np.random.default_rng(0)
-    actions, tasks = generator.standard_normal((2, 200, 24)).astype(np.float32)
-    first, last = windows.actions[:, 0], windows.actions[:, -1]
-    shown = tasks[windows.tasks]
-    return replace(windows, initial=shown + actions[first], goal=shown + actions[last])
-
-
-def test_training_learns_and_keeps_the_best_epoch(world, tmp_path):
-    train, val = map(telling, world)
-    overrides = {
-        "width": 32,
-        "layers": 1,
-        "training.optimiser.epochs": 8,
-        "training.optimiser.batch_size": 16,
-        "training.optimiser.learning_rate": 8e-3,
-        "training.stopping.every": 2,
-        "input_dropout": 0.0,
-        "dropout": 0.0,
-    }
-    fitted = fit((train, val), context=TrainingContext(folder=tmp_path), **overrides)
-    result = fitted.trainings["SCHEMA network"]
-    epochs = metrics(tmp_path / "schema")
-    assert epochs[-1]["actions"] < 0.7 * epochs[0]["actions"]
-    check_best_epoch(fitted.planner, result, epochs, train, val, margin=15)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 1.0])
 def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
     """By enumeration."""
@@ -175,7 +135,7 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
         outputs = network.decode(planner.encoded(queries), None, network.memory(), None)
     emissions = outputs.actions.double().log_softmax(dim=2).numpy()
     size = len(train.taxonomy.actions)
-    counts = counted_transitions(train, size, "videos")
+    counts = counted_transitions(train, size)
     np.testing.assert_array_equal(planner.network.counts.numpy(), counts)
     shares = np.full((size, size), 1 / size)
     for row in range(size):
@@ -194,30 +154,10 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [
-        ("file", ""),
-        ("templates", " (template sentences)"),
-        ("names", " (name hashes)"),
-        ("free", " (free vectors)"),
-        ("none", " (no descriptions)"),
-    ],
+    [("file", ""), ("names", " (name hashes)"), ("none", " (no descriptions)")],
 )
-def test_descriptions_of_each_kind(world, kind, said, tmp_path, monkeypatch):
+def test_descriptions_of_each_kind(world, kind, said, tmp_path):
     train, val = world
-    encoders = []
-
-    class Encoder:
-        def __init__(self, model, *, layer):
-            encoders.append((model, layer))
-
-        def describe(self):
-            return {"model": "letters"}
-
-        def encode(self, texts):
-            return np.array([[text.count(one) for one in "aeiou"] for text in texts], np.float32)
-
-    monkeypatch.setattr(planner_module, "PretrainedText", Encoder)
-    monkeypatch.setattr(planner_module, "CachedText", lambda encoder: encoder)
     value = str(tmp_path / "given.npy") if kind == "file" else kind
     np.save(tmp_path / "given.npy", drawn(len(train.taxonomy.actions), 6, 5).half().numpy())
     planner = fit(world, descriptions=value, **{"training.optimiser.epochs": 1}).planner
@@ -226,28 +166,19 @@ def test_descriptions_of_each_kind(world, kind, said, tmp_path, monkeypatch):
     if kind == "file":
         expected = np.load(value).astype(np.float32)
         np.testing.assert_array_equal(weights["descriptions"].numpy(), expected)
-    if kind == "templates":
-        assert encoders == [("openai/clip-vit-large-patch14-336", "projected")]
-        expected = template_vectors(train.taxonomy, Encoder("", layer=None))
-        np.testing.assert_array_equal(weights["descriptions"].numpy(), expected)
     if kind == "none":
         assert not any("crossing" in key or "scale" in key for key in weights)
     planner.save(tmp_path)
-    # neither the file nor the text encoder is needed any more
-    (tmp_path / "given.npy").unlink()
-    monkeypatch.undo()
+    (tmp_path / "given.npy").unlink()  # it is not needed any more
     loaded = SchemaPlanner.load(tmp_path, settings=tiny(descriptions=value))
     queries = Queries.from_windows(val)
     assert_same_plans(planner.plan(queries, 3), loaded.plan(queries, 3))
 
 
-def test_the_predicted_task_is_planned_for_and_blocks_are_put_together(world, planner, monkeypatch):
+def test_the_predicted_task_is_planned_for(world, planner):
     queries = Queries.from_windows(world[1])
     given = replace(queries, tasks=planner.predict_tasks(queries))
-    whole = planner.plan(queries, 2)
-    assert_same_plans(whole, planner.plan(given, 2))
-    monkeypatch.setattr(planner_module, "BLOCK", 3)
-    assert_same_plans(whole, planner.plan(queries, 2), rtol=1e-4, atol=1e-6)
+    assert_same_plans(planner.plan(queries, 2), planner.plan(given, 2))
 
 
 def test_descriptions_that_are_no_file(world):

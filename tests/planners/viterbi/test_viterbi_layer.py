@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from cefito.planners.shared import transitions as shared
 from cefito.planners.shared.transitions import k_best
-from cefito.planners.viterbi.layer import decode, log_marginals, transition_probabilities
-from cefito.search.step_costs import StepCosts
+from cefito.planners.viterbi.network import clamped_transitions, decode, log_marginals
 
 SMALL = {
     "batch": st.integers(0, 3),
@@ -78,10 +76,8 @@ def best_by_enumeration(emissions, transitions, count):
 
 def test_transition_probabilities():
     counts = torch.tensor([[1, 3, 0], [0, 0, 0], [2, 0, 0]])
-    raw = transition_probabilities(counts, clamped=False)
-    assert raw.dtype == torch.float64
-    assert raw.tolist() == [[0.25, 0.75, 0], [0, 0, 0], [1, 0, 0]]
-    clamped = transition_probabilities(counts, clamped=True)
+    clamped = clamped_transitions(counts)
+    assert clamped.dtype == torch.float64
     expected = np.array([[0.25, 0.75, 1e-10], [1, 1, 1], [1, 1e-10, 1e-10]])
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(clamped, expected, rtol=1e-12)
@@ -90,7 +86,7 @@ def test_transition_probabilities():
 @given(**SMALL)
 def test_marginals_are_those_of_all_sequences(batch, horizon, size, seed):
     emissions = random_emissions(batch, horizon, size, seed=seed)
-    transitions = transition_probabilities(random_counts(size, seed), clamped=True)
+    transitions = clamped_transitions(random_counts(size, seed))
     result = log_marginals(emissions, transitions).exp()
     assert result.shape == (batch, horizon, size)
     torch.testing.assert_close(result.sum(dim=2), torch.ones(batch, horizon, dtype=torch.float64))
@@ -100,20 +96,9 @@ def test_marginals_are_those_of_all_sequences(batch, horizon, size, seed):
             torch.testing.assert_close(result[row], expected, rtol=1e-8, atol=1e-12)
 
 
-def test_marginals_do_not_depend_on_the_level_of_emissions():
-    emissions, transitions = (
-        random_emissions(3, 4, 5, seed=1),
-        transition_probabilities(random_counts(5, 1), clamped=True),
-    )
-    shift = torch.tensor([5.0, -300.0, 2.0, 0.0], dtype=torch.float64)[None, :, None]
-    torch.testing.assert_close(
-        log_marginals(emissions + shift, transitions), log_marginals(emissions, transitions)
-    )
-
-
 def test_gradients_of_the_marginals():
     emissions = random_emissions(2, 4, 3, seed=2).requires_grad_()
-    transitions = transition_probabilities(random_counts(3, 3, share=0.3), clamped=True)
+    transitions = clamped_transitions(random_counts(3, 3, share=0.3))
     assert torch.autograd.gradcheck(
         lambda x: log_marginals(x, transitions).exp(), emissions, atol=1e-7
     )
@@ -121,7 +106,7 @@ def test_gradients_of_the_marginals():
 
 def test_single_precision_neither_overflows_nor_vanishes():
     emissions = 150 * torch.randn(4, 4, 6, generator=generator(4), dtype=torch.float64)
-    transitions = transition_probabilities(random_counts(6, 4, share=0.7), clamped=True)
+    transitions = clamped_transitions(random_counts(6, 4, share=0.7))
     single = emissions.float().requires_grad_()
     result = log_marginals(single, transitions)
     assert result.dtype == torch.float32
@@ -149,36 +134,6 @@ def test_the_best_sequences_are_those_of_all(batch, horizon, size, seed, count):
         assert sums[row][kept].tolist() == [value for value, _ in expected]
 
 
-def test_queries_are_worked_in_chunks(monkeypatch):
-    emissions, transitions = (
-        random_emissions(7, 3, 5, seed=7),
-        torch.randn(5, 5, generator=generator(7)).double(),
-    )
-    whole = k_best(emissions, transitions, 4)
-    monkeypatch.setattr(shared, "_CHUNK_BYTES", 2 * 5 * 5 * 8)  # all 25 transitions of two queries
-    calls, k_best_of_chunk = [], shared._k_best
-    monkeypatch.setattr(
-        shared,
-        "_k_best",
-        lambda part, *rest: calls.append(len(part)) or k_best_of_chunk(part, *rest),
-    )
-    parts = k_best(emissions, transitions, 4)
-    assert calls == [2, 2, 2, 1]
-    assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
-
-
-def test_a_large_vocabulary():
-    emissions = random_emissions(1, 4, 778, seed=8)
-    counts = random_counts(778, 8, share=0.99)
-    best = decode(emissions, counts, 3, "viterbi")
-    marginals = log_marginals(emissions, transition_probabilities(counts, clamped=True))[0]
-    raw = transition_probabilities(counts, clamped=False).log()
-    costs = tuple((-marginals[step] - (raw if step else 0)).numpy() for step in range(4))
-    expected = StepCosts(costs=costs).cheapest(3)
-    np.testing.assert_array_equal(best.sequences[0].numpy(), expected.sequences)
-    np.testing.assert_allclose(-best.sums[0].numpy(), expected.costs)
-
-
 @given(
     horizon=st.integers(1, 4),
     size=st.integers(1, 4),
@@ -186,63 +141,26 @@ def test_a_large_vocabulary():
     count=st.integers(1, 8),
 )
 def test_decoding(horizon, size, seed, count):
-    emissions, counts = (
-        random_emissions(2, horizon, size, seed=seed),
-        random_counts(size, seed, share=0.2),
-    )
-    counts[0, 0] = 1  # so that some sequence is possible
-    clamped = transition_probabilities(counts, clamped=True)
-    for decoding in ("viterbi", "marginals"):
-        best = decode(emissions, counts, count, decoding)
-        assert best.possible.all()
-        for row in range(2):
-            marginals = marginals_by_enumeration(emissions[row], clamped)
-            transitions = transition_probabilities(counts, clamped=False).log()
-            if decoding == "marginals":
-                marginals = marginals_by_enumeration(marginals.log(), clamped)
-                transitions = torch.zeros_like(transitions)
-            # equal up to the order of sequences whose sums differ by rounding only
-            expected = best_by_enumeration(marginals.log(), transitions, count)
-            assert (best.sums[row] > -torch.inf).tolist()[: len(expected) + 1].count(True) == len(
-                expected
-            )
-            found, sums = (
-                best.sequences[row][: len(expected)].tolist(),
-                best.sums[row][: len(expected)],
-            )
-            np.testing.assert_allclose(
-                sums, [value for value, _ in expected], rtol=1e-10, atol=1e-10
-            )
-            assert len({*map(tuple, found)}) == len(found)
-            for sequence, value in zip(found, sums.tolist(), strict=True):
-                assert value == pytest.approx(chain_sum(marginals.log(), transitions, sequence))
-
-
-def test_only_seen_transitions_are_planned():
-    """Emissions ask for 0, 0, 0, but only 0 → 1 → 2 was seen."""
-    counts = torch.zeros(3, 3, dtype=torch.int64)
-    counts[0, 1] = counts[1, 2] = 4
-    emissions = torch.tensor([[[0.0, -9, -9]] * 3])
-    best = decode(emissions, counts, 5, "viterbi")
-    assert best.possible.tolist() == [True]
-    assert best.sequences[0, 0].tolist() == [0, 1, 2]
-    assert (best.sums[0] > -torch.inf).tolist() == [True] + [False] * 4
-
-
-def test_no_sequence_is_possible():
-    """Of 0 → 1 alone no three steps can be made.
-
-    Then the likeliest action of each step, and that alone.
-    """
-    counts = torch.zeros(3, 3, dtype=torch.int64)
-    counts[0, 1] = 4
-    emissions = random_emissions(2, 3, 3, seed=10)
-    best = decode(emissions, counts, 4, "viterbi")
-    clamped = transition_probabilities(counts, clamped=True)
-    marginals = log_marginals(emissions, clamped)
-    assert best.possible.tolist() == [False, False]
-    assert torch.equal(best.sequences[:, 0], marginals.argmax(dim=2))
+    """The product of marginals and raw transitions; without a possible sequence, the likeliest."""
+    emissions = random_emissions(2, horizon, size, seed=seed)
+    counts = random_counts(size, seed)
+    clamped = clamped_transitions(counts)
+    raw = (counts / counts.sum(dim=1, keepdim=True).clamp_min(1)).double().log()
+    best = decode(emissions, counts, count)
     for row in range(2):
-        expected = chain_sum(marginals[row], clamped.log(), tuple(best.sequences[row, 0].tolist()))
-        assert best.sums[row].tolist() == [pytest.approx(expected)] + [-np.inf] * 3
-        assert np.isfinite(expected)
+        marginals = marginals_by_enumeration(emissions[row], clamped).log()
+        expected = best_by_enumeration(marginals, raw, count)
+        assert bool(best.possible[row]) == bool(expected)
+        found, sums = best.sequences[row].tolist(), best.sums[row].tolist()
+        if not expected:
+            assert found[0] == marginals.argmax(dim=1).tolist()
+            assert sums[0] == pytest.approx(chain_sum(marginals, clamped.log(), found[0]))
+            assert sums[1:] == [-np.inf] * (len(sums) - 1)
+            continue
+        # equal up to the order of sequences whose sums differ by rounding only
+        finite = [value for value in sums if value > -np.inf]
+        np.testing.assert_allclose(finite, [value for value, _ in expected], rtol=1e-6, atol=1e-9)
+        kept = found[: len(finite)]
+        assert len({*map(tuple, kept)}) == len(kept)
+        for sequence, value in zip(kept, finite, strict=True):
+            assert value == pytest.approx(chain_sum(marginals, raw, sequence), rel=1e-6)

@@ -3,23 +3,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_methods import small_method
 from torch.nn import functional as F
 
 from cefito.errors import RunError
 from cefito.planners.base import Queries, Shape
 from cefito.planners.methods import load_config
-from cefito.planners.shared.graph import transition_counts
+from cefito.planners.shared.graph import transition_counts, transition_probabilities
 from cefito.planners.shared.layers import keep
 from cefito.planners.shared.transitions import k_best
-from cefito.planners.viterbi.layer import log_marginals, transition_probabilities
-from cefito.planners.viterbi.network import ViterbiNetwork
+from cefito.planners.viterbi.method import ViterbiConfig, ViterbiSettings
+from cefito.planners.viterbi.network import ViterbiNetwork, clamped_transitions, log_marginals
 from cefito.planners.viterbi.planner import ViterbiLoss, ViterbiPlanner
-from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import Processes, generator_for
 from cefito.testing import assert_same_plans
-from cefito.training.trainer import TrainingContext
 from drawn import drawn
-from learned import check_best_epoch, metrics
 from made_windows import taxonomy_of, windows_of
 from same import same_weights
 
@@ -27,18 +25,9 @@ KNOBS = {"train": 72, "val": 24, "test": 12}
 SIZES = {"hidden": 24, "width": 16, "heads": 2, "feedforward": 20}
 SMALL = SIZES | {"input_dropout": 0.1, "dropout": 0.1}
 TRAINING = {"optimiser.epochs": 2, "optimiser.batch_size": 64, "stopping.every": 1}
+TINY = SMALL | {f"training.{name}": value for name, value in TRAINING.items()}
 TAXONOMY = taxonomy_of(4, 5)
-
-
-def small(preset="paper", **settings):
-    training = {f"training.{name}": value for name, value in TRAINING.items()}
-    values = {f"viterbi.{key}": value for key, value in {**training, **SMALL, **settings}.items()}
-    return load_config(preset, method="viterbi", overrides=values).settings
-
-
-def fit(world, *, preset="paper", context=TrainingContext(), **settings):
-    given = small(preset, **settings)
-    return ViterbiPlanner.fit(*world, settings=given, seed=0, context=context)
+small, fit = small_method("viterbi", TINY, preset="paper", section="viterbi")
 
 
 def load(folder, **settings):
@@ -148,7 +137,7 @@ def test_losses_by_a_slow_loop():
     terms = loss.terms(rows, generator_for("cpu", 0), Processes())
     means = {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()}
     outputs = network(torch.from_numpy(windows.initial[rows]), torch.from_numpy(windows.goal[rows]))
-    transitions = transition_probabilities(network.counts, clamped=True)
+    transitions = clamped_transitions(network.counts)
     marginals = log_marginals(outputs.emissions, transitions).exp()
     logits = network.alignment(outputs.states, torch.from_numpy(descriptions))
     squares, tasks, alignment = [], [], []
@@ -168,72 +157,31 @@ def test_losses_by_a_slow_loop():
     }
 
 
-def test_alignment_with_free_vectors_by_hand():
-    network, windows = network_of(descriptions="free"), toy_windows()
-    assert network.free.shape == (5, 2, network.config.width)
-    states = network(torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)).states
-    logits = network.alignment(states, None, generator=generator_for("cpu", 0))
-    for end in range(2):
-        cosines = F.cosine_similarity(states[:, end, None], network.free[None, :, end], dim=-1)
-        torch.testing.assert_close(logits[:, end], network.log_temperature.exp() * cosines)
-    loss = ViterbiLoss(network, windows, windows)
-    assert "alignment" in loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
-
-
 def test_losses_that_are_left_out():
     network, windows = network_of(task=0.0), toy_windows()
     loss = ViterbiLoss(network, windows, windows)
     assert set(loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == {"marginals"}
 
 
-def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
-    settings = {
-        "members": 1,
-        "hidden": 64,
-        "width": 64,
-        "feedforward": 256,
-        "input_dropout": 0.0,
-        "dropout": 0.0,
-        "training.optimiser.epochs": 10,
-        "training.optimiser.batch_size": 16,
-        "training.optimiser.learning_rate": 2e-3,
-        "training.stopping.every": 2,
-        "training.augmentation.noise": 0.0,
-        "training.augmentation.swap": 0.0,
-        "training.all_videos": 0.0,
-    }
-    training = fit(world, preset="small", context=TrainingContext(folder=tmp_path), **settings)
-    epochs = metrics(tmp_path / "viterbi")
-    assert epochs[-1]["marginals"] < 0.6 * epochs[0]["marginals"]
-    result = training.trainings["ViterbiPlanNet"]
-    check_best_epoch(training.planner, result, epochs, *world, margin=20)
-
-
-@pytest.mark.parametrize("decoding", ["viterbi", "marginals"])
-def test_plans(world, decoding):
+def test_plans(world, planner):
     train, val = world
-    planner = fit(world, decoding=decoding).planner
     queries, network = Queries.from_windows(val), planner.network
     counts = transition_counts(train, len(train.taxonomy.actions))
     np.testing.assert_array_equal(network.counts.numpy(), counts)
     plans = planner.plan(queries, 6)
     assert len(plans) == len(val)
-    clamped = transition_probabilities(network.counts, clamped=True)
-    raw = transition_probabilities(network.counts, clamped=False).numpy()
+    clamped = clamped_transitions(network.counts)
+    raw = transition_probabilities(counts)
     marginals = log_marginals(mean_outputs(planner, queries).emissions.double(), clamped)
-    if decoding == "marginals":
-        marginals = log_marginals(marginals, clamped)
     chances = marginals.exp().numpy()
     for row, plan in enumerate(plans):
         assert plan.actions.shape == (6, 3)
         assert plan.exact
         assert plan.evaluated.token_forwards == 2
         product = chances[row, range(3), plan.actions].prod(axis=1)
-        if decoding == "viterbi":
-            product = product * raw[plan.actions[:, :-1], plan.actions[:, 1:]].prod(axis=1)
+        product = product * raw[plan.actions[:, :-1], plan.actions[:, 1:]].prod(axis=1)
         np.testing.assert_allclose(np.exp(-plan.energies), product, rtol=1e-6)
-    marginals = "marginals, " * (decoding == "marginals")
-    assert planner.name == f"ViterbiPlanNet ({marginals}name hashes)"
+    assert planner.name == "ViterbiPlanNet (name hashes)"
 
 
 def test_without_task_head(world):
@@ -242,10 +190,9 @@ def test_without_task_head(world):
     assert not any(name.startswith("task") for name in planner.network.state_dict())
 
 
-@pytest.mark.parametrize("descriptions", ["/nowhere.npy", "free"])
-def test_without_alignment(world, unaligned, descriptions):
+def test_without_alignment(world, unaligned):
     """Descriptions of no weight are not read."""
-    planner = fit(world, descriptions=descriptions, alignment=0.0).planner
+    planner = fit(world, descriptions="/nowhere.npy", alignment=0.0).planner
     assert same_weights(planner.network, unaligned.network)
     assert planner.describe() == unaligned.describe()
 
@@ -254,34 +201,27 @@ def test_without_alignment(world, unaligned, descriptions):
     ("descriptions", "said", "more"),
     [
         ("names", " (name hashes)", {"description.weight": (16, 7), "log_temperature": ()}),
-        ("free", " (free vectors)", {"free": (87, 2, 16), "log_temperature": ()}),
         ("none", " (no alignment)", {}),
         ("file", "", {"description.weight": (16, 5), "log_temperature": ()}),
     ],
-    ids=["names", "free", "none", "file"],
+    ids=["names", "none", "file"],
 )
 def test_kinds_of_descriptions(world, unaligned, descriptions, said, more, tmp_path):
     if descriptions == "file":
         descriptions = str(tmp_path / "descriptions.npy")
         np.save(descriptions, drawn(87, 6, 5).half().numpy())
     settings = {"descriptions": descriptions, "name_width": 7}
-    training = {"training.optimiser.epochs": 5, "training.optimiser.learning_rate": 5e-3}
-    planner = fit(world, context=TrainingContext(folder=tmp_path), **settings, **training).planner
+    planner = fit(world, **settings).planner
     assert planner.name == f"ViterbiPlanNet{said}"
     plain, tensors = unaligned.network.state_dict(), planner.network.state_dict()
     assert {key: tuple(tensors[key].shape) for key in tensors.keys() - plain.keys()} == more
-    epochs = metrics(tmp_path / "viterbi")
-    if more:
-        assert epochs[-1]["alignment"] < 0.9 * epochs[0]["alignment"]
-    else:
-        assert "alignment" not in epochs[0]
     planner.save(tmp_path)
     queries = Queries.from_windows(world[1])
     assert_same_plans(planner.plan(queries, 4), load(tmp_path, **settings).plan(queries, 4))
 
 
 def test_settings():
-    for value, kind in {"names": "names", "free": "free", "none": "none", "a.npy": "file"}.items():
+    for value, kind in {"names": "names", "none": "none", "a.npy": "file"}.items():
         assert ViterbiConfig(descriptions=value).aligned_with == kind
         assert ViterbiConfig(descriptions=value, alignment=0).aligned_with == "none"
     for dataset in ("crosstask", "coin", "niv"):
@@ -302,9 +242,10 @@ def test_members_are_averaged_saved_and_named(world, planner, tmp_path):
     apart = [mean_outputs(one, queries) for one in (first, second)]
     tasks = (apart[0].tasks + apart[1].tasks).argmax(dim=1)
     np.testing.assert_array_equal(both.predict_tasks(queries), tasks.numpy())
-    transitions = transition_probabilities(both.network.counts, clamped=True)
+    transitions = clamped_transitions(both.network.counts)
     marginals = log_marginals((apart[0].emissions + apart[1].emissions).double() / 2, transitions)
-    raw = transition_probabilities(both.network.counts, clamped=False).log()
+    shares = transition_probabilities(both.network.counts.numpy())
+    raw = torch.from_numpy(shares).log()
     _, sums = k_best(marginals, raw, 1)
     best = [plan.energies[0] for plan in both.plan(queries, 1)]
     np.testing.assert_allclose(best, -sums[:, 0].numpy(), rtol=1e-6)  # float32 emissions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class PredictedLengthPlanner(BasePlanner):
             )
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Name in tables."""
         return self.planners[0].name + PREDICTED
 
@@ -107,7 +107,7 @@ class PredictedLengthPlanner(BasePlanner):
         progress: Progress = silent,
     ) -> list[Plans]:
         """Return the best plans of each query, of its likeliest length."""
-        check_queries(cast("Planner", self), queries, top_k, constraints)
+        check_queries(self, queries, top_k, constraints)
         probabilities = np.exp(self.lengths.log_lengths(queries))  # p(T) [N, L]
         first = self.lengths.lengths[0]
         found = {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -16,17 +16,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Planner, Queries, Shape
+from cefito.planners.base import Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.network import ObservationEncoder
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import learning_words
-from cefito.planners.checks import check_queries
 from cefito.planners.network import Ensemble, Sized
-from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
-from cefito.search.constraints import UNCONSTRAINED, Constraints
+from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 
 Network = TypeVar("Network", bound=ObservationEncoder)
@@ -108,19 +106,10 @@ class EnsemblePlanner(Sized, BasePlanner):
         parameters: dict[str, int] = self.model.parameters
         return parameters
 
-    @torch.inference_mode()
-    @full_precision()
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
-        """Return the likeliest sequences of each query."""
-        check_queries(cast("Planner", self), queries, top_k, constraints)
+    plan = torch.inference_mode()(full_precision()(BasePlanner.plan))
+
+    @override
+    def decode_allowed(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
         return [
             plans
             for block in queries.blocks(self.together)

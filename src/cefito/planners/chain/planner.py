@@ -36,9 +36,10 @@ class ChainPlanner(EnsemblePlanner):
     """Plans the likeliest sequences under a chain, exactly, each summed over all tasks.
 
     A sequence is listed with the likeliest of its tasks. Energies and scores are
-    −log p(sequence | observations), or −log p(sequence | task, observations) if the task is given,
-    without regard to constraints. Probabilities are p, but under constraints they are shares
-    among the allowed pairs that were listed, at least 64 for each task.
+    −log p(sequence | observations), or −log p(sequence | task, observations) if the task is given;
+    constraints do not change them. Without constraints, probabilities are p. With constraints, a
+    probability is p divided by the sum of p over the allowed pairs of task and sequence that were
+    listed; at least 64 pairs of each task are listed, if it has as many.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES

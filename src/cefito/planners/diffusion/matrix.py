@@ -1,4 +1,4 @@
-"""A plan as a matrix over time [T, D], in named blocks of columns.
+"""A plan as a matrix over time [T, D], in blocks of columns.
 
 Given blocks, the actions as one-hot, observations (initial in row 1, goal in row T, else zero). A
 projection restores the given part after every change; only open actions are predicted.
@@ -15,11 +15,6 @@ from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 
-ACTION = "action"
-"""The block that is predicted."""
-OBSERVATION = "observation"
-"""The last block."""
-
 
 @dataclass(frozen=True)
 class ColumnBlock:
@@ -29,7 +24,6 @@ class ColumnBlock:
     content is the same in every row.
     """
 
-    name: str
     width: int
     fill: Callable[[Tensor], Tensor]
 
@@ -43,24 +37,15 @@ class Layout:
     ends_only: bool = False  # only the first and the last action are predicted, others are zero
 
     @property
-    def widths(self) -> dict[str, int]:
-        """Columns of each block, by its name, in their order."""
-        given = {block.name: block.width for block in self.before}
-        return given | {ACTION: self.shape.actions, OBSERVATION: self.shape.observation_dim}
+    def actions(self) -> slice:
+        """The columns of the actions; those of the observation are behind them."""
+        first = sum(block.width for block in self.before)
+        return slice(first, first + self.shape.actions)
 
     @property
     def columns(self) -> int:
         """D, the columns of a matrix."""
-        return sum(self.widths.values())
-
-    def columns_of(self, name: str) -> slice:
-        """The columns of a block."""
-        first = 0
-        for block, width in self.widths.items():
-            if block == name:
-                return slice(first, first + width)
-            first += width
-        raise KeyError(name)
+        return self.actions.stop + self.shape.observation_dim
 
     def rows(self, device: torch.device | None = None) -> Tensor:
         """The rows whose actions are predicted, bool [T]."""
@@ -89,7 +74,7 @@ class Layout:
             allowed = rows if allowed is None else allowed & rows
         return Projection(
             given=torch.cat([*filled, behind], dim=2),
-            actions=self.columns_of(ACTION),
+            actions=self.actions,
             allowed=allowed,
         )
 
@@ -119,5 +104,5 @@ class Projection:
 def task_layout(shape: Shape) -> Layout:
     """The task as one-hot in every row, from task ids [B], then actions and observations."""
     count = shape.tasks
-    task = ColumnBlock("task", count, lambda tasks: F.one_hot(tasks, count)[:, None])
+    task = ColumnBlock(count, lambda tasks: F.one_hot(tasks, count)[:, None])
     return Layout(shape=shape, before=(task,))

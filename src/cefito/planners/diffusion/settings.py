@@ -19,7 +19,6 @@ class DiffusionConfig(Settings):
     ends: float = Field(10.0, gt=0)  # weight of the squared error of the first and the last action
     normalise: bool = False  # layer-normalise the observations first (published: no)
     centre: bool = False  # subtract the mean training observation first (published: no)
-    dropout: float = Field(0.0, ge=0, lt=1)  # of the observations' features (published: none)
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=558,  # published: 120 × 200 steps

@@ -25,8 +25,6 @@ from cefito.search.problem import Plans, SearchCost
 from cefito.settings import Settings
 from cefito.training.settings import TrainingConfig
 
-__all__ = ["METHOD", "LinearExamplePlanner"]
-
 
 class LinearExampleConfig(Settings):
     """Settings of the network."""

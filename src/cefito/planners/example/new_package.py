@@ -9,8 +9,6 @@ from pathlib import Path
 from cefito.errors import ConfigError, RunError, explained
 from cefito.planners.methods import METHODS
 
-__all__ = ["write_package"]
-
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 # the names linear-example, linear_example and LinearExample become those of the planner

@@ -1,8 +1,46 @@
-"""Declaration of KEPP."""
+"""KEPP: its settings, whose defaults are the published ones, and its declaration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
 
 from cefito.planners.base import Abilities
-from cefito.planners.kepp.settings import KeppSettings
+from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, ablation
+from cefito.settings import Settings
+
+Knowledge = Literal["graph", "ends", "none"]
+"""Input of the plan network beside the observations."""
+
+
+class PlanConfig(DiffusionConfig):
+    """The plan network."""
+
+    ends: float = Field(5.0, gt=0)
+
+
+class KeppConfig(Settings):
+    """KEPP: a plan network denoises plans, given walks of a graph between predicted ends."""
+
+    # Walks of the "graph"; the "ends" alone, each filling half of the plan, as if a walk is
+    # missing; or "none", without a step network.
+    knowledge: Knowledge = "graph"
+    walks: int = Field(2, ge=1, le=100)  # R, the number of likeliest walks
+    # Training walks by a step network and a graph of other videos, or of all (published; far more
+    # accurate on training windows than on others).
+    paths: Literal["out-of-fold", "in-sample"] = "out-of-fold"
+    folds: int = Field(5, ge=2, le=100)  # parts of the training videos, at most one per video
+    step: DiffusionConfig = DiffusionConfig()
+    plan: PlanConfig = PlanConfig()
+
+
+class KeppSettings(Settings):
+    """The sections that KEPP reads."""
+
+    kepp: KeppConfig = KeppConfig()
+
 
 ABILITIES = Abilities(true_task=False)
 

@@ -1,10 +1,59 @@
-"""Declarations of the planners that ask a language model."""
+"""Settings and declarations of the planners that ask a language model."""
 
+from __future__ import annotations
+
+import json
 from functools import partial
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from cefito.planners.base import Abilities
-from cefito.planners.language_model.settings import LlmSettings
 from cefito.planners.methods import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
+from cefito.planners.pkg.method import PkgSettings
+from cefito.planners.shared.settings import ClassifierSettings
+from cefito.settings import Settings
+
+
+class LlmConfig(Settings):
+    """The language model, its prompts, and limits; environment variables override some."""
+
+    model: str = ""  # as its server calls it; required
+    base_url: str = ""  # of the server, including "/v1"; empty to use the environment's
+    graph: bool = False  # the prompt has the most probable training successors of each action
+    successors: int = Field(5, ge=1, le=1000)  # so many
+    examples: int = Field(0, ge=0, le=1000)  # sequences of the nearest training windows
+    candidates: int = Field(5, ge=1, le=1000)  # of each end in the prompt of "llm-ranked"
+    tasks: int = Field(3, ge=1, le=1000)  # candidates in the prompt of "llm-ranked"
+    temperature: float = Field(0.0, ge=-1, le=2)  # -1 leaves it to the server
+    seed: int = Field(0, ge=-1)  # -1 sends none
+    answer_format: Literal["schema", "object", "text"] = "schema"  # text: by the prompt alone
+    extra: str = ""  # a JSON object of further request fields, which only some servers have
+    repairs: int = Field(1, ge=0, le=5)  # requests after an invalid answer
+    concurrency: int = Field(8, ge=1, le=256)  # requests in flight at the same time
+    retries: int = Field(5, ge=0, le=20)  # after a server or network failure, growing pauses
+    timeout: float = Field(60.0, gt=0, le=3600)  # seconds
+    budget: int = Field(1000, ge=1)  # most requests of a planning; if it may need more, refused
+    cache: str = ""  # folder of responses; empty for cefito's in the user's caches
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        if -1 < self.temperature < 0:
+            raise ValueError("temperature: expected 0 to 2, or -1 to leave it to the server")
+        try:
+            extra = json.loads(self.extra or "{}")
+        except (ValueError, RecursionError) as problem:
+            raise ValueError(f"extra: not valid JSON ({problem})") from problem
+        if not isinstance(extra, dict):
+            raise ValueError("extra: expected a JSON object")
+        return self
+
+
+class LlmSettings(ClassifierSettings, PkgSettings):
+    """Settings of the language-model planners; PKG's are of the step model and the graph."""
+
+    llm: LlmConfig = LlmConfig()
+
 
 ABILITIES = Abilities(true_ends=True)
 

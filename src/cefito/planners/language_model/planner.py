@@ -20,21 +20,24 @@ from cefito.planners.base import (
     LanguageModel,
     Marginals,
     Queries,
-    Vocabulary,
+    Shape,
 )
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.checks import check_queries
 from cefito.planners.language_model.dialogue import Completion, ask_all
-from cefito.planners.language_model.method import ABILITIES
-from cefito.planners.language_model.prompt import PROMPT_VERSION, Names, Request, first_request
-from cefito.planners.language_model.prompt_context import (
+from cefito.planners.language_model.method import ABILITIES, LlmConfig, LlmSettings
+from cefito.planners.language_model.prompt import (
+    PROMPT_VERSION,
+    Names,
     PromptContext,
     Ranked,
+    Request,
+    first_request,
     most_probable,
     probable_successors,
 )
 from cefito.planners.language_model.server import Server, check_settings
-from cefito.planners.language_model.settings import LlmConfig, LlmSettings
+from cefito.planners.network import Sized
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.task_model import TaskModel
@@ -66,7 +69,7 @@ class Reply:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LlmPlanner(BasePlanner):
+class LlmPlanner(Sized, BasePlanner):
     """Asks a language model for the steps of each query; subclasses choose the prompt's facts.
 
     The prompt states in words what a step model and a task classifier recognise in the query's
@@ -74,9 +77,9 @@ class LlmPlanner(BasePlanner):
     training windows, the recognised ends and the actions of the examples. Facts are computed query
     by query: a request does not depend on other queries, and is answered once (`response_cache`).
 
-    An answer contains `llm.plans` plans, one by default, whatever `top_k` is. An invalid answer is
-    followed by a repair request, then parsed leniently, and finally replaced by PKG's plan;
-    `Plans.reply` says which. The energy of a plan is its place in the answer.
+    An answer contains one plan, whatever `top_k` is. An invalid answer is followed by a repair
+    request, then parsed leniently, and finally replaced by PKG's plan; `Plans.reply` says which.
+    The energy of the plan is 0.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES
@@ -137,7 +140,7 @@ class LlmPlanner(BasePlanner):
             self.nearest.save(folder)
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Title in tables: the facts in its prompts, and the model."""
         more = " + PKG" * self.config.graph + " + examples" * bool(self.config.examples)
         return f"LLM, {self.ends_title}{more} ({self.config.model})"
@@ -148,19 +151,9 @@ class LlmPlanner(BasePlanner):
         return self.pkg.parameters | self.task_model.parameters
 
     @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.pkg.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.pkg.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions of the training data."""
-        return Vocabulary(len(self.names.tasks), len(self.names.actions))
+    def shape(self) -> Shape:  # type: ignore[override]
+        """The sizes of the data."""
+        return self.pkg.shape
 
     def describe(self) -> Description:
         """Describe its parts, including the language model."""
@@ -173,8 +166,8 @@ class LlmPlanner(BasePlanner):
 
     def requests(self, queries: Queries) -> list[Request]:
         """Return the request for each query, without asking."""
-        queries.check_tasks(len(self.names.tasks))
-        queries.check_ends(len(self.names.actions))
+        queries.check_ids("tasks", len(self.names.tasks))
+        queries.check_ids("ends", len(self.names.actions))
         transitions = transition_probabilities(self.pkg.counts) if self.config.graph else None
         return [
             first_request(self._context(query, transitions), self.names, self.horizon, self.config)
@@ -190,7 +183,7 @@ class LlmPlanner(BasePlanner):
         stop: Callable[[], bool] | None = None,
         progress: Progress = silent,
     ) -> list[Plans]:
-        """Return the plans that the language model names, at most `llm.plans` per query.
+        """Return the plan that the language model names for each query.
 
         The budget is checked before the first request. Queries left unasked by `stop` get PKG's
         plans.
@@ -200,22 +193,21 @@ class LlmPlanner(BasePlanner):
             return []
         completions = ask_all(self.requests(queries), self.config, stop=stop, progress=progress)
         return [
-            self._plans(completion, query, top_k)
+            self._plans(completion, query)
             for completion, query in zip(completions, queries.blocks(1), strict=True)
         ]
 
-    def _plans(self, completion: Completion | None, query: Queries, top_k: int) -> Plans:
+    def _plans(self, completion: Completion | None, query: Queries) -> Plans:
         reply = self._reply(completion)
-        if completion is not None and completion.sequences:
-            actions = np.array(completion.sequences, dtype=np.int64)  # [k, T]
+        if completion is not None and completion.sequence:
+            actions = np.array([completion.sequence], dtype=np.int64)  # [1, T]
         else:
-            (paths,) = self.pkg.plan(query, self.config.plans)
+            (paths,) = self.pkg.plan(query, 1)
             actions = paths.actions
-        places = np.arange(len(actions), dtype=np.float64)[:top_k]
         return Plans(
-            actions=actions[:top_k],
-            energies=places,
-            scores=places,
+            actions=actions,
+            energies=np.zeros(1),
+            scores=np.zeros(1),
             evaluated=SearchCost(reply.prompt_tokens + reply.completion_tokens, 0),
             exact=False,
             reply=reply,
@@ -228,7 +220,7 @@ class LlmPlanner(BasePlanner):
         valid: Literal["kept", "repaired"] = "repaired" if completion.repaired else "kept"
         responses = completion.responses
         return Reply(
-            valid if completion.sequences else "replaced",
+            valid if completion.sequence else "replaced",
             *names,
             key=completion.key,
             served=responses[-1].served,

@@ -6,13 +6,68 @@ Answers are ids, since data sets have several actions of one name.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from cefito.planners.language_model.prompt_context import PromptContext, Ranked
-from cefito.planners.language_model.settings import LlmConfig
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.planners.language_model.method import LlmConfig
+
+Ranked = tuple[tuple[int, float], ...]  # ids with their probabilities, most probable first
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptContext:
+    """The facts that the prompt of one query states."""
+
+    tasks: Ranked
+    task_actions: Mapping[int, tuple[int, ...]]  # in training windows
+    first: Ranked
+    last: Ranked
+    fixed_ends: bool  # plans must keep the first and the last action
+    true_ends: bool = False  # annotated rather than recognised
+    true_task: bool = False
+    successors: Mapping[int, Ranked] = field(default_factory=dict)  # in training; may be unstated
+    examples: tuple[tuple[int, ...], ...] = ()  # action sequences of the nearest windows
+
+    @property
+    def actions(self) -> tuple[int, ...]:
+        """All actions that a plan may contain, ascending: of the tasks, the ends, the examples."""
+        ends = {action for action, _ in (*self.first, *self.last)}
+        return tuple(sorted(ends.union(*self.task_actions.values(), *self.examples)))
+
+    def choices(self, horizon: int) -> tuple[tuple[int, ...], ...]:
+        """The allowed actions of each step [T]."""
+        choices = [self.actions] * horizon
+        if self.fixed_ends:
+            choices[0], choices[-1] = (self.first[0][0],), (self.last[0][0],)
+        return tuple(choices)
+
+
+def most_probable(probabilities: NDArray[np.floating], count: int) -> Ranked:
+    """Return the `count` most probable ids of `probabilities` [K]; ties by id."""
+    order = np.argsort(-probabilities, kind="stable")[:count]
+    return tuple((int(index), float(probabilities[index])) for index in order)
+
+
+def probable_successors(
+    transitions: NDArray[np.float64], actions: Sequence[int], count: int
+) -> dict[int, Ranked]:
+    """Return at most `count` successors of each listed action among them, as seen in training.
+
+    `transitions` [K, K]: probability of each next action, rows are the earlier one.
+    """
+    successors = {}
+    for action in actions:
+        ranked = most_probable(transitions[action, list(actions)], count)
+        seen = tuple((actions[place], share) for place, share in ranked if share > 0)
+        if seen:
+            successors[action] = seen
+    return successors
+
 
 PROMPT_VERSION = 1  # of the wording below; raised with every change
 
@@ -32,11 +87,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Request:
-    """One request for plans."""
+    """One request for a plan."""
 
     messages: tuple[tuple[str, str], ...]  # role and content
     choices: tuple[tuple[int, ...], ...]  # [T], the allowed actions of each step
-    plans: int  # that the answer must contain
     body: dict[str, Any]  # all other fields that determine the answer
 
     def key(self, host: str) -> str:
@@ -46,7 +100,7 @@ class Request:
 
 
 def first_request(context: PromptContext, names: Names, horizon: int, config: LlmConfig) -> Request:
-    """Build the request for one query's plans of T = `horizon` actions."""
+    """Build the request for one query's plan of T = `horizon` actions."""
     choices = context.choices(horizon)
     body: dict[str, Any] = {"model": config.model}
     if config.temperature >= 0:
@@ -54,17 +108,17 @@ def first_request(context: PromptContext, names: Names, horizon: int, config: Ll
     if config.seed >= 0:
         body["seed"] = config.seed
     if config.answer_format == "schema":
-        schema = {"name": "plan", "strict": True, "schema": _schema(choices, config.plans)}
+        schema = {"name": "plan", "strict": True, "schema": _schema(choices)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif config.answer_format == "object":
         body["response_format"] = {"type": "json_object"}
     if config.extra:
         body["extra_body"] = json.loads(config.extra)
     messages = (
-        ("system", _instructions(context, horizon, config.plans)),
+        ("system", _instructions(context, horizon)),
         ("user", "\n".join(_facts(context, names, horizon))),
     )
-    return Request(messages, choices, config.plans, body)
+    return Request(messages, choices, body)
 
 
 def repair_request(request: Request, answer: str, problem: str) -> Request:
@@ -76,22 +130,18 @@ def repair_request(request: Request, answer: str, problem: str) -> Request:
     return replace(request, messages=(*request.messages, *more))
 
 
-def _instructions(context: PromptContext, horizon: int, plans: int) -> str:
+def _instructions(context: PromptContext, horizon: int) -> str:
     ends = (
         "Keep the first and the last step as they are given, and choose those between."
         if context.fixed_ends
         else "What is recognised may be wrong: choose every step so that the whole is likeliest."
     )
-    form = one = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
-    many = ""
-    if plans > 1:
-        form = "{" + ", ".join(f'"plan_{plan}": {one}' for plan in range(1, plans + 1)) + "}"
-        many = f" Give {plans} different plans, the likeliest first."
+    form = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
     return (
         "You plan procedures. You are told what is known of a video in which a person carries out "
         "a task: the task, its actions as `id: name`, how many steps lie between two moments of "
         "the video, and what is known of the first and the last of these steps. Say which actions "
-        f"the steps are, in the order in which they are done; an action may recur. {ends}{many} "
+        f"the steps are, in the order in which they are done; an action may recur. {ends} "
         f"Answer with one JSON object of ids and nothing else: {form}"
     )
 
@@ -133,17 +183,15 @@ def _ids(actions: Sequence[int]) -> str:
     return ", ".join(map(str, actions))
 
 
-def _schema(choices: Sequence[Sequence[int]], plans: int) -> dict[str, Any]:
+def _schema(choices: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return the JSON schema of an answer: every step required, with its allowed ids."""
-    steps = [{"type": "integer", "enum": list(allowed)} for allowed in choices]
-    one = _object({f"step_{step}": allowed for step, allowed in enumerate(steps, 1)})
-    return one if plans == 1 else _object({f"plan_{plan}": one for plan in range(1, plans + 1)})
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    steps = {
+        f"step_{step}": {"type": "integer", "enum": list(allowed)}
+        for step, allowed in enumerate(choices, 1)
+    }
     return {
         "type": "object",
-        "properties": properties,
-        "required": list(properties),
+        "properties": steps,
+        "required": list(steps),
         "additionalProperties": False,
     }

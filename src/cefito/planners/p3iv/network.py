@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,9 +15,10 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.field.predictor import normalise, positions
 from cefito.planners.base import Shape
-from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.planners.p3iv.method import P3ivConfig
+from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.layers import Drop, MultiHeadAttention, draw_layers, dropping
-from cefito.planners.shared.transitions import counted_transitions
+from cefito.planners.shared.transitions import Decoded, counted_transitions, decode, log_guarded
 from cefito.runtime import generator_for
 
 
@@ -141,7 +143,7 @@ class P3ivNetwork(nn.Module):
 
     def observe(self, train: Windows) -> None:
         """Take mean and scale of the observations, and transitions, from training windows."""
-        counts = counted_transitions(train, self.action_count, "videos")
+        counts = counted_transitions(train, self.action_count)
         self.counts.copy_(torch.from_numpy(counts))
         both = np.stack([train.initial, train.goal]).astype(np.float64)
         mean = both.mean(axis=(0, 1))
@@ -165,16 +167,17 @@ class P3ivNetwork(nn.Module):
         """Decode encoded observations [B, 2, D'] and noise [B, Z]; dropout by the generator."""
         horizon = self.horizon
         empty = encoded.new_zeros(len(encoded), horizon - 1, encoded.shape[2])
-        values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)
+        values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)  # [B, T + 1, D']
         places = self.positions.to(values.dtype).expand(len(values), -1, -1)
-        tokens = self.token(torch.cat([values, places], dim=2))
+        tokens = self.token(torch.cat([values, places], dim=2))  # [B, T + 1, D']
         tokens = dropping(self.config.token_dropout, generator)(tokens)
         spread = noise.to(tokens.dtype)[:, None].expand(-1, horizon + 1, -1)
-        x = torch.cat([tokens, spread], dim=2)
+        x = torch.cat([tokens, spread], dim=2)  # each token with the noise, [B, T + 1, D]
         drop = dropping(self.config.dropout, generator)
         for place, layer in enumerate(self.layers):
             slots = self.memory if self.config.memory == "slots" else self.memory[place, None]
             x = layer(x, slots, drop)
+        # first action at the initial token, last at the goal's: tokens 0, …, T − 2 and T, [B, T, D]
         read = x[:, [*range(horizon - 1), horizon]] if horizon > 1 else x[:, :1]
         states = self.state(read) if self.state is not None else read[..., :0]
         return P3ivOutputs(logits=self.action(read).float(), states=states.float())
@@ -212,10 +215,12 @@ class P3ivNetwork(nn.Module):
         )
         encoded = self.encode(initial, goal).expand(passes, -1, -1)
         logits = self(encoded, self.noises[:passes], generator=generator).logits
+        # log p̄ = log (1/P) Σ_z p(a | z), the mean over P passes [T, K]
         mean: Tensor = logits.log_softmax(dim=-1).double().logsumexp(dim=0) - math.log(passes)
         if passes == 1:
             return mean[None]
         counts = F.one_hot(logits.argmax(dim=-1), self.action_count).sum(dim=0)
+        # log (n(a) + p̄(a)) / (P + 1), where n(a) counts the passes in which a is the likeliest
         return (torch.logaddexp(counts.double().log(), mean) - math.log(passes + 1))[None]
 
 
@@ -245,3 +250,36 @@ class DecoderLayer(nn.Module):
 def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     """Two linear layers with a ReLU between them."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+
+
+def best_sequences(
+    emissions: Tensor, counts: Tensor, count: int, decoding: Literal["viterbi", "greedy"]
+) -> Decoded:
+    """The best sequences of B queries, by exact "viterbi" or as `greedy`."""
+    if decoding == "viterbi":
+        return decode(emissions, log_guarded(counts), count)
+    return greedy(emissions, counts, count)
+
+
+def greedy(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
+    """Sequences from their last action backwards, as the released code chooses the best one.
+
+    The last action is the likeliest of its step; each action before it has the highest product of
+    its own emission and of the transition to its successor. Transitions are the softmax, over the
+    earlier actions, of transition probabilities. Further sequences begin with the next likeliest
+    last actions; all are ordered by these alone, and none is optimal.
+    """
+    shares = torch.from_numpy(transition_probabilities(counts.cpu().numpy())).to(emissions.device)
+    transitions = shares.log_softmax(dim=0)
+    emissions = emissions.double()
+    sums, last = emissions[:, -1].sort(dim=1, descending=True, stable=True)
+    chosen = [last[:, :count]]  # a_T, [B, k]
+    for step in range(emissions.shape[1] - 2, -1, -1):
+        # a_t = argmax_a log e_t(a) + log softmax_a w(a, a_t+1)
+        following = transitions.T[chosen[0]]  # [B, k, K]
+        chosen.insert(0, (emissions[:, step, None] + following).argmax(dim=2))
+    return Decoded(
+        sequences=torch.stack(chosen, dim=2),
+        sums=sums[:, :count],
+        possible=torch.zeros(len(emissions), dtype=torch.bool, device=emissions.device),
+    )

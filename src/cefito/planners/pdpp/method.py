@@ -1,8 +1,22 @@
-"""Declaration of PDPP."""
+"""PDPP: its settings, whose defaults are the published ones, and its declaration."""
+
+from __future__ import annotations
 
 from cefito.planners.base import Abilities
+from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant
-from cefito.planners.pdpp.settings import PdppSettings
+from cefito.planners.shared.settings import ClassifierSettings
+
+
+class PdppConfig(DiffusionConfig):
+    """PDPP: a matrix of task, actions and observations over time, denoised by a temporal U-Net."""
+
+
+class PdppSettings(ClassifierSettings):
+    """The sections that PDPP reads."""
+
+    pdpp: PdppConfig = PdppConfig()
+
 
 PDPP = Method(
     name="pdpp",

@@ -13,7 +13,7 @@ from cefito.planners.base import Shape
 from cefito.planners.diffusion.matrix import task_layout
 from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.planner import TaskDiffusionPlanner
-from cefito.planners.pdpp.settings import PdppConfig
+from cefito.planners.pdpp.method import PdppConfig
 
 
 class PdppNetwork(DiffusionNetwork):

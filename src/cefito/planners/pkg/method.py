@@ -1,8 +1,61 @@
-"""Declarations of PKG, by exact search and by the published beam search."""
+"""Settings and declarations of PKG, by exact search and by the published beam search."""
 
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Abilities
 from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant
-from cefito.planners.pkg.settings import PkgSettings
+from cefito.settings import Settings, Times
+from cefito.training.settings import (
+    AugmentationConfig,
+    EmaConfig,
+    OptimiserConfig,
+    StoppingConfig,
+    TrainingConfig,
+)
+
+
+class PkgConfig(Settings):
+    """Procedural knowledge graph: the likeliest path between a predicted first and last action.
+
+    Published are the graph (transitions between neighbours, counted in the training windows, each
+    row divided by its sum) and that a step model predicts both actions. The step model, its
+    training and the width of the beam are not: those below did best on the validation split of
+    captaincook4d.
+    """
+
+    network: ProposalConfig = ProposalConfig(hidden=(512, 512), dropout=0.2)
+    training: TrainingConfig = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0, schedule="cosine"
+        ),
+        ema=EmaConfig(decay=0.99, every=1, warmup=101),
+        stopping=StoppingConfig(every=2, patience=0, windows=0),
+        augmentation=AugmentationConfig(noise=0.3),
+    )
+    smoothing: float = Field(0.0, ge=0)  # added to the count of every transition
+    width: int = Field(10, ge=1)  # paths kept by the beam search
+
+
+class PkgSettings(Settings):
+    """The sections that PKG reads."""
+
+    tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
+        ("pkg.training.optimiser.epochs", Times(0.5)),
+        ("pkg.network.dropout", 0.5),
+        ("pkg.training.optimiser.epochs", Times(2)),
+        ("pkg.network.hidden", (1024, 1024)),
+        ("pkg.training.augmentation.noise", 1.0),
+        ("pkg.training.augmentation.swap", 0.5),
+        ("pkg.smoothing", 0.1),
+        ("pkg.training.optimiser.learning_rate", Times(0.5)),
+    )
+    pkg: PkgConfig = PkgConfig()
+
 
 ABILITIES = Abilities(true_task=False, true_ends=True)
 

@@ -16,8 +16,7 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import ProposalNetwork
 from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner
-from cefito.planners.pkg.method import ABILITIES
-from cefito.planners.pkg.settings import PkgConfig, PkgSettings
+from cefito.planners.pkg.method import ABILITIES, PkgConfig, PkgSettings
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
 from cefito.search.problem import Plans, SearchCost
@@ -98,7 +97,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
 
     def predict_ends(self, queries: Queries) -> NDArray[np.int64]:
         """The true first and last actions if given, else the likeliest, each by itself, [N, 2]."""
-        queries.check_ends(self.shape.actions)
+        queries.check_ids("ends", self.shape.actions)
         if queries.ends is not None:
             return queries.ends
         return np.asarray(self.logits(queries).argmax(axis=2), dtype=np.int64)
@@ -112,7 +111,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
         return [plans[pair] for pair in ends]
 
     def _single_actions(self, queries: Queries, top_k: int) -> list[Plans]:
-        queries.check_ends(self.shape.actions)
+        queries.check_ids("ends", self.shape.actions)
         if queries.ends is not None:
             costs = np.where(np.arange(self.shape.actions) == queries.ends[:, :1], 0.0, np.inf)
         else:

@@ -1,8 +1,59 @@
-"""Declarations of PlanLLM-style planning, and of its oracle that sees the states between."""
+"""Settings and declarations of PlanLLM-style planning and of its oracle."""
+
+from __future__ import annotations
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
-from cefito.planners.planllm.settings import PlanLlmSettings
+from cefito.planners.schema.method import SchemaConfig
+from cefito.settings import Settings, check_weights
+from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
+
+
+class PlanLlmConfig(SchemaConfig):
+    """PlanLLM without its language models: SCHEMA with two additions and a focal loss.
+
+    The published query transformer is BERT-base; here it is a small one, of learned weights. The
+    losses on text of the published training are left out.
+    """
+
+    width: PositiveInt = 512
+    state_task: bool = False
+    exchange: NonNegativeInt = 2  # layers of each of the two encoders; 0 leaves them out
+    exchange_heads: PositiveInt = 8
+    query_layers: NonNegativeInt = 4  # of the query transformer (published: 12); 0 for none
+    query_heads: PositiveInt = 8
+    query_feedforward: NonNegativeInt = 0  # 0 for four times the tokens' width
+    query_dropout: float = Field(0.1, ge=0, lt=1)
+    focus: float = Field(1.0, ge=0)  # exponent γ of the focal loss; 0 is cross-entropy
+    training: TrainingConfig = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=500, batch_size=256, learning_rate=1e-3, weight_decay=0.02, clip=0.01
+        ),
+        stopping=StoppingConfig(every=1, patience=0, windows=0),
+    )
+
+    @model_validator(mode="after")
+    def _additions_fit(self) -> PlanLlmConfig:
+        for layers, heads in (
+            (self.exchange, self.exchange_heads),
+            (self.query_layers, self.query_heads),
+        ):
+            if layers and self.width % heads:
+                raise ValueError(f"width {self.width} must be divisible by the {heads} heads")
+        width = self.width
+        hidden = self.query_feedforward or 4 * width
+        count = width * (12 * width * self.exchange + (4 * width + 2 * hidden) * self.query_layers)
+        check_weights(count, "a network of these widths")
+        return self
+
+
+class PlanLlmSettings(Settings):
+    """The sections that PlanLLM-style planning reads."""
+
+    planllm: PlanLlmConfig = PlanLlmConfig()
+
 
 LEAKY = Abilities(true_between=True)
 

@@ -18,11 +18,9 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Abilities, Queries, Shape
-from cefito.planners.planllm.method import LEAKY
-from cefito.planners.planllm.settings import PlanLlmConfig
-from cefito.planners.schema.loss import SchemaLoss
+from cefito.planners.planllm.method import LEAKY, PlanLlmConfig
 from cefito.planners.schema.network import Encoded, SchemaNetwork
-from cefito.planners.schema.planner import SchemaPlanner
+from cefito.planners.schema.planner import SchemaLoss, SchemaPlanner
 from cefito.planners.shared.layers import Drop, MultiHeadAttention, dropping, keep
 from cefito.runtime import Processes
 

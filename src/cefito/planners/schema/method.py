@@ -1,8 +1,80 @@
-"""Declaration of SCHEMA."""
+"""SCHEMA: its settings, whose defaults are the published ones, and its declaration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
-from cefito.planners.schema.settings import SchemaSettings
+from cefito.settings import Settings, check_weights
+from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
+
+Described = Literal["file", "observations", "names", "none"]
+
+
+class SchemaConfig(Settings):
+    """SCHEMA: the states between are decoded first, then the actions, over described states."""
+
+    hidden: NonNegativeInt = 0  # of the observation encoder's first layer; 0 for 2 E
+    width: PositiveInt = 128  # of tokens, even
+    heads: PositiveInt = 32  # of the decoders
+    layers: PositiveInt = 2  # of each decoder
+    feedforward: NonNegativeInt = 0  # of the decoders; 0 for twice the tokens' width
+    input_dropout: float = Field(0.4, ge=0, lt=1)  # of observations and descriptions
+    dropout: float = Field(0.2, ge=0, lt=1)  # inside decoders and heads
+    normalise: bool = False  # layer-normalise the observations first (published: raw)
+    centre: bool = False  # subtract the mean training observation first (published: no)
+    # A .npy file of embeddings [K, 6, W] (three before, three after each action), as published; or
+    # "observations": the mean ones at the start and the end of each action; "names": vectors hashed
+    # from the names; "none": no memory and no alignment.
+    descriptions: str = Field("names", min_length=1)
+    name_width: PositiveInt = 768  # W of hashed vectors
+    state_task: bool = True  # task logits go to the decoder of states (published: not for NIV)
+    alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for none
+    task: float = Field(1.0, gt=0)  # weight of its loss
+    states: float = Field(0.1, ge=0)  # weight of the error of the decoded states
+    smoothing: float = Field(0.0, ge=0)  # added to every count of a transition
+    training: TrainingConfig = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=500,
+            batch_size=256,
+            learning_rate=4e-3,
+            weight_decay=0.01,
+            schedule="step",
+            factor=0.65,
+            interval=0.08,  # 40 epochs of 500
+        ),
+        # published: the best of all epochs, chosen on the test windows
+        stopping=StoppingConfig(every=1, patience=0, windows=0),
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> SchemaConfig:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} must be divisible by the {self.heads} heads")
+        if self.width % 2:
+            raise ValueError(f"width {self.width} must be even")
+        layer = self.width * (8 * self.width + 2 * (self.feedforward or 2 * self.width))
+        count = self.hidden * (1 + self.width) + 2 * self.layers * layer
+        check_weights(count + self.name_width * (6 + self.width), "a network of these widths")
+        return self
+
+    @property
+    def described(self) -> Described:
+        """Kind of the descriptions."""
+        match self.descriptions:
+            case "observations" | "names" | "none" as kind:
+                return kind
+        return "file"
+
+
+class SchemaSettings(Settings):
+    """The sections that SCHEMA reads; pydantic has the name `schema` for itself."""
+
+    schema_model: SchemaConfig = SchemaConfig()
+
 
 SCHEMA = Method(
     name="schema",

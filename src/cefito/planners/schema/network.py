@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from cefito.field.predictor import attend, normalise, positions
 from cefito.planners.base import Shape
-from cefito.planners.schema.settings import SchemaConfig
+from cefito.planners.schema.method import SchemaConfig
 from cefito.planners.shared.descriptions import DESCRIPTIONS
-from cefito.planners.shared.layers import Drop, draw_layers, dropping, keep
+from cefito.planners.shared.layers import AttentionHeads, Drop, draw_layers, dropping, keep
 
 Keys = tuple[tuple[Tensor, Tensor], ...]
 """Of each layer the keys and the values of a memory, each [1, heads, M, D / heads]."""
@@ -46,25 +46,20 @@ class SharedMemoryDecoder(nn.Module):
         return tokens
 
 
-class _Attention(nn.Module):
-    """Multi-head attention with a norm after it."""
+class _Attention(AttentionHeads):
+    """Multi-head attention with a norm after it; keys and values may be computed once for all."""
 
     def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.out = nn.Linear(width, width)
+        super().__init__(width, heads)
         self.norm = nn.LayerNorm(width)
 
     def keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [B, heads, M, D / heads] of vectors [B, M, D]."""
-        return self._split(self.key(x)), self._split(self.value(x))
+        return self.split(self.key(x)), self.split(self.value(x))
 
     def forward(self, x: Tensor, keys: tuple[Tensor, Tensor], drop: Drop) -> Tensor:
         """[B, L, D] → [B, L, D]; keys of B queries each, or of one for all."""
-        query = self._split(self.query(x))
+        query = self.split(self.query(x))
         shared = len(keys[0]) == 1 < len(x)
         if shared:  # all tokens as those of one query
             query = query.transpose(0, 1).flatten(1, 2)[None]
@@ -72,9 +67,6 @@ class _Attention(nn.Module):
         if shared:
             mixed = mixed[0].unflatten(1, x.shape[:2]).transpose(0, 1)
         return self.norm(drop(self.out(mixed.transpose(1, 2).flatten(2))))  # type: ignore[no-any-return]
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 class _Layer(nn.Module):
@@ -144,7 +136,6 @@ class SchemaNetwork(nn.Module):
         self.config, self.horizon = config, shape.horizon
         tasks, actions = shape.tasks, shape.actions
         width, hidden = config.width, config.hidden or 2 * shape.observation_dim
-        free = config.described == "free"
         count, vector = DESCRIPTIONS, shape.text_dim
         if config.described == "observations":  # the mean before and the mean after each action
             count, vector = 2, shape.observation_dim
@@ -155,9 +146,7 @@ class SchemaNetwork(nn.Module):
         if vector:
             self.description = nn.Linear(vector, width, bias=False)
             self.register_buffer("descriptions", torch.zeros(actions, count, vector))
-        self.free = nn.Parameter(torch.zeros(actions, DESCRIPTIONS, width)) if free else None
-        self.has_memory = bool(vector) or free
-        if self.has_memory:
+        if vector:
             self.scale = nn.Parameter(torch.tensor(_SCALE))
         self.task1 = nn.Linear(2 * width, width)
         self.task2 = nn.Linear(width, tasks)
@@ -167,7 +156,7 @@ class SchemaNetwork(nn.Module):
                 heads=config.heads,
                 hidden=config.feedforward or 2 * width,
                 layers=config.layers,
-                memory=self.has_memory,
+                memory=bool(vector),
             )
             for _ in range(2)
         )
@@ -186,8 +175,6 @@ class SchemaNetwork(nn.Module):
         """Draw all weights anew: Kaiming-uniform layers, zero biases, normal vectors."""
         draw_layers(self, generator)
         nn.init.normal_(self.task.weight, generator=generator)
-        if self.free is not None:
-            nn.init.normal_(self.free, generator=generator)
 
     def prepared(self, observations: Tensor) -> Tensor:
         """Observations [..., E] as they are encoded: centred and normalised if configured."""
@@ -198,14 +185,10 @@ class SchemaNetwork(nn.Module):
         self, descriptions: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Memory:
         """Encode the descriptions, or others [K, 2R, W], and project them once, for all queries."""
-        if not self.has_memory:
-            return Memory(None, (), ())
         if self.description is None:
-            assert self.free is not None
-            encoded: Tensor = self.free
-        else:
-            given = self.descriptions if descriptions is None else descriptions
-            encoded = self.description(dropping(self.config.input_dropout, generator)(given))
+            return Memory(None, (), ())
+        given = self.descriptions if descriptions is None else descriptions
+        encoded = self.description(dropping(self.config.input_dropout, generator)(given))
         vectors = encoded.flatten(0, 1)
         return Memory(
             encoded=encoded.unflatten(1, (2, -1)),

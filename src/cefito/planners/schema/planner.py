@@ -5,39 +5,118 @@ Reimplemented from its published description.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.encoders.cache import CachedText
-from cefito.encoders.text import PretrainedText
 from cefito.planners.base import Marginals, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.queries import finite_outputs
-from cefito.planners.schema.loss import SchemaLoss
+from cefito.planners.schema.method import Described, SchemaConfig
 from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
-from cefito.planners.schema.settings import Described, SchemaConfig
-from cefito.planners.shared.descriptions import (
-    EndMeans,
-    name_vectors,
-    read_descriptions,
-    template_vectors,
-)
+from cefito.planners.shared.descriptions import EndMeans, description_vectors
+from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
+from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
+from cefito.training.trainer import Term
+
+_LEFT_OUT = 0.3  # share of the videos left out of mean observations at each step, as of the field
+
+
+class SchemaLoss(PlanLoss):
+    """Cross-entropy of actions, tasks and alignment (of both ends), and errors of decoded states.
+
+    The target of a decoded state is the mean of the encoded descriptions of the state after the
+    action before it and of the state before the action behind it; no gradient flows into them. The
+    true tasks are given in training, the predicted ones in validation.
+    """
+
+    def __init__(
+        self,
+        network: SchemaNetwork,
+        train: Windows,
+        val: Windows,
+        text: NDArray[np.float32] | None = None,  # noqa: ARG002
+    ) -> None:
+        super().__init__(network, train, val)
+        self.means: EndMeans | None = None
+        if self.config.described == "observations":
+            self.means = EndMeans(train, network.prepared, self.device)
+        self.transitions = log_guarded(network.counts, smoothing=self.config.smoothing)
+
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
+        """The losses of a batch."""
+        config = self.config
+        encoded = self.encoded(rows, generator, group)
+        described = None
+        if self.means is not None:
+            described = self.means.without(rows, _LEFT_OUT, generator)
+        actions, tasks = group.share(self.actions[rows]), group.share(self.tasks[rows])
+        memory = self.module.memory(described, generator=generator)
+        outputs = self.module.decode(encoded, tasks, memory, generator)
+        errors = self.action_errors(outputs.actions.flatten(0, 1), actions.flatten())  # [B · T]
+        terms = {
+            "actions": mean_term(1.0, errors),
+            "task": mean_term(config.task, F.cross_entropy(outputs.tasks, tasks, reduction="none")),
+        }
+        if memory.encoded is None:
+            return terms
+        if config.alignment:
+            logits = self.module.alignment(outputs.aligned, memory.encoded).flatten(0, 1)
+            ends = actions[:, [0, -1]].flatten()
+            terms["alignment"] = mean_term(
+                config.alignment, F.cross_entropy(logits, ends, reduction="none")
+            )
+        if config.states and outputs.between.shape[1]:
+            # each [K, D]; the state after step t is after(a_t) and before(a_t+1)
+            before, after = memory.encoded.detach().float().mean(dim=2).unbind(dim=1)
+            target = (after[actions[:, :-1]] + before[actions[:, 1:]]) / 2
+            terms["states"] = mean_term(config.states, (outputs.between.float() - target).square())
+        return terms
+
+    def encoded(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Encoded:
+        """The encoded observations of this process's share of a batch."""
+        initial, goal = self.observations.draw(rows, generator)
+        encoded: Encoded = self.module.encode(
+            group.share(initial), group.share(goal), generator=generator
+        )
+        return encoded
+
+    def encoded_val(self, part: slice) -> Encoded:
+        """The encoded observations of some validation windows."""
+        initial, goal, _ = self.val
+        encoded: Encoded = self.module.encode(initial[part], goal[part])
+        return encoded
+
+    def action_errors(self, logits: Tensor, actions: Tensor) -> Tensor:
+        """The error of each action [n] by its logits [n, K]: cross-entropy."""
+        return F.cross_entropy(logits, actions, reduction="none")
+
+    @override
+    def best_sequences(self) -> Tensor:
+        memory, best = self.module.memory(), []
+        for first in range(0, len(self.val[-1]), BLOCK):
+            encoded = self.encoded_val(slice(first, first + BLOCK))
+            logits = self.module.decode(encoded, None, memory, None).actions
+            best.append(decode(logits.double().log_softmax(dim=2), self.transitions, 1).sequences)
+        return torch.cat(best)[:, 0]
+
 
 KINDS: dict[Described, str] = {
     "file": "",  # as published
-    "templates": "template sentences",
     "observations": "mean observations",
     "names": "name hashes",
-    "free": "free vectors",
     "none": "no descriptions",
 }
 """Names of the kinds of descriptions in tables."""
@@ -60,7 +139,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     section = "schema_model"
     stream = 11
     own_mean = True
-    ignored = frozenset({"descriptions", "name_width", "text_encoder", "text_layer"})
+    ignored = frozenset({"descriptions", "name_width"})
     build: ClassVar[Any] = SchemaNetwork
     loss: ClassVar[Any] = SchemaLoss
     config: SchemaConfig
@@ -68,24 +147,15 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     @override
     @classmethod
     def text_dim(cls, config: SchemaConfig, shape: Shape) -> int:
-        widths = {"names": config.name_width, "file": _PUBLISHED_WIDTH}
-        return (widths | {"templates": _PUBLISHED_WIDTH}).get(config.described, 0)
+        return {"names": config.name_width, "file": _PUBLISHED_WIDTH}.get(config.described, 0)
 
     @override
     @classmethod
     def text_vectors(cls, config: SchemaConfig, train: Windows) -> NDArray[np.float32] | None:
-        taxonomy = train.taxonomy
-        if config.described == "names":
-            return name_vectors([action.name for action in taxonomy.actions], config.name_width)
-        if config.described == "templates":
-            encoder = PretrainedText(config.text_encoder, layer=config.text_layer or None)
-            return template_vectors(taxonomy, CachedText(encoder))
-        if config.described == "file":
-            setting = f"{cls.section or cls.part}.descriptions"
-            return read_descriptions(
-                Path(config.descriptions), actions=len(taxonomy.actions), setting=setting
-            )
-        return None
+        if config.described in ("observations", "none"):
+            return None
+        setting = f"{cls.section}.descriptions"
+        return description_vectors(config.descriptions, train, config.name_width, setting=setting)
 
     @override
     @classmethod
@@ -98,11 +168,11 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
             network.descriptions.copy_(torch.from_numpy(given[0]))
         elif config.described == "observations":
             network.descriptions.copy_(EndMeans(train, network.prepared).all())
-        counts = counted_transitions(train, len(network.counts), config.transitions)
+        counts = counted_transitions(train, len(network.counts))
         network.counts.copy_(torch.from_numpy(counts))
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Name in tables; says how it departs from the published method."""
         return named_departures(self.method, (*self.departures, KINDS[self.config.described]))
 

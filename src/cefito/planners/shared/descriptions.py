@@ -18,20 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.arrays import load_npy
-from cefito.data.annotations import Taxonomy
 from cefito.data.windows import Windows
-from cefito.encoders.text import TextEncoder
 from cefito.files import check_array
 from cefito.training.augmentation import ActionMeans
-
-__all__ = [
-    "DESCRIPTIONS",
-    "EndMeans",
-    "name_vectors",
-    "read_descriptions",
-    "template_sentences",
-    "template_vectors",
-]
 
 DESCRIPTIONS = 6
 """Descriptions of an action: three of the state before it, then three of the state after it."""
@@ -41,9 +30,22 @@ _CENTRE = _SUMMANDS * (2**16 - 1) // 2  # the mean of that sum
 _DEVIATION = 2**16  # its standard deviation, but for a share of 1e-10
 
 
+def description_vectors(
+    descriptions: str, windows: Windows, width: int, *, setting: str
+) -> NDArray[np.float32]:
+    """Return vectors [K, 6, W] of "names", of the given width, or those of a .npy file.
+
+    The `setting` is named if the file cannot be read.
+    """
+    actions = windows.taxonomy.actions
+    if descriptions == "names":
+        return name_vectors([action.name for action in actions], width)
+    return read_descriptions(Path(descriptions), actions=len(actions), setting=setting)
+
+
 def read_descriptions(path: Path, *, actions: int, setting: str) -> NDArray[np.float32]:
-    """Embeddings of descriptions [K, 6, W] from a .npy file, which the `setting` names."""
-    array = load_npy(path, f"Correct {setting}: a .npy file, or names, free or none without one.")
+    """Read embeddings of descriptions [K, 6, W] from a .npy file, which the `setting` names."""
+    array = load_npy(path, f"Correct {setting}: a .npy file, or names or none without one.")
     shape = (actions, DESCRIPTIONS, None)
     check_array(array, shape=shape, place=str(path), rows="action")
     with np.errstate(over="ignore"):  # what does not fit single precision is infinite in it
@@ -66,41 +68,6 @@ def name_vectors(names: Sequence[str], width: int) -> NDArray[np.float32]:
         sums = numbers.reshape(DESCRIPTIONS, width, _SUMMANDS).sum(axis=2, dtype=np.int64)
         vectors[row] = (sums - _CENTRE) / _DEVIATION
     return vectors
-
-
-def template_sentences(action: str, goal: str = "") -> tuple[str, ...]:
-    """Six sentences on the states before and after an action, for a task (empty if it has none)."""
-    purpose = f" for the goal of {goal}" if goal else ""
-    return tuple(
-        sentence
-        for side, end in (("before", "start"), ("after", "end"))
-        for sentence in (
-            f"A photo indicating the state {side} the action of {action}{purpose}",
-            f"The {end} state of the action of {action}",
-            f"The {end} state of the action of {action}{purpose}",
-        )
-    )
-
-
-def template_vectors(taxonomy: Taxonomy, encoder: TextEncoder) -> NDArray[np.float32]:
-    """Embeddings of each action's sentences from templates, averaged over its tasks, [K, 6, W]."""
-    goals: list[list[str]] = [[] for _ in taxonomy.actions]
-    for task in taxonomy.tasks:
-        for action in task.actions:
-            goals[action].append(task.name)
-    sentences = [
-        [template_sentences(action.name, goal) for goal in goals[action.id] or [""]]
-        for action in taxonomy.actions
-    ]
-    different = list(dict.fromkeys(text for all_ in sentences for six in all_ for text in six))
-    vectors = encoder.encode(different)
-    place = {text: row for row, text in enumerate(different)}
-    return np.stack(
-        [
-            np.mean([[vectors[place[text]] for text in six] for six in all_], axis=0)
-            for all_ in sentences
-        ]
-    ).astype(np.float32)
 
 
 class EndMeans:

@@ -7,14 +7,6 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 
-__all__ = [
-    "cheapest_paths",
-    "likeliest_walks",
-    "transition_costs",
-    "transition_counts",
-    "transition_probabilities",
-]
-
 _DECIMALS = 9
 
 

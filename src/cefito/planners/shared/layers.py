@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from cefito.field.predictor import Dropout
 
-__all__ = ["Drop", "MultiHeadAttention", "PostNormLayer", "draw_layers", "dropping", "keep"]
-
 Drop = Callable[[Tensor], Tensor]
 """Zeroes parts of its argument in training, nothing otherwise."""
 
@@ -34,8 +32,8 @@ def draw_layers(network: nn.Module, generator: torch.Generator) -> None:
                 nn.init.zeros_(module.bias)
 
 
-class MultiHeadAttention(nn.Module):
-    """Multi-head attention whose weights are dropped as well; `width` is a multiple of `heads`."""
+class AttentionHeads(nn.Module):
+    """The projections of multi-head attention; `width` is a multiple of `heads`."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -45,20 +43,24 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
 
+    def split(self, x: Tensor) -> Tensor:
+        """[..., L, D] → [..., H, L, D / H]."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)  # type: ignore[no-any-return]
+
+
+class MultiHeadAttention(AttentionHeads):
+    """Multi-head attention whose weights are dropped as well."""
+
     def forward(self, x: Tensor, sources: Tensor, drop: Drop) -> Tensor:
         """[..., L, D] attending to [..., S, D] → [..., L, D].
 
         Over a single source all weights are one, so the result does not depend on x.
         """
-        queries = self._split(self.query(x))  # [..., H, L, D / H]
-        keys, values = self._split(self.key(sources)), self._split(self.value(sources))
+        queries = self.split(self.query(x))  # [..., H, L, D / H]
+        keys, values = self.split(self.key(sources)), self.split(self.value(sources))
         weights = (queries @ keys.mT / queries.shape[-1] ** 0.5).softmax(dim=-1)  # [..., H, L, S]
         mixed = drop(weights) @ values
         return self.out(mixed.transpose(-3, -2).flatten(-2))  # type: ignore[no-any-return]
-
-    def _split(self, x: Tensor) -> Tensor:
-        """[..., L, D] → [..., H, L, D / H]."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)  # type: ignore[no-any-return]
 
 
 class PostNormLayer(nn.Module):

@@ -14,8 +14,6 @@ from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
 
-__all__ = ["PlanLoss", "mean_term"]
-
 
 class PlanLoss:
     """Base of losses that are validated by the best plan of each window of a fixed sample.

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from cefito.field.settings import ClassifierConfig
 from cefito.settings import Settings
 from cefito.training.settings import ClassifierTrainingConfig
-
-__all__ = ["ClassifierSettings", "TransitionSource"]
-
-TransitionSource = Literal["videos", "windows"]
-"""What transitions are counted in, see `cefito.planners.shared.transitions.counted_transitions`."""
 
 
 class ClassifierSettings(Settings):

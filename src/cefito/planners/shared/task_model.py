@@ -22,8 +22,6 @@ from cefito.runtime import full_precision
 from cefito.training.losses import ClassifierLoss
 from cefito.training.settings import ClassifierTrainingConfig
 
-__all__ = ["TaskModel", "TaskPredictor", "confident_temperature"]
-
 _SPREAD = 0.3  # standard deviation of the prior of the temperature's logarithm
 _SUREST = 1 - 1e-9
 

@@ -14,26 +14,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.planners.shared.graph import transition_counts, transition_probabilities
-from cefito.planners.shared.settings import TransitionSource
+from cefito.planners.shared.graph import transition_probabilities
 from cefito.search.problem import Plans, SearchCost
-
-__all__ = ["Decoded", "counted_transitions", "decode", "k_best", "log_guarded"]
 
 _FLOOR = math.log(1e-10)  # of what is impossible, where nothing possible is left
 _CHUNK_BYTES = 64 * 2**20
 
 
-def counted_transitions(
-    windows: Windows, action_count: int, source: TransitionSource
-) -> NDArray[np.int64]:
-    """How often each action (row) follows each other one in training, [K, K].
+def counted_transitions(windows: Windows, action_count: int) -> NDArray[np.int64]:
+    """How often each action (row) follows each other one in training videos, [K, K].
 
-    "videos" counts each pair of neighbouring steps of a video once, if a window shows it; "windows"
-    once for every window that shows it, so that the middle of long videos weighs more.
+    Each pair of neighbouring steps of a video counts once if a window shows it; `transition_counts`
+    counts it once for every window.
     """
-    if source == "windows":
-        return transition_counts(windows, action_count)
     steps = windows.start[:, None] + np.arange(windows.horizon - 1)
     places = np.stack([np.broadcast_to(windows.video[:, None], steps.shape), steps], axis=-1)
     _, first = np.unique(places.reshape(-1, 2), axis=0, return_index=True)

@@ -1,8 +1,90 @@
-"""Declaration of ViterbiPlanNet."""
+"""ViterbiPlanNet: its settings, whose defaults are the published ones, and its declaration."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
-from cefito.planners.viterbi.settings import ViterbiSettings
+from cefito.settings import Settings, Times, check_weights
+from cefito.training.settings import OptimiserConfig, PlannerTrainingConfig, StoppingConfig
+
+Alignment = Literal["file", "names", "none"]
+
+
+class ViterbiConfig(Settings):
+    """ViterbiPlanNet (arXiv 2603.04265): emissions decoded by a differentiable Viterbi layer.
+
+    Transitions are always counted in the training windows of the run's own horizon. Not published:
+    precision, clipping.
+    """
+
+    hidden: PositiveInt = 3072  # of the observation encoder's first layer
+    width: PositiveInt = 128  # of tokens
+    heads: PositiveInt = 1  # of the emission network
+    feedforward: PositiveInt = 256
+    input_dropout: float = Field(0.4, ge=0, lt=1)  # of observations and descriptions
+    dropout: float = Field(0.2, ge=0, lt=1)  # inside the emission network
+    normalise: bool = False  # layer-normalise the observations first (published: raw)
+    centre: bool = False  # subtract the mean training observation first (published: no)
+    # A .npy file of embeddings [K, 6, W] (three before, three after each action), as published; or
+    # "names": vectors hashed from the names; "none".
+    descriptions: str = Field("names", min_length=1)
+    name_width: PositiveInt = 768  # W of hashed vectors
+    alignment: float = Field(1.0, ge=0)  # weight of its loss; 0 for no alignment
+    task: float = Field(1.0, ge=0)  # weight of its loss; 0 for no task head
+    members: PositiveInt = 1  # networks whose emissions are averaged (published: one)
+    training: PlannerTrainingConfig = PlannerTrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=500,
+            batch_size=256,
+            learning_rate=9e-4,
+            weight_decay=0.01,
+            schedule="step",
+            factor=0.65,
+            interval=0.08,  # 40 epochs of 500
+        ),
+        # published: the best of all epochs, chosen on the test windows
+        stopping=StoppingConfig(every=1, patience=0, windows=0),
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> ViterbiConfig:
+        block = 2 * self.width * (4 * self.width + self.feedforward)
+        count = self.hidden * (1 + self.width) + block + self.name_width * (6 + self.width)
+        check_weights(self.members * count, "networks of these widths")
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} must be divisible by the {self.heads} heads")
+        return self
+
+    @property
+    def aligned_with(self) -> Alignment:
+        """Kind of the alignment's target; "none" if the alignment has no weight."""
+        if not self.alignment:
+            return "none"
+        match self.descriptions:
+            case "names" | "none" as kind:
+                return kind
+        return "file"
+
+
+class ViterbiSettings(Settings):
+    """The sections that ViterbiPlanNet reads."""
+
+    tunable: ClassVar[tuple[tuple[str, Any], ...]] = (
+        ("viterbi.training.optimiser.epochs", Times(0.5)),
+        ("viterbi.dropout", 0.3),
+        ("viterbi.input_dropout", 0.4),
+        ("viterbi.hidden", 1024),
+        ("viterbi.training.optimiser.learning_rate", Times(0.5)),
+        ("viterbi.training.augmentation.noise", 0.0),
+        ("viterbi.training.optimiser.weight_decay", 0.1),
+        ("viterbi.training.optimiser.epochs", Times(2)),
+    )
+    viterbi: ViterbiConfig = ViterbiConfig()
+
 
 ABILITIES = Abilities(true_task=False)
 

@@ -1,4 +1,4 @@
-"""The network of ViterbiPlanNet (arXiv 2603.04265): emissions of actions before the layer."""
+"""The network of ViterbiPlanNet (arXiv 2603.04265): emissions, the Viterbi layer, decoding."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from torch.nn import functional as F
 
 from cefito.field.predictor import normalise
 from cefito.planners.base import Shape
+from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.layers import PostNormLayer, draw_layers, dropping
-from cefito.planners.viterbi.settings import ViterbiConfig
+from cefito.planners.shared.transitions import Decoded
+from cefito.planners.shared.transitions import decode as over_transitions
+from cefito.planners.viterbi.method import ViterbiConfig
 
 _LOG_TEMPERATURE = math.log(1 / 0.07)  # initial logarithm of the factor of the cosines (published)
 
@@ -56,18 +59,13 @@ class ViterbiNetwork(nn.Module):
         self.description: nn.Linear | None = None
         if shape.text_dim:
             self.description = nn.Linear(shape.text_dim, width, bias=False)
-        free = config.aligned_with == "free"
-        self.free = nn.Parameter(torch.zeros(actions, 2, width)) if free else None
-        if shape.text_dim or free:
             self.log_temperature = nn.Parameter(torch.tensor(_LOG_TEMPERATURE))
         self.register_buffer("mean", torch.zeros(shape.observation_dim))
         self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform layers, zero biases, normal free vectors."""
+        """Draw all weights anew: Kaiming-uniform layers, zero biases."""
         draw_layers(self, generator)
-        if self.free is not None:
-            nn.init.normal_(self.free, generator=generator)
 
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
@@ -91,25 +89,77 @@ class ViterbiNetwork(nn.Module):
     def alignment(
         self,
         states: Tensor,
-        descriptions: Tensor | None,
+        descriptions: Tensor,
         *,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Logits [B, 2, K]: learned factor × mean cosine of a state to an action's descriptions.
 
         The initial state [B, 2, D] is compared with the three descriptions before the action, the
-        goal with the three after it, [K, 6, W]; None compares with the free vectors. The logarithm
-        of the factor is learned.
+        goal with the three after it, [K, 6, W]. The logarithm of the factor is learned.
         """
-        if descriptions is None:
-            assert self.free is not None
-            means = F.normalize(self.free.float(), dim=-1)
-        else:
-            assert self.description is not None
-            drop = dropping(self.config.input_dropout, generator)
-            encoded = self.description(drop(descriptions)).float().unflatten(1, (2, 3))
-            norms = torch.linalg.vector_norm(encoded, dim=-1).clamp_min(1e-12)  # [K, 2, 3]
-            # mean of unit vectors as one product: (1 / 3‖x_i‖)_i (x_i)_i, [1, 3] × [3, D]
-            means = ((1 / (3 * norms)).unsqueeze(-2) @ encoded).squeeze(-2)
+        assert self.description is not None
+        drop = dropping(self.config.input_dropout, generator)
+        encoded = self.description(drop(descriptions)).float().unflatten(1, (2, 3))
+        norms = torch.linalg.vector_norm(encoded, dim=-1).clamp_min(1e-12)  # [K, 2, 3]
+        # mean of unit vectors as one product: (1 / 3‖x_i‖)_i (x_i)_i, [1, 3] × [3, D]
+        means = ((1 / (3 * norms)).unsqueeze(-2) @ encoded).squeeze(-2)
         cosines = torch.einsum("bed,ked->bek", F.normalize(states.float(), dim=-1), means)
         return self.log_temperature.exp() * cosines.float()
+
+
+_FLOOR = 1e-10  # transitions are clamped there inside the layer (published)
+
+
+def clamped_transitions(counts: Tensor) -> Tensor:
+    """Probabilities of the action after each action, float64 [K, K], from counts [K, K].
+
+    Shares n(a, b) / n(a) are raised to at least 1e-10 and each row is divided by its sum again, as
+    in the published layer; a row without any count becomes uniform.
+    """
+    shares = _shares(counts).clamp_min(_FLOOR)
+    return shares / shares.sum(dim=1, keepdim=True)
+
+
+def _shares(counts: Tensor) -> Tensor:
+    return torch.from_numpy(transition_probabilities(counts.cpu().numpy())).to(counts.device)
+
+
+def log_marginals(emissions: Tensor, transitions: Tensor) -> Tensor:
+    """Log-probability of each action at each step, given emissions [B, T, K] of all steps.
+
+    p(a_1..a_T) is in proportion to Π_t exp(emissions[t, a_t]) · Π_t transitions[a_t, a_t+1]; the
+    prior over the first action is uniform. At temperature 1 the published soft recursion equals the
+    forward-backward algorithm, used here. Transitions [K, K] are positive. Differentiable, in the
+    precision of the emissions, even under autocast.
+    """
+    with torch.autocast(emissions.device.type, enabled=False):
+        transitions = transitions.to(emissions.dtype)
+        steps = emissions.unbind(dim=1)
+        before, after = [steps[0]], [torch.zeros_like(steps[-1])]  # each [B, K]
+        for step in steps[1:]:
+            # α_t(b) = log Σ_a exp(α_t−1(a)) · transitions[a, b] + e_t(b)
+            before.append(_mixed(before[-1], transitions) + step)
+        for step in reversed(steps[1:]):
+            # β_t−1(a) = log Σ_b transitions[a, b] · exp(e_t(b) + β_t(b))
+            after.insert(0, _mixed(after[0] + step, transitions.T))
+        # log p(a_t = a) = α_t(a) + β_t(a) − log Σ_a exp(α_t(a) + β_t(a)), [B, T, K]
+        return (torch.stack(before, dim=1) + torch.stack(after, dim=1)).log_softmax(dim=-1)
+
+
+def _mixed(logs: Tensor, transitions: Tensor) -> Tensor:
+    """log(exp(logs) @ transitions) [B, K]; the largest term is taken out, so no row vanishes."""
+    highest = logs.amax(dim=-1, keepdim=True).detach()
+    return ((logs - highest).exp() @ transitions).log() + highest
+
+
+def decode(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
+    """The best sequences under the layer's marginals, from log-emissions [B, T, K].
+
+    They maximise Π_t p(a_t) · Π_t n(a_t, a_t+1) / n(a_t), the product of the marginals and of the
+    raw transitions, so an unseen transition forbids a sequence. If no sequence is possible, the
+    likeliest action of each step is taken, under clamped transitions.
+    """
+    clamped = clamped_transitions(counts)
+    marginals = log_marginals(emissions.double(), clamped)
+    return over_transitions(marginals, _shares(counts).log(), count, substitutes=clamped.log())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -18,13 +17,17 @@ from cefito.data.windows import Windows
 from cefito.planners.base import Abilities, Marginals, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.queries import finite_outputs
-from cefito.planners.shared.descriptions import name_vectors, read_descriptions
+from cefito.planners.shared.descriptions import description_vectors
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.loss import PlanLoss, mean_term
-from cefito.planners.viterbi.layer import decode, log_marginals, transition_probabilities
-from cefito.planners.viterbi.method import ABILITIES
-from cefito.planners.viterbi.network import ViterbiNetwork, ViterbiOutputs
-from cefito.planners.viterbi.settings import Alignment, ViterbiConfig
+from cefito.planners.viterbi.method import ABILITIES, Alignment, ViterbiConfig
+from cefito.planners.viterbi.network import (
+    ViterbiNetwork,
+    ViterbiOutputs,
+    clamped_transitions,
+    decode,
+    log_marginals,
+)
 from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import Term
@@ -46,7 +49,7 @@ class ViterbiLoss(PlanLoss):
         descriptions: NDArray[np.float32] | None = None,
     ) -> None:
         super().__init__(network, train, val)
-        self.transitions = transition_probabilities(network.counts, clamped=True).float()
+        self.transitions = clamped_transitions(network.counts).float()
         self.descriptions = None if descriptions is None else self.placed(descriptions)[0]
 
     def terms(
@@ -60,7 +63,7 @@ class ViterbiLoss(PlanLoss):
         outputs = self.module(initial, goal, generator=generator)
         marginals = log_marginals(outputs.emissions, self.transitions).exp()  # [B, T, K]
         terms = {"marginals": _squared(1.0, marginals, actions)}
-        if self.descriptions is not None or self.module.free is not None:
+        if self.descriptions is not None:
             # [B, 2, K]: initial and goal observation against the first and the last action
             logits = self.module.alignment(outputs.states, self.descriptions, generator=generator)
             ends = actions[:, [0, -1]]
@@ -74,7 +77,7 @@ class ViterbiLoss(PlanLoss):
     def best_sequences(self) -> Tensor:
         initial, goal, _ = self.val
         emissions = self.module(initial, goal).emissions
-        return decode(emissions, self.module.counts, 1, self.config.decoding).sequences[:, 0]
+        return decode(emissions, self.module.counts, 1).sequences[:, 0]
 
 
 def _squared(weight: float, values: Tensor, chosen: Tensor) -> Term:
@@ -85,7 +88,6 @@ def _squared(weight: float, values: Tensor, chosen: Tensor) -> Term:
 _KINDS: dict[Alignment, str] = {
     "file": "",  # as published
     "names": "name hashes",
-    "free": "free vectors",
     "none": "no alignment",
 }
 
@@ -94,7 +96,7 @@ _KINDS: dict[Alignment, str] = {
 class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     """Plans the likeliest sequences under the layer's marginals and the transitions.
 
-    Energies and scores are minus the logarithm of the product that `layer.decode` maximises, and
+    Energies and scores are minus the logarithm of the product that `decode` maximises, and
     the list is exact. Tasks are predicted by an auxiliary head, and change no plan. Without any
     sequence of positive probability, the only plan takes the likeliest action of each step.
     """
@@ -116,13 +118,10 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
     @override
     @classmethod
     def text_vectors(cls, config: ViterbiConfig, train: Windows) -> NDArray[np.float32] | None:
-        actions = train.taxonomy.actions
-        if config.aligned_with == "names":
-            return name_vectors([action.name for action in actions], config.name_width)
-        if config.aligned_with == "file":
-            path = Path(config.descriptions)
-            return read_descriptions(path, actions=len(actions), setting="viterbi.descriptions")
-        return None
+        if config.aligned_with == "none":
+            return None
+        setting = "viterbi.descriptions"
+        return description_vectors(config.descriptions, train, config.name_width, setting=setting)
 
     @override
     @classmethod
@@ -130,11 +129,10 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
         network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         """Name in tables; says how it departs from the published method."""
         members = len(self.networks)
         departures = (
-            "" if self.config.decoding == "viterbi" else "marginals",
             _KINDS[self.config.aligned_with],
             "" if members == 1 else f"{members} members",
         )
@@ -158,5 +156,5 @@ class ViterbiPlanner(NetworkPlanner[ViterbiNetwork]):
         outputs = self.outputs(queries)
         emissions = torch.stack([member.emissions for member in outputs]).mean(dim=0)
         finite_outputs(emissions, self.title)
-        best = decode(emissions, self.network.counts, top_k, self.config.decoding)
+        best = decode(emissions, self.network.counts, top_k)
         return best.plans(SearchCost(token_forwards=2, leaves=0))
