@@ -28,7 +28,6 @@ from cefito.study.trials import ScoredTrial
 
 __all__ = [
     "difference_table",
-    "energy_table",
     "metric_interval",
     "paired_rows",
     "published_table",
@@ -46,14 +45,6 @@ _CALIBRATION = (
     "ECE: expected calibration error of the best plan's probability, lower is better. ECE by "
     "chance: its mean if probabilities are right. SR at 50 %: success rate among the "
     "half of the windows whose best plans are most probable."
-)
-_ENERGY = (
-    "Coefficient: weight of the energy, beside all other terms, in a conditional logistic "
-    "regression of the true sequence among the likeliest of a validation window; 90 % interval "
-    "with whole videos as units. Gain: log-likelihood a window on videos that no weight was "
-    "fitted on, ± its standard error. All are means over seeds, which share the windows. Kept: for "
-    "how many seeds the gain exceeds its error, and success or accuracy rises while neither falls. "
-    "Rows of one training share a line."
 )
 _UNKNOWN_LENGTH = (
     "Windows have different numbers of steps, which planners are not told. Predicted length: each "

@@ -49,11 +49,10 @@ from cefito.planners.shared.settings import PlanningConfig
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
-from cefito.search.base import Search, SpaceSize, Watch, operations
-from cefito.search.beam import KBestSearch
+from cefito.search.base import SpaceSize, Watch, operations
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Plans, SearchCost
+from cefito.search.problem import Best, Plans, SearchCost, Space, ranks
 from cefito.search.settings import make_search
 from cefito.training.trainer import TrainingContext
 
@@ -276,7 +275,8 @@ class CefitoPlanner(BasePlanner):
         """Return the most floating-point operations that the search of each query may take [N]."""
         if not self.weights.energy:
             return np.zeros(len(queries))
-        search, field = self._search(), cast("SearchedField", self.incremental)
+        _ = self.field  # refuses a run that has none
+        search, field = make_search(self.settings.search), cast("SearchedField", self.incremental)
         wanted = max(top_k, Posterior.COMPARED) if self.probable else top_k
         known: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
@@ -318,6 +318,8 @@ class CefitoPlanner(BasePlanner):
         """
         check_queries(self, queries, top_k, constraints)
         hypotheses, tasks = self.hypotheses, self.settings.search.tasks
+        if self.weights.energy:
+            _ = self.field  # refuses a run that has none
         if self.chain is None and self.weights.chain:
             raise ConfigError(
                 "this run was imported without training data, so it has no chain. Plan with the "
@@ -404,8 +406,8 @@ class CefitoPlanner(BasePlanner):
         first: int = 0,
     ) -> list[Plans]:
         """Search the likely tasks of a block in batches, and merge the plans of each query."""
-        hypotheses, search = self.hypotheses, self._search()
-        field = cast("SearchedField", self.incremental)  # or none, which is not searched
+        hypotheses, field = self.hypotheses, self.incremental
+        search = make_search(self.settings.search) if self.weights.energy else None
         uses_chain = self.weights.chain or hypotheses.by_chain
         evidence = self.chain.evidence(queries) if self.chain and uses_chain else None
         tasks = hypotheses.of(queries, self.settings.search.tasks, evidence)
@@ -435,7 +437,11 @@ class CefitoPlanner(BasePlanner):
                 constraints=spaces.constraints,
             )
             compiled = spaces.compiled(batch, problems)
-            found = search.search(field, compiled, wanted, watch)
+            if search is None or isinstance(field, NoField):
+                found = [_cheapest(space, wanted) for space in compiled]
+                advanced(len(batch))
+            else:
+                found = search.search(field, compiled, wanted, watch)
             for one, part in zip(batch, found, strict=True):
                 check_finite(part, first + one.query)
                 parts[one.query].append((one, part))
@@ -448,9 +454,11 @@ class CefitoPlanner(BasePlanner):
             answers.append(replace(plans, exact=plans.exact and query not in missed))
         return answers
 
-    def _search(self) -> Search:
-        """Return the search; without the energy, the best sequences are listed exactly."""
-        if self.weights.energy:
-            _ = self.field  # refuses a run that has none
-            return make_search(self.settings.search)
-        return KBestSearch(memory_mib=self.settings.search.memory_mib)
+
+def _cheapest(space: Space, count: int) -> Plans:
+    """Return the sequences of least cost under an objective without the energy, exactly."""
+    cheapest = space.cheapest(space.guide, count)
+    scores, best = cheapest.costs + space.objective.offset, Best(count)
+    best.add(scores, ranks(cheapest.sequences, space.size), scores)
+    cost = SearchCost(0, 0)
+    return best.plans(space.problem, space.horizon, cost, exact=cheapest.complete)
