@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.field.predictor import Dropout
+from cefito.field.layers import Dropout
 from cefito.planners.base import Shape
 from cefito.planners.pdpp.planner import PdppNetwork
 from cefito.planners.pdpp.settings import PdppConfig

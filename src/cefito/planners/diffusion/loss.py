@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.field.predictor import Dropout
+from cefito.field.layers import Dropout
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.runtime import Processes

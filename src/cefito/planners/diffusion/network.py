@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.field.predictor import Dropout, normalise
+from cefito.field.layers import Dropout
+from cefito.field.predictor import normalise
 from cefito.planners.diffusion.matrix import Layout, Projection
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.diffusion.unet import TemporalUNet

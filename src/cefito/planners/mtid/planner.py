@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from cefito.field.classifier import TaskNetwork
-from cefito.field.predictor import Dropout, normalise
+from cefito.field.layers import Dropout
+from cefito.field.predictor import normalise
 from cefito.planners.base import Shape
 from cefito.planners.diffusion.planner import TaskDiffusionPlanner
 from cefito.planners.mtid.network import MtidNetwork

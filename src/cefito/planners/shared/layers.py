@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from cefito.field.predictor import Dropout
+from cefito.field.layers import Dropout
 
 __all__ = ["Drop", "MultiHeadAttention", "PostNormLayer", "draw_layers", "dropping", "keep"]
 
