@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -50,7 +51,6 @@ from cefito.field.fields import make_field, named_components
 from cefito.files import write_json
 from cefito.planners.base import Planner, Queries
 from cefito.planners.cefito.fit import fit_field
-from cefito.planners.cefito.logistic import fit_weights
 from cefito.planners.methods import METHODS, RunConfig, load_config
 from cefito.runtime import count_parameters
 from cefito.training.augmentation import ActionMeans, Observations
@@ -302,6 +302,30 @@ def features(energy: Reals, sizes: Ids) -> Reals:
     return np.concatenate([-energy[:, :, None] * of, of, -1.0 * of], axis=2)
 
 
+def fit_weights(columns: list[Reals], offsets: list[Reals], truth: list[int]) -> Reals:
+    """Weights w ≥ 0 [F] of the greatest Σ log p(truth) − |w σ|² / 2, p ∝ exp(offset + w · x).
+
+    x are the candidates' features less their mean in a window, σ the features' deviations.
+    """
+    centred = [part - part.mean(axis=0) for part in columns]
+    scale = np.sqrt(np.square(np.concatenate(centred)).mean(axis=0))
+    scale[scale < 1e-12] = 1.0
+
+    def loss(weights: Reals) -> tuple[float, Reals]:
+        value, slope = weights @ weights / 2, weights.copy()
+        for part, offset, true in zip(centred, offsets, truth, strict=True):
+            x = part / scale
+            logs = offset + x @ weights
+            logs -= np.logaddexp.reduce(logs)
+            value -= logs[true]
+            slope += np.exp(logs) @ x - x[true]
+        return float(value), slope
+
+    bounds = [(0, None)] * len(scale)
+    found = minimize(loss, np.zeros(len(scale)), jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(found.x / scale)
+
+
 def judged(found: Candidates, energy: Reals, folds: Ids) -> dict[str, Any]:
     """What the energies add to the sequence model on held-out videos."""
     possible = np.isfinite(found.log_q)
@@ -313,14 +337,11 @@ def judged(found: Candidates, energy: Reals, folds: Ids) -> dict[str, Any]:
     score, weights = found.log_q.copy(), []
     for fold in np.unique(folds):
         others = np.flatnonzero(folds != fold)
-        fit = fit_weights(
-            [columns[row] for row in others],
-            truth[others].tolist(),
-            offsets=[offsets[row] for row in others],
-        )
+        used = [row for row in others if truth[row] >= 0]
+        fitted = fit_weights(*([part[row] for row in used] for part in (columns, offsets, truth)))
         inside = folds == fold
-        score[inside] += shown[inside] @ fit.weights
-        weights.append(fit.weights.tolist())
+        score[inside] += shown[inside] @ fitted
+        weights.append(fitted.tolist())
     every, hit = np.arange(len(score)), found.truth >= 0
     rows = {"without": found.log_q, "with": score}
     mass = np.exp(found.log_q).sum(axis=1).clip(max=1)  # that the candidates hold

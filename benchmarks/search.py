@@ -33,7 +33,7 @@ from cefito.data import cut_windows
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
-from cefito.planners.cefito.objective import PAPER, Weights
+from cefito.planners.cefito.objective import ENERGY, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
@@ -243,7 +243,7 @@ def on_trained_field(
     known: dict[Any, Plans] = {}  # a task predicted rightly is not searched again
     for oracle in (True, False):
         queries = Queries.from_windows(sample, oracle_task=oracle)
-        for name, weights in (("energy", PAPER), ("fitted", planner.fitted.weights["fitted"])):
+        for name, weights in (("energy", ENERGY), ("fitted", planner.fitted)):
             problems = likeliest_problems(planner, queries, weights)
             plans: dict[str, list[Plans]] = {}
             row: dict[str, Any] = {
@@ -279,7 +279,7 @@ def on_trained_field(
 def likeliest_problems(planner: CefitoPlanner, queries: Queries, weights: Weights) -> list[Problem]:
     """The problem of each query's given or likeliest task."""
     hypotheses = planner.hypotheses
-    evidence = hypotheses.sequences.evidence(queries)
+    evidence = planner.chain.evidence(queries)
     return hypotheses.problems(
         queries,
         hypotheses.of(queries, 1, evidence),
@@ -310,7 +310,7 @@ def effort_on_trained_field(
     }
     for oracle in (True, False):
         queries = Queries.from_windows(everything.sample(windows, SAMPLE_SEED), oracle_task=oracle)
-        for name, weights in (("energy", PAPER), ("fitted", planner.fitted.weights["fitted"])):
+        for name, weights in (("energy", ENERGY), ("fitted", planner.fitted)):
             problems = likeliest_problems(planner, queries, weights)
             found, seconds = timed(lambda p=problems: GuidedSearch().search(field, p, 5), device)
             guided = np.mean([plans.evaluated.token_forwards for plans in found])

@@ -48,7 +48,7 @@ def test_comments_are_those_of_the_file_that_settled_a_setting(capsys):
     lines = call(
         capsys,
         *("config", "show", "small", "--dataset", "crosstask", "--horizon", 3),
-        *("--set", "pkg.width=5", "--set", "field.dropout=0.1"),
+        *("--set", "pkg.width=5", "--set", "field.mlp_ratio=3.0"),
     ).out.splitlines()
     assert lines[0] == "# Settings: preset small, data set crosstask, T = 3."
     section = lines[lines.index("[training.optimiser]") :]

@@ -15,9 +15,10 @@ from cefito.cli import main
 from cefito.cli.plan_options import SearchOptions
 from cefito.errors import ConfigError
 from cefito.field.fields import IncrementalField
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.run import Run, open_run
 from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
-from cefito.search.settings import SEARCHES, SearchConfig, SearchEntry, search_settings
+from cefito.search.settings import SEARCHES, SearchEntry, search_settings
 
 VIDEO = "world-0036"  # the first test video
 
@@ -155,7 +156,7 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
         assert entry["names"] == world.taxonomy.names(entry["actions"])
     scores = [entry["score"] for entry in value["plans"]]
     assert scores == sorted(scores)
-    assert set(value["weights"]) == {"energy", "prior", "chain", "task"}
+    assert set(value["weights"]) == {"energy", "chain"}
     code, out, err = call("plan", trained, "--video", VIDEO, *how)
     heads, *lines = out.splitlines()
     assert code == 0
@@ -192,8 +193,6 @@ OPTIONS = {
     "search": ("method", "beam"),
     "budget": ("budget_gflop", 2.5),
     "tasks": ("tasks", 4),
-    "prior-weight": ("prior_weight", 0.5),
-    "pruning": ("pruning", 3),
     "objective": ("objective", "fitted"),
     "task-model": ("task_model", "chain"),
     "proposals": ("proposals", 9),
@@ -208,7 +207,7 @@ OPTIONS = {
 
 def test_every_setting_of_the_search_is_an_option():
     decided_in_training = {"actions", "fitting_windows"}
-    settings = set(SearchConfig.model_fields) - decided_in_training
+    settings = set(PlanningConfig.model_fields) - decided_in_training
     fields = {entry.name for entry in dataclasses.fields(SearchOptions)}
     assert {name for name, _ in OPTIONS.values()} == settings == fields
 
@@ -247,15 +246,15 @@ def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call
     names = {
         "--search guided --proposals 2": "evaluation-test-search-guided-proposals-2",
         "--search exhaustive": "evaluation-test",
-        "--split val --prior-weight 0.5": "evaluation-val-prior-weight-0.5",
+        "--split val --objective chain": "evaluation-val-objective-chain",
     }
     for argv, name in names.items():
         code, out, _ = call("evaluate", run, "--json", *argv.split())
         assert code == 0
         value = json.loads(out)
         assert json.loads((run / f"{name}.json").read_text()).items() >= value.items()
-        assert set(value["search"]) == set(SearchConfig.model_fields)
-        assert value["weights"]["prior"] == (0.5 if "0.5" in argv else 0)
+        assert set(value["search"]) == set(PlanningConfig.model_fields)
+        assert value["weights"]["chain"] == ("chain" in argv)
     assert {path.stem for path in run.glob("evaluation*")} == set(names.values())
     code, out, err = call("evaluate", run, "--search", "guided", "--proposals", 2)
     assert "predicted task, search guided, proposals 2" in out

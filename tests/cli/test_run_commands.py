@@ -16,6 +16,7 @@ from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads
 from cefito.files import unsealed
 from cefito.planners.base import Marginals
+from cefito.planners.cefito.objective import Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot
@@ -79,9 +80,7 @@ def test_settings_are_checked_before_anything_is_loaded(
 @pytest.mark.parametrize("energy", [0.0, 0.5])
 def test_training_says_whether_the_energy_was_left_out(trained, energy, capsys):
     run = open_run(trained).with_search(objective="fitted")
-    fit = run.planner.fitted
-    weights = {**fit.weights, "fitted": replace(fit.guide, energy=energy)}
-    planner = replace(run.planner, fitted=replace(fit, weights=weights))
+    planner = replace(run.planner, fitted=Weights(energy=energy, chain=1.0))
     _report(replace(run, planner=planner), trained=True)
     left_out = "the energy is left out of the plans (weight 0)" in capsys.readouterr().err
     assert left_out == (energy == 0)
@@ -271,7 +270,7 @@ def test_evaluate_json(argv, name, run, world, capsys):
     assert {"seed", "exact", "without_plan", "seconds_per_query", "actions_from"} <= set(value)
     assert {"token_forwards_per_query", "leaves_per_query", "dataset"} <= set(value)
     assert value["search"] == open_run(run).trained_search.model_dump(mode="json")
-    assert value["weights"] == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
+    assert value["weights"] == {"energy": 1, "chain": 0}
 
 
 def lose_dataset(run):
@@ -428,7 +427,7 @@ def test_plan_a_video(run, world, capsys):
 
 def check_plans(value, world, count):
     assert value["search"] == {"method": "exhaustive", "tasks": 1, "interrupted": False}
-    assert value["weights"] == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
+    assert value["weights"] == {"energy": 1, "chain": 0}
     assert len(value["plans"]) == count
     for entry in value["plans"]:
         assert entry["score"] == entry["energy"]
@@ -483,11 +482,12 @@ def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monk
     assert [json.loads(line)["warnings"] for line in captured.out.splitlines()] == [[], [said]]
 
 
-# with a part of the prior, so that probabilities need a search whatever was fitted
-PROBABLE = ("--objective", "fitted", "--tasks", 3, "--prior-weight", 0.5)
+PROBABLE = ("--objective", "fitted", "--tasks", 3)
 
 
-def test_plan_with_probabilities(run, capsys):
+def test_plan_with_probabilities(run, capsys, monkeypatch):
+    # the energy has a weight, whatever was fitted, so that probabilities need a search
+    monkeypatch.setattr(CefitoPlanner, "weights", Weights(energy=0.5, chain=1.0))
     argv = ["plan", run, "--video", VIDEO, *PROBABLE]
     captured = succeeds(capsys, *argv, "--min-probability", 1)
     head, *lines = captured.out.splitlines()

@@ -146,15 +146,14 @@ def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
 def test_another_search_is_kept_in_a_file_of_its_own(run):
     as_trained, _ = evaluate_run(run)
     assert changed_search(run) == {}
-    changes = {"method": "guided", "tasks": 2, "objective": "fitted", "prior_weight": 0.25}
+    changes = {"method": "guided", "tasks": 2, "objective": "fitted"}
     other = run.with_search(**changes)
     value, path = evaluate_run(other, sample=6)
-    name = "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json"
+    name = "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2.json"
     assert path.name == name
     assert changed_search(other) == changes
     assert value.search.model_dump() == {**as_trained.search.model_dump(), **changes}
     assert value.weights == other.planner.describe().weights
-    assert value.weights["prior"] == 0.25
     assert RunEvaluation.read(path) == value
     assert files(run) == [path.name, "evaluation-test.json"]
     assert evaluate_run(run)[1].name == "evaluation-test.json"
@@ -341,7 +340,7 @@ def test_probabilities_are_calibrated_against_success(world):
 
 
 def test_answering_only_when_sure_is_kept_in_a_file_of_its_own(run):
-    settings = {"objective": "fitted", "tasks": 3, "prior_weight": 0.5}
+    settings = {"objective": "fitted", "tasks": 3}
     likely = run.with_search(**settings)
     value, path = evaluate_run(likely, sample=8, min_probability=0.25)
     assert path.name.endswith("-min-probability-0.25.json")
@@ -351,6 +350,5 @@ def test_answering_only_when_sure_is_kept_in_a_file_of_its_own(run):
     assert (whole.answered.windows, whole.answered.coverage) == (8, 100)
     assert whole.answered.success_rate == whole.success_rate
     assert whole.calibration == value.calibration
-    assert value.evidence == run.planner.describe().evidence
     with pytest.raises(ConfigError, match="CEFITO gives plans no probabilities here"):
         evaluate_run(run, min_probability=0.25)

@@ -33,7 +33,6 @@ fields = st.builds(
     depth=st.integers(1, 3),
     distance=st.sampled_from(sorted(DISTANCES)),
     normalisation=st.sampled_from(["layer", "unit"]),
-    goal_projection=st.sampled_from([0, 5]),
     centre=st.booleans(),
     skip=st.booleans(),
 )

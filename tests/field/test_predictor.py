@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from author_checkpoints import shapes
 from cefito.errors import ConfigError
-from cefito.field.predictor import Dropout, Predictor, normalise, positions
+from cefito.field.layers import Dropout
+from cefito.field.predictor import Predictor, normalise, positions
 from cefito.field.settings import FieldConfig
 from random_fields import randomise
 from slow_predictor import SlowPredictor, norm
@@ -206,8 +207,3 @@ def test_dropout():
     assert torch.equal(one, other)
     assert one.unique().tolist() == pytest.approx([0, 1 / 0.75])
     assert (one == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
-    predictor, (initial, actions) = make(), draw()
-    dropped = predictor.states(
-        initial, actions, dropout=Dropout(0.5, torch.Generator().manual_seed(1))
-    )
-    assert not torch.allclose(dropped, predictor.states(initial, actions))

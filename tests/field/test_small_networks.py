@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cefito.field.classifier import ProposalNetwork, TaskClassifier
-from cefito.field.predictor import Dropout
+from cefito.field.layers import Dropout
 from cefito.field.settings import ClassifierConfig, ProposalConfig
 from drawn import drawn
 

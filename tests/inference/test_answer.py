@@ -62,7 +62,7 @@ def test_an_answer(run):
     assert found.exact is True
     assert found.evaluated.model_dump() == vars(plans.evaluated)
     assert found.search.model_dump() == {"method": "exhaustive", "tasks": 1, "interrupted": False}
-    assert found.weights == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
+    assert found.weights == {"energy": 1, "chain": 0}
 
 
 def kinds(value):
@@ -94,7 +94,7 @@ FORM = {
     "sure": "NoneType",
     "searched_mass": "NoneType",
     "search": {"method": "str", "tasks": "int", "interrupted": "bool"},
-    "weights": {"energy": "float", "prior": "float", "chain": "float", "task": "float"},
+    "weights": {"energy": "float", "chain": "float"},
     "warnings": [],
     "truth": {"actions": ["int"], "names": ["str"]},
 }

@@ -30,9 +30,9 @@ QUICK = {".optimiser.epochs": 1, ".stopping.windows": 5, ".fitting_windows": 5}
 SEARCHED = (
     {},
     {"method": "guided", "proposals": 6, "starts": 2, "refinements": 4},
-    {"method": "beam", "width": 3, "objective": "prior", "prior_weight": 0.3},
+    {"method": "beam", "width": 3, "objective": "energy"},
     {"method": "naive", "objective": "energy", "tasks": 2},
-    {"method": "auto", "budget_gflop": 0, "objective": "likelihood", "pruning": 1},
+    {"method": "auto", "budget_gflop": 0, "objective": "chain"},
     {"method": "exhaustive", "objective": "fitted", "tasks": 3},
 )
 

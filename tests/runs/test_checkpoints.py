@@ -229,7 +229,7 @@ def test_what_the_run_says(run, field_file, tensors):
     assert run.trained_search == settings
     assert run.planner.settings.field.distance == "mean_square"
     assert run.planner.space.source == settings.actions == "taxonomy"
-    assert (settings.objective, settings.tasks, settings.pruning) == ("energy", 1, -1)
+    assert (settings.objective, settings.tasks) == ("energy", 1)
     assert run.planner.task_model is run.planner.chain is None
     assert run.taxonomy.to_dict() == Taxonomy.from_dict(TAXONOMY).to_dict()
     learned = sum(tensor.numel() for tensor in tensors[3].values())
@@ -283,20 +283,12 @@ def test_without_a_classifier_tasks_must_be_given(run, observations):
     found = answer(run, queries(observations[:, :1]), task=1, top_k=3)
     assert len(found.plans) == 3
     assert (found.task, found.task_source, found.task_probability) == ("toast", "given", None)
-    assert found.weights == {"energy": 1.0, "prior": 0.0, "chain": 0.0, "task": 0.0}
+    assert found.weights == {"energy": 1.0, "chain": 0.0}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"objective": one} for one in ("fitted", "prior", "likelihood")),
-        {"pruning": 0},
-        {"prior_weight": 0.5},
-    ],
-    ids=str,
-)
-def test_what_needs_training_data_is_refused(run, observations, changes):
-    changed = run.with_search(**changes)
+@pytest.mark.parametrize("objective", ["fitted", "chain"])
+def test_what_needs_training_data_is_refused(run, observations, objective):
+    changed = run.with_search(objective=objective)
     with pytest.raises(ConfigError, match=r"without training data.*'energy'") as caught:
         changed.planner.plan(queries(observations, [0] * 5), 1)
     assert caught.value.setting == "objective"

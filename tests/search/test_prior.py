@@ -1,5 +1,4 @@
 import itertools
-import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -246,46 +245,6 @@ def test_a_return_gets_less_where_returns_are_rare():
     assert back[1] / back[2] == pytest.approx(pair[1, 1] / pair[1, 2], rel=1e-3)
 
 
-@given(
-    corpus=corpora(),
-    task=st.integers(0, 1),
-    extra=st.integers(0, 3),
-    order=st.integers(1, 3),
-    chosen=st.sampled_from([None, (2, 5, 0, 3)]),
-)
-@example(corpus=SMALL, task=0, extra=1, order=3, chosen=None)
-def test_pruned_keeps_what_was_seen_and_the_likeliest_others(corpus, task, extra, order, chosen):
-    prior = corpus.fit(order=order)
-    ids = prior.actions[task] if chosen is None else chosen
-    own = [row for row, owner in zip(corpus.rows, corpus.owners, strict=True) if owner == task]
-    seen = {(before, after) for row in own for before, after in itertools.pairwise([START, *row])}
-    pruned = prior.pruned(task, 3, extra, chosen)
-    if not any(action in ids for row in own for action in row):
-        assert not any(cost.any() for cost in pruned.costs)
-        return
-    strengths = DEFAULT_STRENGTHS
-    for c, context, row in [
-        (START, [], pruned.costs[0]),
-        *((c, [c], pruned.costs[1][place]) for place, c in enumerate(ids)),
-    ]:
-        likelihood = reference(corpus, task, ids, min(order, 2), strengths, context)
-        kept = {a for a in ids if (c, a) in seen}
-        assert {a for a, cost in zip(ids, row, strict=True) if cost == 0} >= kept
-        others = {a for a in ids if a not in kept and row[ids.index(a)] == 0}
-        dropped = set(ids) - kept - others
-        assert len(others) == min(extra, len(ids) - len(kept))
-        assert all(likelihood[a] >= likelihood[b] - 1e-12 for a in others for b in dropped)
-        assert all(math.isinf(row[ids.index(a)]) for a in dropped)
-    np.testing.assert_array_equal(pruned.costs[1], pruned.costs[2])
-
-
-def test_windows_allowed_by_pruning_are_all_that_were_seen():
-    assert len(SMALL.fit().pruned(0, 1, 0).costs) == 1
-    pruned = SMALL.fit().pruned(0, 3, 0)
-    assert np.isfinite(pruned.cost(np.array([[0, 1, 2], [0, 1, 0], [1, 1, 2]]))).all()
-    assert np.isinf(pruned.cost(np.array([[0, 2, 1], [2, 1, 0], [0, 0, 1]]))).all()
-
-
 def test_arrays_and_back(tmp_path):
     prior = SMALL.fit(order=2, strengths=(0.3, 2.0, 5.0))
     write_tensors(tmp_path / "prior.safetensors", {**prior.to_arrays(), "weights": np.ones(3)})
@@ -300,7 +259,6 @@ def test_arrays_and_back(tmp_path):
     for task in range(4):
         for one, two in zip(prior.costs(task, 3).costs, again.costs(task, 3).costs, strict=True):
             np.testing.assert_array_equal(one, two)
-    np.testing.assert_array_equal(prior.pruned(0, 2, 1).costs[1], again.pruned(0, 2, 1).costs[1])
 
 
 def walks(seed: int, count: int, horizon: int, span: int) -> Corpus:

@@ -1,6 +1,7 @@
 import pytest
 
 from cefito.errors import ConfigError
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.search import AutoSearch, BeamSearch, ExhaustiveSearch, GuidedSearch
 from cefito.search.settings import (
     SEARCHES,
@@ -14,10 +15,11 @@ from cefito.search.settings import (
 def test_settings_with_some_replaced():
     before = SearchConfig(method="beam", width=7)
     assert search_settings(before) == before
-    assert search_settings(before, method=None, tasks=None) == before
-    changed = search_settings(before, method="auto", tasks=0, budget_gflop=2, prior_weight=0.5)
-    expected = {"method": "auto", "width": 7, "tasks": 0, "budget_gflop": 2, "prior_weight": 0.5}
-    assert changed == SearchConfig(**expected)
+    assert search_settings(before, method=None, width=None) == before
+    changed = search_settings(before, method="auto", budget_gflop=2)
+    assert changed == SearchConfig(method="auto", width=7, budget_gflop=2)
+    planning = search_settings(PlanningConfig(objective="fitted"), tasks=3)
+    assert planning == PlanningConfig(objective="fitted", tasks=3)
     assert before == SearchConfig(method="beam", width=7)
 
 
@@ -25,18 +27,18 @@ def test_settings_with_some_replaced():
     ("overrides", "setting", "message"),
     [
         ({"method": "gided"}, "method", r"unknown search 'gided'; expected .*'?guided'?.*\.$"),
-        ({"tasks": -1}, "tasks", r"greater than or equal to 0 \(got -1\)"),
+        ({"tasks": 0}, "tasks", r"greater than or equal to 1 \(got 0\)"),
         ({"objective": "score"}, "objective", r"'fitted'.*\(got 'score'\)"),
         ({"memory_mib": 0.0}, "memory_mib", r"greater than 0 \(got 0.0\)"),
         ({"widht": 3}, "widht", "there is none of that name"),
-        ({"prior_weight": float("nan")}, "prior_weight", r"finite number \(got nan\)"),
+        ({"diversity": float("nan")}, "diversity", r"finite number \(got nan\)"),
         ({"method": "beam", "proposals": 3}, "proposals", "'beam' .* 'proposals'.* auto, guided"),
         ({"method": "naive", "memory_mib": 3}, "memory_mib", "'naive' .* 'memory_mib'"),
     ],
 )
 def test_values_that_cannot_be(overrides, setting, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        search_settings(SearchConfig(), **overrides)
+        search_settings(PlanningConfig(), **overrides)
     assert caught.value.setting == setting
     assert setting in str(caught.value) or setting == "method"
     assert "--" not in str(caught.value)
@@ -44,17 +46,17 @@ def test_values_that_cannot_be(overrides, setting, message):
 
 @pytest.mark.parametrize("method", SEARCHES)
 def test_what_every_search_reads(method):
-    given = {"objective": "fitted", "tasks": 3, "pruning": 1, "prior_weight": 0.5}
-    settings = search_settings(SearchConfig(), method=method, **given)
+    given = {"objective": "fitted", "tasks": 3, "task_model": "chain"}
+    settings = search_settings(PlanningConfig(), method=method, **given)
     assert {name: getattr(settings, name) for name in given} == given
 
 
 def test_what_was_changed():
-    usual = SearchConfig()
+    usual = PlanningConfig()
     assert changed_settings(usual, usual) == {}
-    changed = search_settings(usual, method="auto", tasks=0, budget_gflop=20.0, memory_mib=0.5)
+    changed = search_settings(usual, method="auto", tasks=2, budget_gflop=20.0, memory_mib=0.5)
     changes = changed_settings(changed, usual)
-    assert changes == {"memory_mib": 0.5, "method": "auto", "budget_gflop": 20.0, "tasks": 0}
+    assert changes == {"memory_mib": 0.5, "method": "auto", "budget_gflop": 20.0, "tasks": 2}
     assert list(changes) == ["method", "memory_mib", "budget_gflop", "tasks"]  # as the fields
     assert changed_settings(usual, changed).keys() == changes.keys()
     assert search_settings(usual, **changes) == changed

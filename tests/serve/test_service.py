@@ -98,7 +98,7 @@ def test_a_window_of_a_video_has_its_truth(client, place, run, windows):
     [
         {"method": "exhaustive", "objective": "energy", "tasks": 1},
         {"method": "beam", "objective": "fitted"},
-        {"method": "auto", "budget_gflop": 0.0, "objective": "prior", "tasks": 2},
+        {"method": "auto", "budget_gflop": 0.0, "objective": "chain", "tasks": 2},
     ],
 )
 def test_the_search_can_be_chosen(client, place, run, windows, changes):

@@ -471,8 +471,6 @@ SURE = {
     "reliability": {"windows": [6], "probability": [20.0], "success": [16.0]},
     "risk_coverage": {"coverage": [100.0], "success": [16.0], "min_probability": [0.1]},
 }
-ENERGY = {"coefficient": 0.5, "low": 0.1, "high": 0.9, "gain": 0.02, "error": 0.01}
-ENERGY |= {"kept": True, "windows": 9}
 
 
 def test_calibration_has_columns_where_some_row_has_it(results):
@@ -497,28 +495,3 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     lines = list(csv.DictReader(io.StringIO(to_csv(results))))
     assert [line["expected_calibration_error"] for line in lines[:2]] == ["4.5", "5.5"]
     assert lines[-1]["success_at_half_coverage"] == ""
-
-
-def test_does_the_energy_add(results):
-    """One line a training and horizon, over its seeds; no table where no row has an energy."""
-    assert not any("does the energy add" in table.title for table in result_tables(results))
-    for entry in results["trials"]:
-        if entry["row"] == "a":
-            seed = entry["seed"]
-            entry["evidence"] = ENERGY | {"coefficient": 0.5 + seed, "kept": not seed}
-        if entry["row"] == "b":
-            entry["evidence"] = ENERGY | {"low": None, "high": None, "error": None}
-        if entry["row"] == "told":
-            entry["evidence"] = ENERGY
-    for row in results["rows"]:
-        if row["name"] == "told":
-            row["method"] = "a"  # the same training with another way of planning
-    table = result_tables(results)[-1]
-    assert table.title == "made: does the energy add?"
-    texts = [[entry.text for entry in line] for line in table.lines]
-    assert texts == [
-        ["method A", "2", "+1.00", "+0.10 to +0.90", "+0.0200 ± 0.0100", "in 1 of 2"],
-        ["B & C_1 (50 %)", "2", "+0.50", "–", "+0.0200", "in 2 of 2"],
-    ]
-    assert markdown(table)
-    assert latex(table)

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.errors import SamplingError
-from cefito.field.predictor import Dropout
 from cefito.training.field_loss import FieldLoss
 from cefito.training.settings import NegativesConfig
 
@@ -21,22 +20,22 @@ class PlainFieldLoss(FieldLoss):
     """Evaluates all candidates of reconstructed negatives as full sequences, in both passes."""
 
     def _reconstructed(
-        self, initial: Tensor, goal: Tensor, candidates: Tensor, dropout: Dropout | None
+        self, initial: Tensor, goal: Tensor, candidates: Tensor
     ) -> tuple[Tensor, Tensor]:
         field, predictor, count = self.module, self.module.predictor, candidates.shape[1]
         actions = candidates.flatten(0, 1)  # [B · M, T]
         centred = field.centred(initial).repeat_interleave(count, dim=0)
-        latents = predictor.latents(centred, actions, dropout=dropout)
+        latents = predictor.latents(centred, actions)
         goals = predictor.head(latents[:, -1], actions[:, -1]).unflatten(0, (-1, count))
         energies = field.distance(goals, field.target(goal)[:, None])
         if self.config.auxiliary.states == "latents":
-            logits = predictor.reconstruct_latents(centred, latents, dropout=dropout)
+            logits = predictor.reconstruct_latents(centred, latents)
         else:
             states = predictor.head(latents, actions)
             if self.config.auxiliary.goal == "true":
                 true = predictor.normalised(field.centred(goal)).repeat_interleave(count, dim=0)
                 states = torch.cat([states[:, :-1], true[:, None]], dim=1)
-            logits = predictor.reconstruct(centred, states, dropout=dropout)
+            logits = predictor.reconstruct(centred, states)
         losses = F.cross_entropy(logits.flatten(0, 1).float(), actions.flatten(), reduction="none")
         return energies, losses.view(candidates.shape)
 

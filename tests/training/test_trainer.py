@@ -471,7 +471,6 @@ from tiny_runs import TINY_RUN
 
 torch.optim.AdamW([torch.zeros(1)])
 more = {
-    "field.dropout": 0.1,
     "field.centre": True,
     "classifier.dropout": 0.1,
     "classifier_training.optimiser.epochs": 5,

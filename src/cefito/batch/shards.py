@@ -22,8 +22,8 @@ from cefito.batch.sources import QuerySource, Row, file_state
 from cefito.errors import DataError, RunError
 from cefito.files import MAX_JSON, FileRecord, value_digest, value_sealed, write_bytes
 from cefito.inference.plan_formats import json_line
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.run import Run, open_run
-from cefito.search.settings import SearchConfig
 from cefito.settings import Record
 
 __all__ = ["Counts", "ShardHeader", "ShardPlanner", "ShardRows", "Shards"]
@@ -199,7 +199,7 @@ class ShardPlanner:
 def _reopened(
     folder: str,
     files: dict[str, str],
-    search: SearchConfig | None,
+    search: PlanningConfig | None,
     steps: tuple[int, int] | None,
     device: str,
     *rest: Any,

@@ -22,8 +22,8 @@ from cefito.cli.options import (
 )
 from cefito.inference.constraints import ActionNames, Name
 from cefito.inference.question import AnyQuestion, Question
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.search.constraints import Constraints, declared
-from cefito.search.settings import SearchConfig
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,7 @@ _OF_TRAINING = ("actions", "fitting_windows")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search; by default as the run was trained. Fields: the settings of `SearchConfig`."""
+    """How to search; by default as the run was trained. Fields: those of `PlanningConfig`."""
 
     def changes(self) -> dict[str, Any]:
         """Return the given settings."""
@@ -69,7 +69,7 @@ def option_of(setting: str) -> str:
 
 def _descriptions() -> dict[str, str]:
     """Return the description of each setting from the docstrings."""
-    docs = [inspect.cleandoc(kind.__doc__ or "") for kind in SearchConfig.__mro__]
+    docs = [inspect.cleandoc(kind.__doc__ or "") for kind in PlanningConfig.__mro__]
     attributes = "\n".join(doc.partition("Attributes:\n")[2] for doc in docs)
     entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
@@ -78,7 +78,7 @@ def _descriptions() -> dict[str, str]:
 def _search_options() -> Iterator[tuple[str, Any, Any]]:
     """Yield name, type and default of each option."""
     descriptions = _descriptions()
-    for name, setting in SearchConfig.model_fields.items():
+    for name, setting in PlanningConfig.model_fields.items():
         parameter = Parameter(name=option_of(name), help=descriptions.get(name, ""))
         if name not in _OF_TRAINING:
             yield name, Annotated[Optional[setting.annotation], parameter], None  # noqa: UP045

@@ -247,9 +247,9 @@ def _report(run: Run, trained: bool) -> None:
         )
         talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")
     described = run.planner.describe()
-    if described.evidence is not None and (described.weights or {}).get("energy") == 0:
+    if "energy field" in described.parameters and (described.weights or {}).get("energy") == 0:
         talk(
-            "the energy is left out of the plans (weight 0): beside the other terms it did not "
-            "improve plans of held-out validation videos; cefito plan --objective energy uses it"
+            "the energy is left out of the plans (weight 0): it does not make the true plans of "
+            "validation windows likelier; cefito plan --objective energy uses it"
         )
     talk(f"wrote {run.folder}; score it with: cefito evaluate {run.folder}")

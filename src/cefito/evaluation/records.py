@@ -8,10 +8,9 @@ from pydantic import Field
 
 from cefito.data.windows import Selection, steps_text
 from cefito.files import FileRecord
-from cefito.planners.base import Evidence
 from cefito.planners.given import Given
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.matching import OtherDataset
-from cefito.search.settings import SearchConfig
 
 ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
 """Default of fields that files omit if they are None."""
@@ -220,10 +219,9 @@ class RunEvaluation(Evaluation):
     preset: str
     selection: Selection | None  # windows that epochs and weights were chosen on
     actions_from: str | None = ABSENT  # source of each task's actions
-    search: SearchConfig | None = ABSENT
+    search: PlanningConfig | None = ABSENT
     weights: dict[str, float] | None = ABSENT  # of the objective's terms
     tasks_without_training: TasksWithoutTraining | None = ABSENT
-    evidence: Evidence | None = ABSENT  # whether the energy adds anything
     answered: Answered | None = ABSENT  # at a minimum probability
     parameters: dict[str, int] | None = ABSENT  # by network
     intervals: VideoIntervals | None = ABSENT  # None for a single video

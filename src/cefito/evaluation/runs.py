@@ -119,7 +119,6 @@ def evaluate_run(
         search=description.search,
         weights=description.weights,
         tasks_without_training=_without_training(description, chosen),
-        evidence=description.evidence,
         answered=_answered(plans, chosen, min_probability),
         parameters=description.parameters,
         intervals=video_intervals(plans, chosen, tasks=tasks, orders=orders),

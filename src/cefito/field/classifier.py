@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cefito.field.predictor import Dropout, normalise
+from cefito.field.layers import Dropout
+from cefito.field.predictor import normalise
 from cefito.field.settings import ClassifierConfig, ProposalConfig
 
 __all__ = ["ProposalNetwork", "TaskClassifier", "TaskNetwork"]

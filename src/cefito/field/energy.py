@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from cefito.field import packed
 from cefito.field.frozen import FrozenLinear
-from cefito.field.predictor import Dropout, Predictor
+from cefito.field.predictor import Predictor
 from cefito.field.prefixes import PrefixTree, similar_rows
 from cefito.field.settings import DISTANCES, FieldConfig
 
-__all__ = ["EnergyField", "GoalProjection", "ReducedDistance"]
+__all__ = ["EnergyField", "ReducedDistance"]
 
 _TOGETHER = 16  # queries that are packed together on a CPU; twice as many elsewhere
 
@@ -88,28 +88,6 @@ class ReducedDistance:
         return (vectors.square().sum(dim=-1) - inside).clamp_min(0)
 
 
-class GoalProjection(nn.Module):
-    """A residual MLP on the normalised goal, the identity when new.
-
-    It lets the field give less weight to features that it cannot predict.
-    """
-
-    def __init__(self, observation_dim: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(observation_dim, hidden)
-        self.fc2 = nn.Linear(hidden, observation_dim)
-
-    def reset(self, generator: torch.Generator) -> None:
-        """Draw the weights anew; the second layer starts at zero."""
-        nn.init.kaiming_uniform_(self.fc1.weight, a=5**0.5, generator=generator)
-        for tensor in (self.fc1.bias, self.fc2.weight, self.fc2.bias):
-            nn.init.zeros_(tensor)
-
-    def forward(self, goal: Tensor) -> Tensor:
-        """[B, E] → [B, E]."""
-        return goal + self.fc2(nn.functional.gelu(self.fc1(goal), approximate="tanh"))  # type: ignore[no-any-return]
-
-
 class EnergyField(nn.Module):
     """A predictor and a distance. Observations are given raw; they are normalised here.
 
@@ -136,11 +114,6 @@ class EnergyField(nn.Module):
             horizon=horizon,
             action_vectors=action_vectors,
         )
-        self.goal_projection = (
-            GoalProjection(observation_dim, config.goal_projection)
-            if config.goal_projection
-            else None
-        )
         self.register_buffer("mean", torch.zeros(observation_dim))
 
     @property
@@ -151,8 +124,6 @@ class EnergyField(nn.Module):
     def reset(self, generator: torch.Generator, *, mean: Tensor | None = None) -> None:
         """Draw all weights anew; `centre` subtracts the mean training observation [E]."""
         self.predictor.reset(generator)
-        if self.goal_projection is not None:
-            self.goal_projection.reset(generator)
         if self.config.centre and mean is not None:
             self.mean.copy_(mean)
 
@@ -161,9 +132,8 @@ class EnergyField(nn.Module):
         return observation.float() - self.mean
 
     def target(self, goal: Tensor) -> Tensor:
-        """Return the target of predictions […, E]: the normalised, perhaps projected, goal."""
-        normed = self.predictor.normalised(self.centred(goal))
-        return normed if self.goal_projection is None else self.goal_projection(normed).float()
+        """Return the target of predictions […, E]: the normalised goal."""
+        return self.predictor.normalised(self.centred(goal))
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """Return the distance of predicted goals and targets over the last axis, in float32."""
@@ -184,7 +154,6 @@ class EnergyField(nn.Module):
         goal: Tensor,
         actions: Tensor,
         *,
-        dropout: Dropout | None = None,
         recompute: bool = False,
     ) -> Tensor:
         """Return differentiable energies [B, M] of M candidates a query [B, M, T].
@@ -196,9 +165,7 @@ class EnergyField(nn.Module):
         """
         target = self.target(goal)  # [B, E]
         rows, energies = [], []
-        for group, tree, latents in self.packed_latents(
-            initial, actions, dropout=dropout, recompute=recompute
-        ):
+        for group, tree, latents in self.packed_latents(initial, actions, recompute=recompute):
             rows.append(group)
             energies.append(self.leaf_energies(tree, latents, target[group]))
         return torch.cat(energies)[torch.cat(rows).argsort()]
@@ -209,7 +176,6 @@ class EnergyField(nn.Module):
         actions: Tensor,
         *,
         every_state: bool = False,
-        dropout: Dropout | None = None,
         recompute: bool = False,
     ) -> Iterator[tuple[Tensor, PrefixTree, Tensor]]:
         """Yield the packed latents of pass 1 for groups of queries with trees of similar size.
@@ -232,7 +198,6 @@ class EnergyField(nn.Module):
                     root[rows],
                     table,
                     read=tree.second_tokens() if every_state else goals,
-                    dropout=dropout,
                     recompute=recompute,
                 ),
             )

@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = ["gathered", "has_packed_product", "linear", "mlp"]
+__all__ = ["Dropout", "gathered", "has_packed_product", "linear", "mlp"]
 
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 _PACKED = 128  # rows of a product of packed weights are a multiple of this
@@ -36,6 +36,20 @@ def mlp(first: nn.Linear, second: nn.Linear, x: Tensor) -> Tensor:
 def has_packed_product(device: torch.device) -> bool:
     """Whether oneDNN multiplies packed weights in float32 on a device."""
     return _X86 and device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+class Dropout:
+    """Inverted dropout by an explicit generator, so that a resumed run repeats it."""
+
+    def __init__(self, rate: float, generator: torch.Generator) -> None:
+        self.rate, self.generator = rate, generator
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Zero a share `rate` of the entries and scale the others up."""
+        if self.rate == 0:
+            return x
+        drawn = torch.rand(x.shape, generator=self.generator, device=x.device)
+        return x * drawn.ge_(self.rate).div_(1 - self.rate).to(x.dtype)
 
 
 class _Linear(Function):

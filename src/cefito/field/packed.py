@@ -5,7 +5,6 @@ The gradient of a node sums over all candidates that share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from cefito.field.predictor import Dropout, Predictor, prepared_mask
+from cefito.field.predictor import Predictor, prepared_mask
 from cefito.field.prefixes import PrefixTree
 
 __all__ = ["latents", "reconstruct", "reconstruct_latents"]
@@ -26,7 +25,6 @@ def latents(
     table: Tensor,  # tokens of the actions [K, D]
     *,
     read: slice | Tensor,
-    dropout: Dropout | None = None,
     recompute: bool = False,
 ) -> Tensor:
     """Return the latents of pass 1 at the tokens `read`, [B, Q, D]; see `Predictor.latents`."""
@@ -39,7 +37,7 @@ def latents(
         for level, actions in enumerate(tree.actions)
     ]
     tokens = tree.pack((root + place[0])[:, None], nodes)
-    return _blocks(predictor, tree, *tokens, read=read, dropout=dropout, recompute=recompute)
+    return _blocks(predictor, tree, *tokens, read=read, recompute=recompute)
 
 
 def reconstruct(
@@ -49,7 +47,6 @@ def reconstruct(
     states: Tensor,
     actions: Tensor,
     *,
-    dropout: Dropout | None = None,
     recompute: bool = False,
 ) -> Tensor:
     """Return −log p(a_t) of the candidates [B, M, T] given the states of all nodes [B, S, E].
@@ -64,7 +61,7 @@ def reconstruct(
     ]
     tokens = tree.pack((root + place[0])[:, None], nodes)
     read = tree.second_tokens()
-    x = _blocks(predictor, tree, *tokens, read=read, dropout=dropout, recompute=recompute)
+    x = _blocks(predictor, tree, *tokens, read=read, recompute=recompute)
     return _cross_entropies(predictor.action_head(predictor.norm(x)), tree.paths(), actions)
 
 
@@ -75,7 +72,6 @@ def reconstruct_latents(
     states: Tensor,
     actions: Tensor,
     *,
-    dropout: Dropout | None = None,
     recompute: bool = False,
 ) -> Tensor:
     """Return −log p(a_t) of the candidates [B, M, T] given the latents of all nodes [B, S, D].
@@ -93,7 +89,7 @@ def reconstruct_latents(
     roots = torch.stack([root, slot.expand_as(root)], dim=1) + place[:2]  # [B, 2, D]
     tokens = parents.pack(roots, nodes)
     read = parents.second_tokens()
-    x = _blocks(predictor, parents, *tokens, read=read, dropout=dropout, recompute=recompute)
+    x = _blocks(predictor, parents, *tokens, read=read, recompute=recompute)
     before = F.pad(tree.paths()[..., :-1] + 1, (1, 0))  # nodes of a_1..a_t−1; the root is node 0
     return _cross_entropies(predictor.action_head(x), before, actions)
 
@@ -112,7 +108,6 @@ def _blocks(
     index: Tensor,
     *,
     read: slice | Tensor,
-    dropout: Dropout | None,
     recompute: bool,
 ) -> Tensor:
     """Apply all blocks to tokens [n, D], packed by their numbers [B, L].
@@ -122,34 +117,15 @@ def _blocks(
     mask = prepared_mask(tree.mask())
     x = rows
     for number, block in enumerate(predictor.blocks):
-        call = partial(block, index=index if number == 0 else None)
-        here = read if number == len(predictor.blocks) - 1 else slice(None)
-        if recompute:
-            x = _recomputed(call, x, mask=mask, read=here, dropout=dropout)
-        else:
-            x = call(x, mask=mask, read=here, dropout=dropout)
+        call = partial(
+            block,
+            index=index if number == 0 else None,
+            mask=mask,
+            read=read if number == len(predictor.blocks) - 1 else slice(None),
+        )
+        x = (
+            checkpoint(call, x, use_reentrant=False, preserve_rng_state=False)
+            if recompute
+            else call(x)
+        )
     return x
-
-
-def _recomputed(
-    function: Callable[..., Tensor], x: Tensor, *, dropout: Dropout | None, **options: object
-) -> Tensor:
-    """Evaluate a function; its activations are computed again in the backward pass."""
-    generator = dropout.generator if dropout is not None and dropout.rate else None
-    begun = None if generator is None else generator.get_state()
-    called = False
-
-    def call(x: Tensor) -> Tensor:
-        nonlocal called
-        if not called or generator is None or begun is None:
-            called = True
-            return function(x, dropout=dropout, **options)
-        now = generator.get_state()
-        generator.set_state(begun)  # so that the same entries are dropped again
-        try:
-            return function(x, dropout=dropout, **options)
-        finally:
-            generator.set_state(now)
-
-    value: Tensor = checkpoint(call, x, use_reentrant=False, preserve_rng_state=False)
-    return value

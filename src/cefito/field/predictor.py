@@ -1,4 +1,4 @@
-"""Attention under a mask, computed in the fastest way of the processor."""
+"""The predictor: a causal transformer over an initial observation, actions and state slots."""
 
 from __future__ import annotations
 
@@ -135,7 +135,6 @@ class TransformerBlock(nn.Module):
         index: Tensor | None = None,  # the distinct token at each place [B, L]
         mask: Tensor | None = None,
         read: slice | Tensor = slice(None),
-        dropout: Dropout | None = None,
     ) -> Tensor:
         """Apply the block; compute only the tokens `read`, [B, Q, D]."""
         # mask of `prepared_mask`, broadcastable to [B, heads, L, L]; None for causal
@@ -158,24 +157,9 @@ class TransformerBlock(nn.Module):
             )
         query, key, value = map(self.attn.split, (query, key, value))
         mixed = attend(query, key, value, mask[..., read, :])
-        drop = dropout or (lambda branch: branch)
         # x ← x + W_o attention(LN(x)); x ← x + MLP(LN(x))
-        x = x + drop(linear(self.attn.proj, mixed.transpose(-3, -2).flatten(-2)))
-        return x + drop(self.mlp(normalise(x)))
-
-
-class Dropout:
-    """Inverted dropout by an explicit generator, so that a resumed run repeats it."""
-
-    def __init__(self, rate: float, generator: torch.Generator) -> None:
-        self.rate, self.generator = rate, generator
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Zero a share `rate` of the entries and scale the others up."""
-        if self.rate == 0:
-            return x
-        drawn = torch.rand(x.shape, generator=self.generator, device=x.device)
-        return x * drawn.ge_(self.rate).div_(1 - self.rate).to(x.dtype)
+        x = x + linear(self.attn.proj, mixed.transpose(-3, -2).flatten(-2))
+        return x + self.mlp(normalise(x))  # type: ignore[no-any-return]
 
 
 class Predictor(nn.Module):
@@ -304,13 +288,11 @@ class Predictor(nn.Module):
         """Normalise (centred) observations […, E] as configured."""
         return normalise_observation(observation, self.config)
 
-    def states(self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+    def states(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Predict the state after each action [B, T, E], the goal last (pass 1)."""
-        return self.head(self.latents(initial, actions, dropout=dropout), actions)
+        return self.head(self.latents(initial, actions), actions)
 
-    def latents(
-        self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None
-    ) -> Tensor:
+    def latents(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Return the last block's tokens after each action [B, T, D], before norm and head."""
         # [x_s, a_1, s, …, a_T, s], every state slot s holding the state-mask token: [B, 2T + 1, D]
         slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
@@ -318,16 +300,14 @@ class Predictor(nn.Module):
             self.state_token(initial), F.embedding(actions, self.action_tokens()), slots
         )
         for block in self.blocks:
-            x = block(x, dropout=dropout)
+            x = block(x)
         return x[:, 2::2]
 
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Predict the goal [B, E] (paper, Eq. 1); the plain reference of every faster path."""
         return self.head(self.latents(initial, actions)[:, -1], actions[:, -1])
 
-    def reconstruct(
-        self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None
-    ) -> Tensor:
+    def reconstruct(self, initial: Tensor, states: Tensor) -> Tensor:
         """Return the logits [B, T, K] of the actions between states [B, T, E] (pass 2, Supp. A).
 
         The action slots hold the action-mask token. The logits of a_t are read at the state after
@@ -337,12 +317,10 @@ class Predictor(nn.Module):
         slots = self.action_mask_token.expand(states.shape[0], states.shape[1], -1)
         x = self._interleave(self.state_token(initial), slots, self.state_token(states))
         for block in self.blocks:
-            x = block(x, dropout=dropout)
+            x = block(x)
         return self.action_head(self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
 
-    def reconstruct_latents(
-        self, initial: Tensor, latents: Tensor, *, dropout: Dropout | None = None
-    ) -> Tensor:
+    def reconstruct_latents(self, initial: Tensor, latents: Tensor) -> Tensor:
         """Return the logits [B, T, K] between latents [B, T, D] of pass 1 (pass 2, released code).
 
         The state slots hold the latents unchanged. The logits of a_t are read at its own slot,
@@ -352,7 +330,7 @@ class Predictor(nn.Module):
         slots = self.action_mask_token.expand(latents.shape[0], latents.shape[1], -1)
         x = self._interleave(self.state_token(initial), slots, latents)
         for block in self.blocks:
-            x = block(x, dropout=dropout)
+            x = block(x)
         return self.action_head(x[:, 1::2])  # type: ignore[no-any-return]
 
     def _interleave(self, first: Tensor, odd: Tensor, even: Tensor) -> Tensor:

@@ -59,8 +59,6 @@ class FieldConfig(Settings):
     # deviation of new weights: "fixed" 0.02, or "fan_in", one over the root of a layer's inputs,
     # which suits narrow fields; or "torch", PyTorch's own with mask tokens of zero (released code)
     init: Literal["fixed", "fan_in", "torch"] = "fixed"
-    # share of the residual branches' outputs that is zeroed in training (paper: none)
-    dropout: float = Field(0.0, ge=0, lt=1)
     # "text" reads the data set's text embeddings, frozen; "learned" learns them; "auto" uses text
     # if the data set has it, else learns them; "observed" uses the mean of each action's normalised
     # training observations (not in the paper: for data sets too small to learn embeddings)
@@ -81,9 +79,6 @@ class FieldConfig(Settings):
     # added to the variance in the layer norm of observations (released code: 1e-5; the norms
     # between the blocks have 1e-6)
     observation_epsilon: float = Field(1e-5, gt=0)
-    # hidden width of a residual MLP on the normalised goal before the distance; 0 is off, as in the
-    # paper
-    goal_projection: int = Field(0, ge=0)
     # "forward" (paper), or "both": a second predictor reads sequences from the goal back to the
     # initial observation, and the two energies add up
     directions: Literal["forward", "both"] = "forward"
@@ -105,8 +100,10 @@ class FieldConfig(Settings):
             )
         ends = 1 if self.directions == "forward" else 2
         blocks = self.depth * self.width**2 * (4 + 2 * self.mlp_ratio)
-        rest = self.width * self.action_dim + 2 * self.goal_projection
-        check_weights(self.members * ends * (blocks + rest), f"fields of width {self.width}")
+        check_weights(
+            self.members * ends * (blocks + self.width * self.action_dim),
+            f"fields of width {self.width}",
+        )
         if self.goal_skip and self.action_encoding != "observed":
             raise ValueError("goal_skip needs action_encoding = 'observed'")
         return self

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.planners.queries import Queries
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
-from cefito.search.settings import SearchConfig
 from cefito.settings import Record
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Abilities",
     "Description",
-    "Evidence",
     "Fitted",
     "LanguageModel",
     "Marginals",
@@ -51,18 +50,6 @@ class Abilities:
     any_length: bool = False
 
 
-class Evidence(Record):
-    """Evidence for the energy in validation windows, beside all other terms of the objective."""
-
-    coefficient: float  # of the energy, in a conditional logistic regression
-    low: float | None  # 90 % interval over videos; None if unknown
-    high: float | None  # its upper end
-    gain: float  # in log-likelihood a window, on held-out videos
-    error: float | None  # its standard error, with whole videos as units; None if there are too few
-    kept: bool
-    windows: int
-
-
 class LanguageModel(Record):
     """A language model that a planner asks."""
 
@@ -75,7 +62,7 @@ class Description(Record):
 
     name: str
     parameters: dict[str, int]  # of each network that takes part in planning
-    search: SearchConfig | None = None
+    search: PlanningConfig | None = None
     weights: dict[str, float] | None = None  # weights of its objective's terms, if any
     tasks: int | None = None  # number of likeliest tasks searched for a query, if it searches tasks
     # where a task's actions come from: "training" windows or the "taxonomy"; None if plans may
@@ -84,7 +71,6 @@ class Description(Record):
     # tasks without training windows, whose plans contain the actions that the taxonomy lists
     tasks_without_training: tuple[int, ...] = ()
     probabilities: bool = False
-    evidence: Evidence | None = None
     language_model: LanguageModel | None = None
 
 
@@ -212,7 +198,7 @@ class Planner(Protocol):
     def describe(self) -> Description:
         """Describe its parts."""
 
-    def with_search(self, settings: SearchConfig) -> Self:
+    def with_search(self, settings: PlanningConfig) -> Self:
         """Return a planner that searches in another way; this one stays unchanged.
 
         Raises:

@@ -10,10 +10,10 @@ from cefito.errors import ConfigError
 from cefito.planners.base import Description, Fitted, Planner
 from cefito.planners.checks import LISTED, check_finetuning, check_queries
 from cefito.planners.queries import Queries
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
-from cefito.search.settings import SearchConfig
 
 if TYPE_CHECKING:
     from cefito.training.trainer import TrainingContext
@@ -57,7 +57,7 @@ class BasePlanner(Planner):
         check_finetuning(self)
         raise NotImplementedError(f"{self.name} has the ability, but no method, to be finetuned")
 
-    def with_search(self, settings: SearchConfig) -> Self:  # noqa: ARG002
+    def with_search(self, settings: PlanningConfig) -> Self:  # noqa: ARG002
         """Refuse: it has no search that could be changed."""
         raise ConfigError(f"{self.name} has no search to choose; {LISTED}.")
 

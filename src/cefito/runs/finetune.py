@@ -21,12 +21,12 @@ from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.planners.checks import check_finetuning
 from cefito.planners.methods import RunConfig, check_sections
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.runtime import Processes
-from cefito.search.settings import SearchConfig
 from cefito.settings import changed, flattened, validated
 from cefito.training.settings import TrainingConfig
 
@@ -106,7 +106,7 @@ def finetuning_config(run: Run, *, epochs: int | None, settings: Mapping[str, An
     new = validated(type(old), values, place="settings of the finetuning")
     for name in type(old).model_fields:
         section: BaseModel = getattr(old, name)
-        if isinstance(section, TrainingConfig | SearchConfig):
+        if isinstance(section, TrainingConfig | PlanningConfig):
             continue
         asked = flattened(getattr(new, name).model_dump(mode="json"))
         for key, value in flattened(section.model_dump(mode="json")).items():

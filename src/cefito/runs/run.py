@@ -31,6 +31,7 @@ from cefito.markup import Folded, card
 from cefito.planners.base import Planner
 from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, find_method, method_settings
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.bundle import unpacked
 from cefito.runs.coverage import COVERAGE_FILE, CoverageTable, weights_digest
 from cefito.runs.folder import (
@@ -48,7 +49,7 @@ from cefito.runs.folder import (
 )
 from cefito.runs.hub import HUB, fetched
 from cefito.runtime import pick_device
-from cefito.search.settings import SearchConfig, search_settings
+from cefito.search.settings import search_settings
 from cefito.settings import Settings, flattened
 from cefito.training.trainer import TrainingContext
 
@@ -183,14 +184,14 @@ class Run:
         return method_settings(self.method, self.info.config, place=str(self.folder / RUN_FILE))
 
     @property
-    def trained_search(self) -> SearchConfig | None:
+    def trained_search(self) -> PlanningConfig | None:
         """Settings of the search that it was trained with; None if its method has no search."""
         if not self.planner.abilities.search:
             return None
         found = getattr(self.settings, "search", None)
-        return found if isinstance(found, SearchConfig) else SearchConfig()
+        return found if isinstance(found, PlanningConfig) else PlanningConfig()
 
-    def with_search(self, settings: SearchConfig | None = None, /, **changes: Any) -> Self:
+    def with_search(self, settings: PlanningConfig | None = None, /, **changes: Any) -> Self:
         """Return the run with a planner that searches in another way.
 
         Args:
@@ -200,7 +201,7 @@ class Run:
         Raises:
             ConfigError: Its planner has no search to choose, or settings that do not fit.
         """
-        settings = settings or self.trained_search or SearchConfig()
+        settings = settings or self.trained_search or PlanningConfig()
         planner = self.planner.with_search(settings)  # refuses if it has no search
         if changes:
             planner = planner.with_search(search_settings(settings, **changes))

@@ -261,17 +261,12 @@ class SpaceSize:
         actions: Sequence[int],
         horizon: int,
         constraints: Constraints = Constraints(),
-        *,
-        free: bool = True,
     ) -> SpaceSize:
-        """Count the actions of each step; of the constraints, pinned and forbidden actions count.
-
-        `free` says that nothing else forbids sequences, such as infinite costs.
-        """
+        """Count the actions of each step, as far as pinned and forbidden actions restrict them."""
         usable = len(set(actions) - set(constraints.forbidden))
         pinned = {step for step, _ in constraints.pinned}
         choices = (1 if step in pinned else usable for step in range(1, horizon + 1))
-        return cls(len(actions), tuple(choices), free and not constraints)
+        return cls(len(actions), tuple(choices), not constraints)
 
     @property
     def leaves(self) -> int:

@@ -1,4 +1,4 @@
-"""Searches that follow costs: a beam of prefixes, and the k sequences of least cost.
+"""Beam search: keeps the best prefixes of each length.
 
 The field predicts the goal of full sequences only, so that a beam completes each prefix by the
 cheapest continuation under the guide. If the width drops nothing, this is exhaustive search.
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cefito.search.base import MemorySettings, Search, Searchable, SpaceSize, Watch, components_of
-from cefito.search.problem import Best, Plans, Problems, SearchCost, Space, compiled, ranks
+from cefito.search.problem import Best, Plans, Problems, SearchCost, Space, compiled
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.screening import SequenceEnergies
 from cefito.search.step_costs import StepCosts
 
-__all__ = ["BeamSearch", "BeamSettings", "KBestSearch"]
+__all__ = ["BeamSearch", "BeamSettings"]
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -108,30 +108,3 @@ def _within(space: Space) -> StepCosts:
     return space.guide + StepCosts(
         costs=tuple(np.where(np.isinf(cost), np.inf, 0.0) for cost in costs.costs)
     )
-
-
-class KBestSearch(MemorySettings, Search):
-    """Lists the `top_k` allowed sequences of least cost, and no energies; exact if complete.
-
-    For objectives without the energy: the field is not evaluated, and scores stand for energies.
-    """
-
-    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:  # noqa: ARG002
-        """Return no cost: the field is not evaluated."""
-        return SearchCost(0, 0)
-
-    def search(
-        self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
-    ) -> list[Plans]:
-        """Return the `top_k` sequences of least cost of each problem."""
-        plans: list[Plans] = []
-        for space in compiled(problems, field.horizon, top_k):
-            best, exact = Best(top_k), False
-            if not watch.stop():
-                free = StepCosts.free(space.horizon, space.size)
-                cheapest = space.cheapest(space.objective.costs or free, top_k)
-                scores, exact = cheapest.costs + space.objective.offset, cheapest.complete
-                best.add(scores, ranks(cheapest.sequences, space.size), scores)
-                watch.advance(1)
-            plans.append(best.plans(space.problem, space.horizon, SearchCost(0, 0), exact=exact))
-        return plans

@@ -203,26 +203,6 @@ class NGramPrior:
         """Return the approximate memory of the tables of a task with so many actions."""
         return 8 * int(size**self.order)
 
-    def pruned(
-        self, task: int, horizon: int, extra: int, actions: tuple[int, ...] | None = None
-    ) -> StepCosts:
-        """Return zero costs for likely transitions, infinite costs for all others.
-
-        The likely successors of an action are the actions that followed it in a training window of
-        the task, and the `extra` others of highest p₂ after it (p₁ for order 1), ties in the order
-        of `actions`; likewise for starts of windows. If no step of the task was counted, every
-        transition is free.
-        """
-        row = self.actions[task] if actions is None else tuple(actions)
-        ids, levels = np.array(row, dtype=np.int64), self._levels_of(task, row)
-        if not levels.tally("", task):
-            return StepCosts.free(horizon, len(ids))
-        levels = replace(levels, order=min(self.order, 2))
-        pairs = np.broadcast_to(levels.step(1, task, [ids[:, None], ids]), (len(ids), len(ids)))
-        start = _kept(levels.tally("ca", task, START, ids) > 0, levels.step(0, task, [ids]), extra)
-        later = _kept(levels.tally("ca", task, ids[:, None], ids) > 0, pairs, extra)
-        return StepCosts(costs=(start, *[later] * (horizon - 1)))
-
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return arrays for a safetensors file; `from_arrays` is the inverse."""
         return {
@@ -271,10 +251,3 @@ class NGramPrior:
             cost = -np.log(levels.step(step, task, steps[2 - step :]))
             tables.append(np.ascontiguousarray(np.broadcast_to(cost, (len(ids),) * axes)))
         return tuple(tables)
-
-
-def _kept(seen: NDArray[np.bool_], likelihood: Reals, extra: int) -> Reals:
-    """Return zero for seen entries and each row's likeliest `extra` others, infinity otherwise."""
-    order = np.where(seen, -np.inf, -likelihood).argsort(axis=-1, kind="stable")
-    rank = order.argsort(axis=-1, kind="stable")
-    return np.where(rank < seen.sum(axis=-1, keepdims=True) + extra, 0.0, np.inf)

@@ -1,4 +1,4 @@
-"""All searches by their names, and the settings of planning by search.
+"""All searches by their names, and their settings.
 
 A new search is its own file and one entry of `SEARCHES`, or an entry point of another package in
 the group `cefito.searches`, which may read settings of `SearchConfig` alone.
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from pydantic import Field
 
 from cefito.errors import ConfigError
 from cefito.plugins import Registry, checked_class, demand, recast
@@ -88,42 +87,21 @@ def find_search(name: str) -> SearchEntry:
 
 
 class _MethodSettings(Settings):
-    """Which search, among which actions.
+    """Which search.
 
     Attributes:
-        actions: A(c) from the "training" windows (paper) or from the "taxonomy" (released code).
         method: "exhaustive" (paper), "guided", "beam", "naive", or "auto": exhaustive
             while it fits the budget, else guided; see `cefito.search.settings`.
     """
 
-    actions: Literal["training", "taxonomy"] = "training"
     method: str = "exhaustive"
 
 
 class SearchConfig(BeamSettings, AutoSettings, _MethodSettings):
-    """How plans are searched; a search with settings of its own is a base class.
+    """Settings of all searches; a search with settings of its own is a base class."""
 
-    Attributes:
-        objective: "energy" alone (paper), "prior" for the energy with the prior over sequences,
-            "fitted" for the chain with both as far as they improve it, or "likelihood" for the same
-            without the energy, to measure its contribution. Weights, also of the task's
-            probability, are fitted on the validation split.
-        task_model: Model of the task probabilities: the task "classifier" (paper), or the "chain",
-            summed over all sequences of a task; a classifier is only trained if it is chosen.
-        tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation
-            split.
-        pruning: Allow only transitions seen in training windows of the task and so many likely
-            others; -1 allows all (paper).
-        prior_weight: Weight of the prior instead of the fitted or the paper's one; -1 keeps that.
-        fitting_windows: Validation windows that weights are fitted on; 0 for all.
-    """
 
-    objective: Literal["energy", "prior", "fitted", "likelihood"] = "energy"
-    task_model: Literal["classifier", "chain"] = "classifier"
-    tasks: int = Field(1, ge=0)
-    pruning: int = Field(-1, ge=-1)
-    prior_weight: float = Field(-1, ge=-1)
-    fitting_windows: int = Field(200, ge=0)
+ConfigT = TypeVar("ConfigT", bound=SearchConfig)
 
 
 def make_search(settings: SearchConfig) -> Search:
@@ -151,10 +129,10 @@ def _plans(search: Any, found: Any, field: Any, problems: Any, top_k: int, *watc
 _CHECKS = {"cost_bound": _bound, "search": _plans}
 
 
-def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
+def search_settings(config: ConfigT, **overrides: Any) -> ConfigT:
     """Return settings with some of them replaced; None keeps a value."""
     given = {name: value for name, value in overrides.items() if value is not None}
-    settings = validated(SearchConfig, {**config.model_dump(), **given}, place="search")
+    settings = validated(type(config), {**config.model_dump(), **given}, place="search")
     chosen = find_search(settings.method)
     for name in given:
         readers = [method for method, entry in SEARCHES.items() if name in entry.reads]

@@ -164,10 +164,10 @@ class UploadRequest(create_model("_Question", __base__=RequestBody, **FACTS)):  
     budget: Annotated[float, Field(ge=0)] | None = Field(
         None, description="10⁹ operations up to which the search auto is exact."
     )
-    tasks: Whole | None = Field(
-        None, description="Number of likely tasks to search; 0 for the best number in training."
+    tasks: Annotated[StrictInt, Field(ge=1, le=999_999_999)] | None = Field(
+        None, description="Number of likely tasks to search."
     )
-    objective: Literal["energy", "prior", "fitted", "likelihood"] | None = Field(
+    objective: Literal["energy", "chain", "fitted"] | None = Field(
         None, description="Objective of the search; by default the run's."
     )
     deadline_seconds: Annotated[float, Field(gt=0)] | None = Field(

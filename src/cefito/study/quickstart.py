@@ -24,11 +24,12 @@ from cefito.evaluation.score import evaluate_planner
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans
-from cefito.search.settings import SearchConfig, search_settings
+from cefito.search.settings import search_settings
 from cefito.study.figures import EnergyCurve, draw_energies, draw_training
 from cefito.training.trainer import TrainingContext
 
@@ -200,7 +201,7 @@ def _example_rows(test: Windows) -> list[int]:
 def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
     """The energies of all candidates of a query, from a search that keeps every sequence."""
     query = Queries.from_windows(test.subset([row]))
-    trained = run.trained_search or SearchConfig()
+    trained = run.trained_search or PlanningConfig()
     planner = run.planner.with_search(search_settings(trained, **_EVERYTHING))
     (best,) = planner.plan(query, 1)
     assert best.tasks is not None

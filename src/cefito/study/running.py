@@ -203,7 +203,6 @@ class TrialScorer:
             lengths=None if trial.shortest is None else windows.lengths.tolist(),
             weights=description.weights,
             tasks_searched=description.tasks,
-            evidence=description.evidence,
         )
 
     def _trained(self, trial: Trial) -> Run:

@@ -20,7 +20,6 @@ from cefito.evaluation.statistics import (
     paired_difference,
     seed_interval,
 )
-from cefito.planners.base import Evidence
 from cefito.planners.methods import PlannerVariant
 from cefito.study.published import published_lines, published_rows
 from cefito.study.rendering import NONE, Entry, Table, signed
@@ -29,7 +28,6 @@ from cefito.study.trials import ScoredTrial
 
 __all__ = [
     "difference_table",
-    "energy_table",
     "metric_interval",
     "paired_rows",
     "published_table",
@@ -48,14 +46,6 @@ _CALIBRATION = (
     "chance: its mean if probabilities are right. SR at 50 %: success rate among the "
     "half of the windows whose best plans are most probable."
 )
-_ENERGY = (
-    "Coefficient: weight of the energy, beside all other terms, in a conditional logistic "
-    "regression of the true sequence among the likeliest of a validation window; 90 % interval "
-    "with whole videos as units. Gain: log-likelihood a window on videos that no weight was "
-    "fitted on, ± its standard error. All are means over seeds, which share the windows. Kept: for "
-    "how many seeds the gain exceeds its error, and success or accuracy rises while neither falls. "
-    "Rows of one training share a line."
-)
 _UNKNOWN_LENGTH = (
     "Windows have different numbers of steps, which planners are not told. Predicted length: each "
     "window is planned by a run of the number that the any-length chain of the seed predicts."
@@ -70,7 +60,7 @@ _COSTS = ("seconds_per_query", "token_forwards_per_query")
 def result_tables(
     results: Results, *, against: str | None = None, published: str = "main"
 ) -> list[Table]:
-    """Tables of scores and differences at each horizon, and of evidence of the energy.
+    """Tables of scores and differences at each horizon.
 
     `against` is the row that others are compared with, the first by default; `published` is a table
     as in `published_rows`, empty for none.
@@ -80,8 +70,7 @@ def result_tables(
         tables.append(score_table(results, horizon, published=published))
         differences = difference_table(results, horizon, against=against)
         tables += [differences] if differences.lines else []
-    energy = energy_table(results)
-    return [*tables, energy] if energy.lines else tables
+    return tables
 
 
 def score_table(results: Results, horizon: int, *, published: str = "main") -> Table:
@@ -309,41 +298,6 @@ def paired_rows(
     ours, theirs = success[0][:, left], success[1][:, right]  # [S, N] and [S', N]
     difference = paired_difference(ours, theirs, video[both])
     return difference if common else replace(difference, seeds=None), len(both)
-
-
-def energy_table(results: Results) -> Table:
-    """Evidence of the energy on validation windows, a line for each training and horizon."""
-    first: dict[str, PlannerVariant] = {}  # row of each training; evidence ignores planning
-    for row in results.rows:
-        first.setdefault(repr((row.method, sorted(row.settings.items()))), row)
-    lines = []
-    for row in first.values():
-        for horizon in results.horizons:
-            trials = results.scored(horizon, row.name)
-            if found := [trial.evidence for trial in trials if trial.evidence is not None]:
-                texts = (row.title, results.steps(horizon), *_evidence(found))
-                lines.append(tuple(Entry(text=text) for text in texts))
-    return Table(
-        title=f"{results.dataset.name}: does the energy add?",
-        heads=("planner", "T", "coefficient", "90 % interval", "gain", "kept"),
-        lines=tuple(lines),
-        notes=(_ENERGY,),
-    )
-
-
-def _evidence(found: Sequence[Evidence]) -> tuple[str, str, str, str]:
-    def mean(name: str) -> float | None:
-        values = [getattr(one, name) for one in found]
-        return None if None in values else float(np.mean(values))
-
-    low, high, error = mean("low"), mean("high"), mean("error")
-    return (
-        signed(float(np.mean([one.coefficient for one in found]))),
-        NONE if low is None or high is None else f"{signed(low)} to {signed(high)}",
-        f"{np.mean([one.gain for one in found]):+.4f}"
-        + ("" if error is None else f" ± {error:.4f}"),
-        f"in {sum(one.kept for one in found)} of {len(found)}",
-    )
 
 
 def to_csv(results: Results) -> str:

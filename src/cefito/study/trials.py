@@ -14,7 +14,6 @@ from cefito.data.windows import Selection, steps_text
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.records import ABSENT, Evaluation
 from cefito.files import FileRecord, read_json
-from cefito.planners.base import Evidence
 from cefito.planners.methods import (
     METHODS,
     ORACLES,
@@ -174,7 +173,6 @@ class TrialScores(Evaluation, _Place):
     success: str  # a digit for each window, 1 if the whole sequence was right
     weights: dict[str, float] | None = ABSENT  # of the objective's terms
     tasks_searched: int | None = ABSENT  # number of likeliest tasks
-    evidence: Evidence | None = ABSENT  # whether the energy adds anything
 
 
 class TrialFile(TrialScores):

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.field import packed
 from cefito.field.energy import EnergyField
-from cefito.field.predictor import Dropout
 from cefito.runtime import Processes
 from cefito.training.augmentation import ActionMeans, Observations
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
@@ -86,9 +85,6 @@ class FieldLoss:
         initial, goal, positives, negatives = (
             group.share(part) for part in (initial, goal, self.actions[rows], negatives)
         )
-        dropout = (
-            Dropout(self.module.config.dropout, generator) if self.module.config.dropout else None
-        )
         candidates = torch.cat([positives[:, None], negatives], dim=1)  # [B, 1 + N, T]
         whole = [torch.arange(len(candidates), device=candidates.device)]
         if self.config.loss.kind != "triplet" or self.config.loss.reduction == "mean":
@@ -98,7 +94,7 @@ class FieldLoss:
             parts = whole
         with self.module.predictor.using(vectors):
             for part in parts:
-                terms = self._terms(initial[part], goal[part], candidates[part], dropout)
+                terms = self._terms(initial[part], goal[part], candidates[part])
                 share = max(len(part), 1)
                 yield {
                     name: replace(term, count=term.count * len(candidates) // share)
@@ -110,22 +106,21 @@ class FieldLoss:
         initial: Tensor,
         goal: Tensor,
         candidates: Tensor,
-        dropout: Dropout | None,
     ) -> Mapping[str, Term]:
         positives, negatives = candidates[:, 0], candidates[:, 1:]
         weight = self.config.auxiliary.weight
         terms: dict[str, Term] = {}
         if weight and self.config.auxiliary.negatives:
-            energies, losses = self._reconstructed(initial, goal, candidates, dropout)
+            energies, losses = self._reconstructed(initial, goal, candidates)
             for name, part in (("", losses[:, :1]), ("_negatives", losses[:, 1:])):
                 count = torch.tensor(part.numel(), device=part.device)
                 terms[f"auxiliary{name}"] = Term(weight / 2, part.sum(), count)
         else:
             energies = self.module.candidate_energies(
-                initial, goal, candidates, dropout=dropout, recompute=self.config.recompute
+                initial, goal, candidates, recompute=self.config.recompute
             )
             if weight:
-                terms["auxiliary"] = self._auxiliary(initial, goal, positives, weight, dropout)
+                terms["auxiliary"] = self._auxiliary(initial, goal, positives, weight)
         return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
 
     def validate(self, group: Processes) -> Mapping[str, float]:
@@ -148,24 +143,23 @@ class FieldLoss:
         goal: Tensor,
         actions: Tensor,
         weight: float,
-        dropout: Dropout | None,
     ) -> Term:
         """Return the cross-entropy of the actions of one sequence a row [B, T], by both passes."""
         predictor, centred = self.module.predictor, self.module.centred(initial)
-        latents = predictor.latents(centred, actions, dropout=dropout)  # [B, T, D]
+        latents = predictor.latents(centred, actions)  # [B, T, D]
         if self.config.auxiliary.states == "latents":
-            logits = predictor.reconstruct_latents(centred, latents, dropout=dropout)
+            logits = predictor.reconstruct_latents(centred, latents)
         else:
             states = predictor.head(latents, actions)
             if self.config.auxiliary.goal == "true":
                 true = predictor.normalised(self.module.centred(goal))[:, None]
                 states = torch.cat([states[:, :-1], true], dim=1)
-            logits = predictor.reconstruct(centred, states, dropout=dropout)
+            logits = predictor.reconstruct(centred, states)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), actions.flatten(), reduction="sum")
         return Term(weight, loss, torch.tensor(actions.numel(), device=loss.device))
 
     def _reconstructed(
-        self, initial: Tensor, goal: Tensor, candidates: Tensor, dropout: Dropout | None
+        self, initial: Tensor, goal: Tensor, candidates: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return energies [B, M] and cross-entropies of the actions [B, M, T] of all candidates.
 
@@ -178,7 +172,7 @@ class FieldLoss:
         true = predictor.normalised(field.centred(goal))[:, None]  # [B, 1, E]
         rows, energies, losses = [], [], []
         for group, tree, states in field.packed_latents(
-            initial, candidates, every_state=True, dropout=dropout, recompute=recompute
+            initial, candidates, every_state=True, recompute=recompute
         ):
             rows.append(group)
             energies.append(field.leaf_energies(tree, states[:, -count:], target[group]))
@@ -194,7 +188,6 @@ class FieldLoss:
                     predictor.state_token(centred[group]),
                     states,
                     candidates[group],
-                    dropout=dropout,
                     recompute=recompute,
                 )
             )

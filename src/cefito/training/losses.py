@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.field.classifier import ProposalNetwork, TaskNetwork
-from cefito.field.predictor import Dropout
+from cefito.field.layers import Dropout
 from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.settings import ClassifierTrainingConfig, MarginConfig, TrainingConfig

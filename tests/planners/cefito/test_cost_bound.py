@@ -23,11 +23,10 @@ def queries(splits):
     return Queries.from_windows(splits["test"]).subset([0, 11, 30])
 
 
-@pytest.mark.parametrize("changes", [{}, {"pruning": 1}], ids=["all", "pruned"])
-@pytest.mark.parametrize("objective", ["energy", "fitted", "likelihood"])
+@pytest.mark.parametrize("objective", ["energy", "fitted", "chain"])
 @pytest.mark.parametrize("method", [*SEARCHES, "screened exhaustive", "screened guided"])
-def test_no_search_costs_more_than_was_said(trained, queries, method, objective, changes):
-    changes = {"method": method.split()[-1], "objective": objective, "tasks": 2, **changes}
+def test_no_search_costs_more_than_was_said(trained, queries, method, objective):
+    changes = {"method": method.split()[-1], "objective": objective, "tasks": 2}
     if method.startswith("screened"):
         changes["screening"] = "on"
     planner = trained.with_search(search_settings(trained.settings.search, **changes))
@@ -39,7 +38,7 @@ def test_no_search_costs_more_than_was_said(trained, queries, method, objective,
         spent = [operations(planner.incremental, found.evaluated) for found in plans]
         assert (np.array(spent) <= bounds).all()
         exact = method in ("exhaustive", "naive") and objective == "energy"
-        if exact and asked is given and not constraints and "pruning" not in changes:
+        if exact and asked is given and not constraints:
             np.testing.assert_allclose(spent, bounds)
 
 

@@ -9,9 +9,9 @@ import torch
 
 from cefito.data.annotations import Task
 from cefito.data.windows import ActionSpace
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError
 from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged, no_plans
-from cefito.planners.cefito.objective import PAPER, Hypothesis, ObjectiveFit, Weights
+from cefito.planners.cefito.objective import CHAIN, ENERGY, Hypothesis, Weights
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.settings import ChainConfig
@@ -55,12 +55,13 @@ def chain_model():
 def make(probabilities=((0.6, 0.3, 0.1), (0.1, 0.2, 0.7)), **more):
     prior = NGramPrior.fit(SEQUENCES, TASKS, action_count=6, actions=ACTIONS)
     space = ActionSpace(actions=ACTIONS, source="training", fallback=())
-    parts = {"task_model": Known(np.log(np.array(probabilities)))} | more
-    return Hypotheses(space=space, prior=prior, sequences=chain_model(), **parts)
+    known = Known(np.log(np.array(probabilities)))
+    parts = {"task_model": known, "by_chain": False, "chain": chain_model()} | more
+    return Hypotheses(space=space, prior=prior, **parts)
 
 
 def problems_of(hypotheses, asked, found, **more):
-    evidence = hypotheses.sequences.evidence(asked)
+    evidence = hypotheses.chain.evidence(asked)
     return hypotheses.problems(asked, found, evidence, horizon=3, **more)
 
 
@@ -115,12 +116,12 @@ def test_given_tasks_are_certain(tasks):
 
 def test_no_queries():
     assert make().of(queries(0), 2) == []
-    assert make(task_model=None).of(queries(0), 2) == []
-    assert problems_of(make(), queries(0), [], weights=PAPER) == []
+    assert make(by_chain=True).of(queries(0), 2) == []
+    assert problems_of(make(), queries(0), [], weights=ENERGY) == []
 
 
 def test_the_chain_says_the_tasks_where_no_classifier_does():
-    hypotheses = make(task_model=None)
+    hypotheses = make(by_chain=True)
     found = hypotheses.of(queries(), 3)
     shares = []
     for query in range(2):
@@ -136,26 +137,25 @@ def test_the_chain_says_the_tasks_where_no_classifier_does():
         mine = [one.log_probability for one in found if one.query == query]
         assert mine == sorted(mine, reverse=True)
         assert found[[one.query for one in found].index(query)].task == np.argmax(shares[query])
-    evidence = hypotheses.sequences.evidence(queries())
+    evidence = hypotheses.chain.evidence(queries())
     assert hypotheses.of(queries(), 3, evidence) == found
     assert [one.log_probability for one in hypotheses.of(queries(tasks=[0, 0]), 3)] == [0, 0]
 
 
-def by_hand(hypotheses, one, sequence, *, prior, chain):
-    """Costs of a sequence of ids."""
-    first = -float(hypotheses.prior.log_probability(np.array([sequence]), np.array([one.task]))[0])
-    scores = every_score(one.query)
-    total = math.fsum(math.exp(score) for (task, _), score in scores.items() if task == one.task)
-    second = math.log(total) - scores[one.task, tuple(sequence)]
-    return prior * first + chain * second
+def test_tasks_must_be_given_where_nothing_says_them():
+    for parts, message in (
+        ({"task_model": None}, r"no task classifier, so tasks must be given\. Or add one: cefito"),
+        ({"chain": None, "by_chain": True}, "imported without a chain to predict tasks by"),
+    ):
+        with pytest.raises(RunError, match=message):
+            make(**parts).of(queries(), 1)
+        assert len(make(**parts).of(queries(tasks=[0, 1]), 1)) == 2
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [Weights(2.0, 0.7, 1.3, 0.5), Weights(1.0, 0.4, 0.0, 0.0), Weights(1.0, 0.0, 2.0, 3.0)],
-)
+@pytest.mark.parametrize("weights", [Weights(2.0, 1.3), CHAIN, ENERGY])
 def test_costs_by_hand(weights):
-    hypotheses = make(fitted=ObjectiveFit(guide=Weights(0.0, 0.25, 0.5, 9.0)))
+    """Those of the chain where it has a weight; otherwise the prior is the guide alone."""
+    hypotheses = make()
     found = hypotheses.of(queries(), 3)
     problems = problems_of(hypotheses, queries(), found, weights=weights)
     assert len(problems) == len(found) == 6
@@ -163,71 +163,31 @@ def test_costs_by_hand(weights):
         assert problem.actions == ACTIONS[one.task]
         assert problem.initial == queries().initial[one.query]
         assert problem.goal == queries().goal[one.query]
-        assert problem.objective.temperature == pytest.approx(1 / weights.energy)
-        assert problem.objective.offset == pytest.approx(-weights.task * one.log_probability)
-        size = len(problem.actions)
-        for places in itertools.product(range(size), repeat=3):
-            sequence = [problem.actions[place] for place in places]
-            own = {"prior": weights.prior, "chain": weights.chain}
-            guide = {"prior": 0.25, "chain": 0.5} if weights.chain else {"prior": 1.0, "chain": 0.0}
-            for costs, shares in ((problem.objective.costs, own), (problem.guide, guide)):
-                expected = by_hand(hypotheses, one, sequence, **shares)
-                cost = float(costs.cost(np.array([places]))[0])
-                assert cost == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        assert 0 < problem.objective.temperature < math.inf
+        assert problem.objective.offset == pytest.approx(-weights.chain * one.log_probability)
+        assert problem.objective.pure == (weights == ENERGY)
+        scores = every_score(one.query)
+        total = sum(math.exp(score) for (task, _), score in scores.items() if task == one.task)
+        for places in itertools.product(range(len(problem.actions)), repeat=3):
+            sequence = np.array([[problem.actions[place] for place in places]])
+            if weights.chain:
+                log = scores[one.task, tuple(sequence[0])] - math.log(total)
+            else:
+                log = hypotheses.prior.log_probability(sequence, np.array([one.task]))[0]
+            cost = float(problem.guide.cost(np.array([places]))[0])
+            assert cost == pytest.approx(-(weights.chain or 1) * log, rel=1e-4, abs=1e-4)
+            assert weights == ENERGY or problem.objective.costs is problem.guide
+            if weights.energy:
+                (score,) = problem.objective.score(np.array([3.0]), cost)
+                expected = 3 * weights.energy + cost - weights.chain * one.log_probability
+                assert score == pytest.approx(expected)
         Space(problem, 3)
-
-
-def test_the_energy_alone_has_no_chain_and_is_guided_by_the_prior():
-    hypotheses = make()
-    (problem,) = problems_of(hypotheses, queries(), hypotheses.of(queries(1), 1), weights=PAPER)
-    assert problem.objective.pure
-    prior = hypotheses.prior.costs(0, 3)
-    assert all(map(np.array_equal, problem.guide.costs, prior.costs))
-
-
-def test_no_weight_at_all():
-    """An energy that says nothing is still divided by something; a guide of no terms is flat."""
-    hypotheses = make(fitted=ObjectiveFit(guide=Weights(0.0)))
-    (problem,) = problems_of(
-        hypotheses, queries(), hypotheses.of(queries(1), 1), weights=Weights(energy=0.0, chain=1.0)
-    )
-    assert 0 < problem.objective.temperature < math.inf
-    assert problem.objective.score(np.array([1000.0]), 1.0) == pytest.approx(1.0, abs=1e-4)
-    assert all((cost == 0).all() for cost in problem.guide.costs)
-
-
-@pytest.mark.parametrize("weights", [PAPER, Weights(1.0, 0.5, 0.5, 0.5)])
-def test_pruning_forbids_transitions_that_training_never_showed(weights):
-    hypotheses = make()
-    found = hypotheses.of(queries(), 3)
-    free = problems_of(hypotheses, queries(), found, weights=weights)
-    pruned = problems_of(hypotheses, queries(), found, weights=weights, pruning=0)
-    for one, before, after in zip(found, free, pruned, strict=True):
-        own = SEQUENCES[one.task == TASKS]
-        starts = set(own[:, 0].tolist())
-        pairs = {pair for row in own.tolist() for pair in itertools.pairwise(row)}
-        for places in itertools.product(range(len(after.actions)), repeat=3):
-            sequence = [after.actions[place] for place in places]
-            seen = sequence[0] in starts and set(itertools.pairwise(sequence)) <= pairs
-            cost = after.objective.costs.cost(np.array([places]))[0]
-            assert np.isfinite(cost) == seen
-            if seen:
-                shares = {"prior": weights.prior, "chain": weights.chain}
-                expected = by_hand(hypotheses, one, sequence, **shares)
-                assert cost == pytest.approx(expected, rel=1e-4, abs=1e-4)
-        for costs in (after.guide, before.objective.costs):
-            assert costs is None or all(np.isfinite(cost).all() for cost in costs.costs)
-    assert len(Space(pruned[0], 3).cheapest(pruned[0].guide, 100).costs) < 27
-    more = problems_of(hypotheses, queries(), found, weights=weights, pruning=5)
-    assert all(
-        np.isfinite(cost).all() for problem in more for cost in problem.objective.costs.costs
-    )
 
 
 def test_constraints_go_into_every_problem():
     given, hypotheses = Constraints(forbidden=(2,)), make()
     found = hypotheses.of(queries(), 2)
-    problems = problems_of(hypotheses, queries(), found, weights=PAPER, constraints=given)
+    problems = problems_of(hypotheses, queries(), found, weights=ENERGY, constraints=given)
     assert [problem.constraints for problem in problems] == [given] * 4
 
 
@@ -299,9 +259,9 @@ def compiled_under(constraints, tasks=3):
     hypotheses = make()
     found = hypotheses.of(queries(), tasks)
     given = {"taxonomy": TAXONOMY, "horizon": 3, "constraints": constraints}
-    spaces = TaskSpaces(space=hypotheses.space, prior=hypotheses.prior, **given)
+    spaces = TaskSpaces(space=hypotheses.space, **given)
     found = spaces.possible(found)
-    problems = problems_of(hypotheses, queries(), found, weights=PAPER, constraints=constraints)
+    problems = problems_of(hypotheses, queries(), found, weights=ENERGY, constraints=constraints)
     return found, spaces.compiled(found, problems)
 
 

@@ -1,7 +1,6 @@
 """Probabilities of plans against sums over all sequences of all tasks, one by one."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from cefito.search.problem import Plans, SearchCost
 
 HORIZON, QUERIES = 3, 2
 ACTIONS = ((0, 1, 2), (2, 3), (), (4,))  # of each task; the third has none
-EVERY = tuple(range(len(ACTIONS)))
 EFFORT = SearchCost(0, 0)
 
 
@@ -36,29 +34,27 @@ def every(task):
     return list(itertools.product(ACTIONS[task], repeat=HORIZON))
 
 
-def joint(model, query, power=1.0, task_weight=1.0, tasks=EVERY):
-    """Each (task, sequence) with its probability to these powers, normalised."""
+def joint(model, query):
+    """Each (task, sequence) with its probability under the chain."""
     logs = {}
-    for task in tasks:
+    for task in range(len(ACTIONS)):
         for sequence in every(task):
             states = model.scores.states.find(torch.tensor([task]), torch.tensor([sequence]))
             score = float(model.scores.rows(slice(query, query + 1)).scores(states[None])[0, 0])
-            within = score - model.sums[query, task]
-            of_task = model.log_tasks()[query, task] if len(tasks) > 1 else 0.0
-            logs[task, sequence] = power * within + task_weight * of_task
+            logs[task, sequence] = score
     total = np.logaddexp.reduce(list(logs.values()))
     return {pair: np.exp(value - total) for pair, value in logs.items()}
 
 
-def searched(model, query, weights, energies, tasks, keep=None):
-    """What a search would give for some tasks: their best sequences under all terms."""
+def searched(model, query, weights, energies, tasks, keep=None, log_tasks=None):
+    """What a search would give for some tasks: their best sequences under both terms."""
     found = []
     for task in tasks:
         sequences = every(task)
         logs = model.log_sequences(query, np.full(len(sequences), task), np.array(sequences))
         own = np.array([energies[sequence] for sequence in sequences])
-        log_task = model.log_tasks()[query, task]
-        scores = weights.energy * own - weights.chain * logs - weights.task * log_task
+        log_task = (model.log_tasks() if log_tasks is None else log_tasks)[query, task]
+        scores = weights.energy * own - weights.chain * (logs + log_task)
         order = np.argsort(scores)[:keep]
         plans = Plans(np.array(sequences)[order], own[order], scores[order], EFFORT, exact=True)
         found.append((Hypothesis(query, task, float(log_task)), plans))
@@ -76,41 +72,11 @@ def check(best, expected):
     np.testing.assert_allclose(best.probabilities, [expected[pair] for pair in pairs], rtol=1e-4)
 
 
-@pytest.mark.parametrize("power", [1.0, 0.4, 2.5])
-@pytest.mark.parametrize(("tasks", "keep"), [((0, 1, 3), None), ((0, 1), 4), ((1,), 1)])
-def test_the_chain_alone_is_exact_whatever_was_searched(power, tasks, keep):
-    model, energies = evidence(), energies_by(0)
-    weights = Weights(energy=0.0, chain=power, task=power)
-    posterior = Posterior.make(model, model.log_tasks(), weights, constrained=False)
-    assert posterior.exact
-    for query in range(QUERIES):
-        truth = joint(model, query, power, power)
-        # where one task is searched, the planner leaves the task's weight out of scores
-        inside = replace(weights, task=0.0) if len(tasks) == 1 else weights
-        found = searched(model, query, inside, energies, tasks, keep)
-        best = posterior.weighed(query, merged(found, 100), found)
-        assert best.searched_mass == 1
-        check(best, truth)
-        tasks_alone = np.exp(model.log_tasks()[query, best.tasks])
-        np.testing.assert_allclose(best.task_probabilities, tasks_alone)
-        assert best.probabilities.sum() <= 1 + 1e-6
-
-
-def test_the_task_may_weigh_otherwise_than_the_chain():
-    model, energies = evidence(1), energies_by(1)
-    weights = Weights(energy=0.0, chain=0.5, task=1.5)
-    posterior = Posterior.make(model, model.log_tasks(), weights, constrained=False)
-    found = searched(model, 0, weights, energies, (0, 1, 3))
-    best = posterior.weighed(0, merged(found, 3), found)
-    check(best, joint(model, 0, 0.5, 1.5))
-
-
 @pytest.mark.parametrize(("tasks", "keep"), [((0, 1, 3), None), ((0, 1), 5), ((0,), 6)])
-def test_with_the_energy_what_was_not_searched_keeps_its_share_of_the_chain(tasks, keep):
+def test_what_was_not_searched_keeps_its_share_of_the_chain(tasks, keep):
     model, energies = evidence(2), energies_by(2)
-    weights = Weights(energy=0.8, chain=0.7, task=0.7)
-    posterior = Posterior.make(model, model.log_tasks(), weights, constrained=False)
-    assert not posterior.exact
+    weights = Weights(energy=0.8, chain=0.7)
+    posterior = Posterior(model, model.log_tasks(), constrained=False)
     for query in range(QUERIES):
         truth = joint(model, query)
         found = searched(model, query, weights, energies, tasks, keep)
@@ -131,24 +97,18 @@ def test_with_the_energy_what_was_not_searched_keeps_its_share_of_the_chain(task
 def test_a_given_task_is_certain():
     model, energies = evidence(3), energies_by(3)
     given = np.where(np.arange(len(ACTIONS)) == 1, 0.0, -np.inf) * np.ones((QUERIES, 1))
-    for weights in (Weights(energy=0.0, chain=0.6, task=0.6), Weights(0.5, 0.0, 1.0, 1.0)):
-        posterior = Posterior.make(model, given, weights, constrained=False)
-        found = searched(model, 1, replace(weights, task=0.0), energies, (1,))
+    for weights in (Weights(0.0, 1.0), Weights(0.5, 0.6)):
+        posterior = Posterior(model, given, constrained=False)
+        found = searched(model, 1, weights, energies, (1,), log_tasks=given)
         best = posterior.weighed(1, merged(found, 100), found)
         assert best.probabilities.sum() == pytest.approx(1, rel=1e-4)
         assert best.searched_mass == pytest.approx(1, rel=1e-4)
-    weights = Weights(energy=0.0, chain=0.6)
-    posterior = Posterior.make(model, given, weights, constrained=False)
-    found = searched(model, 1, weights, energies, (1,), 2)
-    check(posterior.weighed(1, merged(found, 2), found), joint(model, 1, 0.6, tasks=[1]))
 
 
 def test_under_constraints_plans_are_shares_of_what_was_found():
     model, energies = evidence(4), energies_by(4)
-    weights = Weights(energy=0.0, chain=1.0, task=1.0)
-    posterior = Posterior.make(model, model.log_tasks(), weights, constrained=True)
-    assert not posterior.exact
-    found = searched(model, 0, weights, energies, (0, 1), 3)
+    posterior = Posterior(model, model.log_tasks(), constrained=True)
+    found = searched(model, 0, Weights(0.0, 1.0), energies, (0, 1), 3)
     best = posterior.weighed(0, merged(found, 100), found)
     shares = np.exp(-best.scores)
     assert best.searched_mass is None
@@ -158,9 +118,7 @@ def test_under_constraints_plans_are_shares_of_what_was_found():
 
 def test_nothing_found_and_fields_that_diverged():
     model = evidence(5)
-    posterior = Posterior.make(
-        model, model.log_tasks(), Weights(1.0, 0.0, 1.0, 1.0), constrained=False
-    )
+    posterior = Posterior(model, model.log_tasks(), constrained=False)
     nothing = Plans(np.zeros((0, 3), np.int64), np.zeros(0), np.zeros(0), EFFORT, exact=False)
     assert posterior.weighed(0, nothing, []).probabilities.tolist() == []
     lost = Plans(np.array([[0, 0, 0]]), np.array([np.inf]), np.array([np.inf]), EFFORT, exact=True)

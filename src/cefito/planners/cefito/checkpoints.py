@@ -281,7 +281,6 @@ def _departures(field: EnergyField) -> list[str]:
     checks = {
         "its distance is not the mean square": config.distance != "mean_square",
         "observations are centred": config.centre,
-        "it projects goals": config.goal_projection > 0,
         "it adds action vectors to goals": config.goal_skip,
         "its action vectors are not text embeddings": not text,
         "observations are scaled to unit length": config.normalisation != "layer",

@@ -1,6 +1,6 @@
 """Files of a CEFITO planner in a run folder.
 
-planner.json             settings, action space, taxonomy, weights of the objectives
+planner.json             settings, action space, taxonomy, weights of the fitted objective
 field.safetensors        the energy field, where one was trained; further parts: "backward.", "1."
 chain.safetensors        the chain; names begin with the number of the member
 classifier.safetensors   the task classifier, where one was trained
@@ -19,9 +19,8 @@ from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
 from cefito.field.fields import SearchedField, incremental_field, make_field
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
-from cefito.planners.base import Evidence
 from cefito.planners.cefito.hypotheses import NoField
-from cefito.planners.cefito.objective import OBJECTIVES, ObjectiveFit, Weights
+from cefito.planners.cefito.objective import Weights
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.shared.task_model import TaskModel
@@ -55,10 +54,7 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
             "config": parts["settings"].model_dump(mode="json"),
             "action_space": parts["space"].to_dict(),
             "taxonomy": parts["taxonomy"].to_dict(),
-            "weights": {name: vars(weights) for name, weights in fitted.weights.items()},
-            "guide": vars(fitted.guide),
-            "tasks": fitted.tasks,
-            "evidence": None if fitted.evidence is None else vars(fitted.evidence),
+            "weights": vars(fitted),
             "lacks": [title for title, network in networks.items() if network is None],
         },
     )
@@ -79,12 +75,7 @@ def read_planner(folder: Path, context: TrainingContext) -> dict[str, Any]:
         "taxonomy": taxonomy,
         "space": ActionSpace.from_dict(value["action_space"]),
         "prior": NGramPrior.from_arrays(arrays),
-        "fitted": ObjectiveFit(
-            weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES},
-            guide=Weights(**value["guide"]),
-            tasks=int(value["tasks"]),
-            evidence=Evidence(**value["evidence"]) if value["evidence"] else None,
-        ),
+        "fitted": Weights(**value["weights"]),
     }
     incremental: SearchedField | NoField
     if settings.field.members:

@@ -32,7 +32,7 @@ from cefito.field.fields import (
 from cefito.field.predictor import normalise_observation
 from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape
-from cefito.planners.cefito.fitting import fit_objective
+from cefito.planners.cefito.fitting import fit_weights
 from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.model import ChainModel
@@ -351,7 +351,7 @@ def fit_parts(
         known=start.get("prior"),
     )
     windows, progress = settings.search.fitting_windows, context.progress
-    fitted = fit_objective(chain, incremental, prior, val, windows=windows, progress=progress)
+    fitted = fit_weights(chain, incremental, val, windows=windows, progress=progress)
     chain = chain.on_all_videos(train, val, **shared)
     parts = {
         "settings": settings,

@@ -1,7 +1,4 @@
-"""Hypotheses: the tasks that a query may belong to, and a search problem for each.
-
-Null models stand in for networks that a run does not have.
-"""
+"""Hypotheses: the tasks that a query may belong to, and a search problem for each."""
 
 from __future__ import annotations
 
@@ -18,15 +15,20 @@ from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries
-from cefito.planners.cefito.objective import UNFITTED, Hypothesis, ObjectiveFit, Weights
-from cefito.planners.chain.model import ChainEvidence
+from cefito.planners.cefito.objective import Hypothesis, Weights
+from cefito.planners.chain.model import ChainEvidence, ChainModel
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.cost_batch import CostBatch
 from cefito.search.feasible import Feasible
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Objective, Plans, Problem, SearchCost, Space
-from cefito.search.settings import SearchConfig
 from cefito.search.step_costs import StepCosts
+
+_PLAUSIBLE = np.log(1e-3)
+"""Least log-probability of a task that is searched besides the likeliest."""
+# most problems searched at once; fewer if they have more candidates, so that progress is visible,
+# or if the prior's tables of their tasks take more MiB
+_TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
 
 
 class NoField:
@@ -44,66 +46,6 @@ class NoField:
         )
 
 
-class NoTaskModel:
-    """Stand-in for a task classifier: tasks must be given."""
-
-    def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:  # noqa: ARG002
-        """Refuse."""
-        raise RunError(
-            "this run has no task classifier, so tasks must be given. Or add one: cefito "
-            "import-checkpoint FILE --kind task-classifier --out RUN.",
-            setting="task",
-        )
-
-
-@dataclass(frozen=True)
-class UniformSequenceModel:
-    """Stand-in for a chain: all sequences of a task are equally likely."""
-
-    space: ActionSpace
-    horizon: int
-
-    def evidence(self, queries: Queries) -> UniformSequenceModel:  # noqa: ARG002
-        """Return itself: it does not depend on the queries."""
-        return self
-
-    def log_tasks(self) -> NDArray[np.float64]:
-        """Refuse."""
-        raise RunError(
-            "this run was imported without a chain to predict tasks by.", setting="task_model"
-        )
-
-
-def check_settings(settings: SearchConfig) -> None:
-    """Refuse settings that need training windows."""
-    if settings.objective != "energy" or settings.pruning >= 0 or settings.prior_weight > 0:
-        raise ConfigError(
-            "this run was imported without training data, so it has neither a prior over sequences "
-            "nor a chain. Plan with the objective 'energy', without pruning and a weight of the "
-            "prior.",
-            setting="objective",
-        )
-
-
-_PLAUSIBLE = np.log(1e-3)
-"""Least log-probability of a task that is searched besides the likeliest."""
-_PRIOR = Weights(energy=0.0, prior=1.0)
-# most problems searched at once; fewer if they have more candidates, so that progress is visible,
-# or if the prior's tables of their tasks take more MiB
-_TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
-
-
-SequenceEvidence = ChainEvidence | UniformSequenceModel
-"""Probabilities of the sequences of some queries."""
-
-
-class SequenceModel(Protocol):
-    """Model of the probabilities of sequences."""
-
-    def evidence(self, queries: Queries) -> SequenceEvidence:
-        """Return the probabilities for some queries."""
-
-
 class TaskProbabilities(Protocol):
     """Model of the probabilities of tasks."""
 
@@ -116,35 +58,38 @@ class Hypotheses:
     """Makes the problems of queries."""
 
     space: ActionSpace
-    prior: NGramPrior
-    sequences: SequenceModel  # model of the probabilities of sequences
-    # model of the probabilities of tasks; None for the model of sequences
-    task_model: TaskProbabilities | None
-    # weights of the objectives and of the guide, and the number of tasks to search
-    fitted: ObjectiveFit = UNFITTED
+    prior: NGramPrior  # over sequences
+    chain: ChainModel | None  # None for an imported run
+    task_model: TaskProbabilities | None = None  # None if there is none
+    by_chain: bool = True  # whether the chain says the tasks
 
     def log_tasks(
-        self, queries: Queries, evidence: SequenceEvidence | None = None
+        self, queries: Queries, evidence: ChainEvidence | None = None
     ) -> NDArray[np.float64]:
         """Return log p of each task [N, C]; 0 and −∞ if the task is given; arguments as `of`."""
         if queries.tasks is not None:
             given = np.arange(len(self.space.actions)) == queries.tasks[:, None]
             return np.where(given, 0.0, -np.inf)
-        if self.task_model is None:
-            return (evidence or self.sequences.evidence(queries)).log_tasks()
-        return self.task_model.log_probabilities(queries).astype(np.float64)
+        if not self.by_chain:
+            if self.task_model is None:
+                raise RunError(
+                    "this run has no task classifier, so tasks must be given. Or add one: cefito "
+                    "import-checkpoint FILE --kind task-classifier --out RUN.",
+                    setting="task",
+                )
+            return self.task_model.log_probabilities(queries).astype(np.float64)
+        if evidence is None and self.chain is None:
+            raise RunError(
+                "this run was imported without a chain to predict tasks by.", setting="task_model"
+            )
+        return (evidence or self.chain.evidence(queries)).log_tasks()  # type: ignore[union-attr]
 
     def of(
-        self, queries: Queries, tasks: int, evidence: SequenceEvidence | None = None
+        self, queries: Queries, tasks: int, evidence: ChainEvidence | None = None
     ) -> list[Hypothesis]:
         """Return the likeliest tasks of each query, likeliest first, or the given one."""
-        if queries.tasks is not None:
-            return [
-                Hypothesis(query=row, task=int(task), log_probability=0.0)
-                for row, task in enumerate(queries.tasks)
-            ]
         logs = self.log_tasks(queries, evidence)
-        ranked, kept = likely(logs, tasks)
+        ranked, kept = likely(logs, 1 if queries.tasks is not None else tasks)
         return [
             Hypothesis(query=int(row), task=int(task), log_probability=float(logs[row, task]))
             for row, task in zip(kept.nonzero()[0], ranked[kept], strict=True)
@@ -154,21 +99,17 @@ class Hypotheses:
         self,
         queries: Queries,
         hypotheses: Sequence[Hypothesis],
-        evidence: SequenceEvidence,
+        evidence: ChainEvidence | None,  # None if there is no chain
         *,
         horizon: int,
         weights: Weights,
         constraints: Constraints = UNCONSTRAINED,
-        pruning: int | None = None,
     ) -> list[Problem]:
         """Return the problem of each hypothesis.
 
-        The guide is the objective without the energy; or the prior alone if the objective does not
-        contain the chain, since sequences of low energy need not be likely under the chain.
+        The guide is the chain; for the energy alone the prior, since sequences of low energy need
+        not be likely under the chain.
         """
-        # pruning: allow only transitions seen in training windows of the task and so many likely
-        # others; None allows all
-        guide_weights = self.fitted.guide if weights.chain else _PRIOR
         by_task: dict[int, list[int]] = defaultdict(list)  # places of the hypotheses of a task
         for place, hypothesis in enumerate(hypotheses):
             by_task[hypothesis.task].append(place)
@@ -176,22 +117,13 @@ class Hypotheses:
         for task, members in by_task.items():
             actions = self.space.actions[task]
             rows = np.array([hypotheses[place].query for place in members])
-            found = guides = None
-            if guide_weights.prior or guide_weights.chain:
-                guides = self.costs(evidence, rows, task, horizon, guide_weights)
-            if (guide_weights.prior, guide_weights.chain) == (weights.prior, weights.chain):
-                found = guides  # whose cheapest sequences are then listed once
-            elif weights.prior or weights.chain:
-                found = self.costs(evidence, rows, task, horizon, weights)
-            pruned = None
-            if pruning is not None:
-                pruned = self.prior.pruned(task, horizon, pruning, actions)
+            if weights.chain and evidence is not None:
+                costs = _chain_costs(evidence, rows, task, len(actions), weights.chain)
+            else:
+                nothing = np.zeros((len(rows), horizon, len(actions)))
+                costs = CostBatch(nothing, self.prior.costs(task, horizon, actions))
             for row, place in enumerate(members):
-                hypothesis = hypotheses[place]
-                costs = pruned if found is None else found.row(row)
-                if pruned is not None and found is not None:
-                    costs = found.row(row) + pruned
-                free = StepCosts.free(horizon, len(actions))
+                hypothesis, own = hypotheses[place], costs.row(row)
                 problems[place] = Problem(
                     initial=queries.initial[hypothesis.query],
                     goal=queries.goal[hypothesis.query],
@@ -199,34 +131,12 @@ class Hypotheses:
                     constraints=constraints,
                     objective=Objective(
                         temperature=1 / max(weights.energy, 1e-9),
-                        costs=costs,
-                        offset=-weights.task * hypothesis.log_probability,
+                        costs=own if weights.chain else None,
+                        offset=-weights.chain * hypothesis.log_probability,
                     ),
-                    guide=free if guides is None else guides.row(row),
+                    guide=own,
                 )
         return [problems[place] for place in range(len(hypotheses))]
-
-    def costs(
-        self,
-        evidence: SequenceEvidence,
-        queries: NDArray[np.int64],
-        task: int,
-        horizon: int,
-        weights: Weights,
-    ) -> CostBatch:
-        """Return the weighted costs of prior and chain of some queries [B], one of them at least.
-
-        prior · −log p(sequence | task) + chain · −log q(sequence | task, observations)
-        """
-        actions = self.space.actions[task]
-        chain = _sequence_costs(evidence, queries, task, len(actions))
-        terms = []
-        if weights.prior:
-            terms.append(self.prior.costs(task, horizon, actions) * weights.prior)
-        if weights.chain:
-            terms.append(chain.shared * weights.chain)
-        own = weights.chain * chain.own if weights.chain else np.zeros_like(chain.own)
-        return CostBatch(own, sum(terms[1:], terms[0]))
 
 
 def likely(
@@ -286,21 +196,18 @@ def no_plans(horizon: int) -> Plans:
     )
 
 
-def _sequence_costs(
-    evidence: SequenceEvidence, queries: NDArray[np.int64], task: int, size: int
+def _chain_costs(
+    evidence: ChainEvidence, queries: NDArray[np.int64], task: int, size: int, weight: float
 ) -> CostBatch:
-    """Return −log q(sequence | task, observations) of queries [B], over the task's A actions."""
-    if isinstance(evidence, UniformSequenceModel):
-        shape = (len(queries), evidence.horizon, size)
-        return CostBatch(np.zeros(shape), StepCosts.free(evidence.horizon, size))
+    """Return −weight · log q(a | c, observations) of queries [B], over the task's A actions."""
     scores, rows = evidence.scores, torch.from_numpy(queries).to(evidence.scores.emissions.device)
     states = scores.states.grid[task, :size]
-    # −log q(a) = −Σ_t e_t(a_t) − Σ_t w(a_t−1, a_t) + log Σ exp(score) of the task
+    # −log q(a | c) = −Σ_t e_t(a_t) − Σ_t w(a_t−1, a_t) + log Σ exp(score) of the task
     own = -scores.emissions[rows[:, None], :, states].transpose(1, 2).double().cpu().numpy()
     own[:, 0] += evidence.sums[queries, task][:, None]  # [B, T, A]
     transitions = -scores.transitions[task, :size, :size].double().cpu().numpy()
     shared = StepCosts(costs=(np.zeros(size), *[transitions] * (scores.horizon - 1)))
-    return CostBatch(own, shared)
+    return CostBatch(weight * own, shared * weight)
 
 
 class TaskSpaces:
@@ -310,14 +217,12 @@ class TaskSpaces:
         self,
         *,
         space: ActionSpace,
-        prior: NGramPrior,
         taxonomy: Taxonomy,
         horizon: int,
         constraints: Constraints = UNCONSTRAINED,
-        pruning: int | None = None,  # number of unseen transitions allowed; None allows all
     ) -> None:
-        self.space, self.prior, self.taxonomy = space, prior, taxonomy
-        self.horizon, self.constraints, self.pruning = horizon, constraints, pruning
+        self.space, self.taxonomy = space, taxonomy
+        self.horizon, self.constraints = horizon, constraints
         self._tasks: dict[int, Feasible | ConfigError | None] = {}
 
     def possible(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
@@ -348,19 +253,9 @@ class TaskSpaces:
     def _task(self, task: int) -> Feasible | ConfigError | None:
         """Return the compiled constraints of a task, None without any, or its refusal."""
         if task not in self._tasks:
-            actions = self.space.actions[task]
+            nowhere, actions = np.zeros(0, dtype=np.float32), self.space.actions[task]
+            problem = Problem(nowhere, nowhere, actions, self.constraints)
             try:
-                costs = None
-                if self.pruning is not None:
-                    costs = self.prior.pruned(task, self.horizon, self.pruning, actions)
-                nowhere = np.zeros(0, dtype=np.float32)
-                problem = Problem(
-                    initial=nowhere,
-                    goal=nowhere,
-                    actions=actions,
-                    constraints=self.constraints,
-                    objective=Objective(costs=costs),
-                )
                 self._tasks[task] = Space(problem, self.horizon).feasible
             except ConfigError as refusal:
                 self._tasks[task] = refusal

@@ -74,7 +74,7 @@ CEFITO = Method(
             name="cefito-no-energy",
             title="CEFITO without the energy",
             method="cefito",
-            search={"method": "guided", "objective": "likelihood"},
+            search={"method": "guided", "objective": "chain"},
             ablation=True,
         ),
     ),

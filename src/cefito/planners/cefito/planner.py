@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace, Windows, action_space, extended_space
+from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
 from cefito.field.fields import CompositeField, SearchedField, parameter_count
 from cefito.planners.base import (
@@ -30,35 +32,28 @@ from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vec
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
     NoField,
-    NoTaskModel,
     TaskSpaces,
-    UniformSequenceModel,
-    check_settings,
+    likely,
     merged,
     no_plans,
     searched_together,
 )
-from cefito.planners.cefito.listing import Listing
 from cefito.planners.cefito.method import ABILITIES
-from cefito.planners.cefito.objective import (
-    Hypothesis,
-    ObjectiveFit,
-    Posterior,
-    Weights,
-)
+from cefito.planners.cefito.objective import CHAIN, ENERGY, Hypothesis, Posterior, Weights
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.chain.model import ChainEvidence, ChainModel
+from cefito.planners.chain.model import ChainModel
+from cefito.planners.chain.planner import likeliest_sequences
 from cefito.planners.checks import check_finite, check_queries
 from cefito.planners.network import ends_on_all, final_windows
+from cefito.planners.shared.settings import PlanningConfig
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.runtime import full_precision
-from cefito.search.base import Search, SpaceSize, Watch, operations
-from cefito.search.beam import KBestSearch
+from cefito.search.base import SpaceSize, Watch, operations
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Plans
-from cefito.search.settings import SearchConfig, make_search
+from cefito.search.problem import Best, Plans, SearchCost, Space, ranks
+from cefito.search.settings import make_search
 from cefito.training.trainer import TrainingContext
 
 _CHEAP = 1e9  # operations (a tenth of a second) below which tasks need not be predicted
@@ -76,7 +71,7 @@ class CefitoPlanner(BasePlanner):
     space: ActionSpace  # actions of each task
     incremental: SearchedField | NoField  # the trained field, as searches walk it
     prior: NGramPrior  # over sequences
-    fitted: ObjectiveFit = ObjectiveFit()  # noqa: RUF009
+    fitted: Weights = CHAIN  # of the objective "fitted"
     chain: ChainModel | None = None  # None for an imported run
     task_model: TaskModel | None = None  # task classifier, if the settings choose one
 
@@ -98,9 +93,9 @@ class CefitoPlanner(BasePlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """Train the networks, fit the prior and the weights of the objective.
+        """Train the networks, fit the prior and the weight of the energy.
 
-        The networks keep the epoch that does best on the validation windows; the weights are fitted
+        The networks keep the epoch that does best on the validation windows; the weight is fitted
         on these. Checkpoints and metrics are in the folders `classifier/`, `chain/`, `field/` and,
         for further components of the field, `field-backward/` etc.
 
@@ -124,7 +119,7 @@ class CefitoPlanner(BasePlanner):
         """Return a planner that begins with these networks and is trained on further windows.
 
         Networks that this planner lacks are drawn anew. Counts of further windows are added to the
-        prior; the weights of the objective are fitted on the validation windows alone.
+        prior; the weight of the energy is fitted on the validation windows alone.
 
         Raises:
             ConfigError: New actions need text embeddings that the windows do not have.
@@ -208,36 +203,21 @@ class CefitoPlanner(BasePlanner):
 
     @property
     def hypotheses(self) -> Hypotheses:
-        """Makes the problems of queries, with null models for missing networks."""
-        by_chain = self.settings.search.task_model == "chain"
+        """Makes the problems of queries."""
         return Hypotheses(
             space=self.space,
             prior=self.prior,
-            sequences=self.chain or UniformSequenceModel(self.space, self.horizon),
-            task_model=None if by_chain else self.task_model or NoTaskModel(),
-            fitted=self.fitted,
+            chain=self.chain,
+            task_model=self.task_model,
+            by_chain=self.settings.search.task_model == "chain",
         )
-
-    @property
-    def tasks(self) -> int:
-        """Number of a query's likeliest tasks that are searched."""
-        return self.settings.search.tasks or self.fitted.tasks
 
     @property
     def weights(self) -> Weights:
         """Weights of the current objective."""
-        weights = self._fitted_weights
-        return replace(weights, task=0.0) if self.tasks == 1 else weights  # the same for every plan
-
-    @property
-    def _fitted_weights(self) -> Weights:
-        """Weights of the current objective, as if several tasks were searched."""
-        settings, fitted = self.settings.search, self.fitted
-        likelihood = settings.objective == "likelihood"
-        weights = fitted.guide if likelihood else fitted.weights[settings.objective]
-        return (
-            weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
-        )
+        return {"energy": ENERGY, "chain": CHAIN, "fitted": self.fitted}[
+            self.settings.search.objective
+        ]
 
     @property
     def probable(self) -> bool:
@@ -261,14 +241,13 @@ class CefitoPlanner(BasePlanner):
             parameters=self.parameters,
             search=self.settings.search,
             weights=vars(self.weights),
-            tasks=self.tasks,
+            tasks=self.settings.search.tasks,
             actions_from=self.space.source,
             tasks_without_training=self.space.fallback,
             probabilities=self.probable,
-            evidence=self.fitted.evidence,
         )
 
-    def with_search(self, settings: SearchConfig) -> Self:
+    def with_search(self, settings: PlanningConfig) -> Self:
         """Return a planner with other search settings; the source of actions stays as trained."""
         kept = settings.model_copy(update={"actions": self.settings.search.actions})
         return replace(self, settings=self.settings.model_copy(update={"search": kept}))
@@ -296,23 +275,23 @@ class CefitoPlanner(BasePlanner):
         """Return the most floating-point operations that the search of each query may take [N]."""
         if not self.weights.energy:
             return np.zeros(len(queries))
-        search, field = self._search(), cast("SearchedField", self.incremental)
+        _ = self.field  # refuses a run that has none
+        search, field = make_search(self.settings.search), cast("SearchedField", self.incremental)
         wanted = max(top_k, Posterior.COMPARED) if self.probable else top_k
         known: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
-        free = self.settings.search.pruning < 0
         for task, actions in enumerate(self.space.actions):
-            size = SpaceSize.of(actions, self.horizon, constraints, free=free)
+            size = SpaceSize.of(actions, self.horizon, constraints)
             if size not in known:
                 known[size] = operations(field, search.cost_bound(field, size, wanted))
             of_task[task] = known[size]
         if queries.tasks is not None:
             return of_task[queries.tasks]
-        most = np.sort(of_task)[::-1][: self.tasks].sum()
+        most = np.sort(of_task)[::-1][: self.settings.search.tasks].sum()
         total = np.full(len(queries), most)
         if most > _CHEAP:
             total[:] = 0
-            for one in self.hypotheses.of(queries, self.tasks):
+            for one in self.hypotheses.of(queries, self.settings.search.tasks):
                 total[one.query] += of_task[one.task]
         return total
 
@@ -334,33 +313,37 @@ class CefitoPlanner(BasePlanner):
         Raises:
             RunError: Observations of another dimension, or no task given and none predicted.
             DataError: Unknown tasks.
-            ConfigError: No sequence of any likely task satisfies the constraints, or settings that
-                need training windows which an imported run does not have.
+            ConfigError: No sequence of any likely task satisfies the constraints, or an objective
+                with the chain, which an imported run does not have.
         """
         check_queries(self, queries, top_k, constraints)
-        settings, hypotheses = self.settings.search, self.hypotheses
-        if self.chain is None:
-            check_settings(settings)
+        hypotheses, tasks = self.hypotheses, self.settings.search.tasks
+        if self.weights.energy:
+            _ = self.field  # refuses a run that has none
+        if self.chain is None and self.weights.chain:
+            raise ConfigError(
+                "this run was imported without training data, so it has no chain. Plan with the "
+                "objective 'energy'.",
+                setting="objective",
+            )
         spaces = TaskSpaces(
             space=self.space,
-            prior=self.prior,
             taxonomy=self.taxonomy,
             horizon=self.horizon,
             constraints=constraints,
-            pruning=settings.pruning if settings.pruning >= 0 else None,
         )
         blocks = queries.blocks(self.queries_at_once)
-        listed = self.chain is not None and self._listed(constraints)
+        listed = not self.weights.energy and not constraints
         if constraints and len(blocks) > 1:  # refuse before any work
             for block in blocks:
-                spaces.possible(hypotheses.of(block, self.tasks))
+                spaces.possible(hypotheses.of(block, tasks))
         plans: list[Plans] = []
         with progress("planning", total=len(queries)) as advance:
             for block in blocks:
                 if listed and stop and stop():
                     plans += [no_plans(self.horizon)] * len(block)
                 elif listed:
-                    plans += self._listing(block).plans(top_k)
+                    plans += self._listed(block, top_k)
                     advance(len(block))
                 else:
                     plans += self._planned(block, spaces, top_k, stop, advance, first=len(plans))
@@ -369,32 +352,48 @@ class CefitoPlanner(BasePlanner):
     @property
     def queries_at_once(self) -> int:
         """Queries of a block, whose evidence and plans take an eighth of the memory bound."""
-        each = self.tasks * (2048 + Posterior.COMPARED * (8 * self.horizon + 32))
+        each = self.settings.search.tasks * (2048 + Posterior.COMPARED * (8 * self.horizon + 32))
         if self.chain is not None:  # the scores of all states, some of them padded, and copies
             states = self.chain.states
             each += 4 * self.horizon * 3 * (len(states) + states.grid.numel())
         count = int(self.settings.search.memory_mib * 2**20 / 8 / each)
         return max(_LEAST, count - count % _USUAL if count > _USUAL else count)
 
-    def _listed(self, constraints: Constraints) -> bool:
-        """Whether the plans of many queries are listed at once, without the field."""
-        weights = self.weights
-        return (
-            not weights.energy
-            and weights.chain > 0
-            and self.settings.search.pruning < 0
-            and not constraints
-        )
-
-    def _listing(self, queries: Queries) -> Listing:
+    def _listed(self, queries: Queries, top_k: int) -> list[Plans]:
+        """List the likeliest sequences under the chain, summed over the likely tasks."""
         assert self.chain is not None
-        return Listing(
-            hypotheses=self.hypotheses,
-            queries=queries,
-            evidence=self.chain.evidence(queries),
-            weights=self._fitted_weights,
-            tasks=self.tasks,
+        evidence = self.chain.evidence(queries)
+        log_tasks = self.hypotheses.log_tasks(queries, evidence)  # [N, C]
+        tasks = 1 if queries.tasks is not None else self.settings.search.tasks
+        ranked, kept = likely(log_tasks, tasks)
+        # probabilities are shares of all sequences of all tasks, log Σ q(c, a), [N]
+        known = np.where(np.isfinite(evidence.sums), log_tasks, -np.inf)
+        total = np.logaddexp.reduce(known, axis=1)
+        searched = np.full_like(log_tasks, -np.inf)
+        own = np.where(kept, np.take_along_axis(log_tasks, ranked, axis=1), -np.inf)
+        np.put_along_axis(searched, ranked, own, axis=1)
+        found = likeliest_sequences(
+            evidence.weighed(searched),
+            top_k,
+            torch.from_numpy(np.sort(ranked, axis=1)).to(evidence.scores.emissions.device),
         )
+        return [
+            Plans(
+                actions=one.actions,
+                energies=-one.logs,
+                scores=-one.logs,
+                evaluated=SearchCost(0, 0),
+                exact=one.exact,
+                tasks=one.tasks,
+                searched=int(count),
+                probabilities=np.exp(one.logs - every),
+                task_probabilities=np.exp(row[one.tasks]),
+                searched_mass=1.0,
+            )
+            for one, every, row, count in zip(
+                found, total, log_tasks, kept.sum(axis=1), strict=True
+            )
+        ]
 
     def _planned(
         self,
@@ -407,19 +406,17 @@ class CefitoPlanner(BasePlanner):
         first: int = 0,
     ) -> list[Plans]:
         """Search the likely tasks of a block in batches, and merge the plans of each query."""
-        hypotheses, search = self.hypotheses, self._search()
-        field = cast("SearchedField", self.incremental)  # or none, which is not searched
-        evidence = hypotheses.sequences.evidence(queries)
-        tasks = spaces.possible(hypotheses.of(queries, self.tasks, evidence))
-        posterior = None
-        if self.probable and isinstance(evidence, ChainEvidence):
-            posterior = Posterior.make(
-                evidence,
-                hypotheses.log_tasks(queries, evidence),
-                self._fitted_weights,
-                constrained=bool(spaces.constraints),
-            )
-        wanted = top_k if posterior is None or posterior.exact else max(top_k, Posterior.COMPARED)
+        hypotheses, field = self.hypotheses, self.incremental
+        search = make_search(self.settings.search) if self.weights.energy else None
+        uses_chain = self.weights.chain or hypotheses.by_chain
+        evidence = self.chain.evidence(queries) if self.chain and uses_chain else None
+        tasks = hypotheses.of(queries, self.settings.search.tasks, evidence)
+        tasks = spaces.possible(tasks)
+        posterior, wanted = None, top_k
+        if self.weights.chain and evidence is not None:
+            log_tasks = hypotheses.log_tasks(queries, evidence)
+            posterior = Posterior(evidence, log_tasks, constrained=bool(spaces.constraints))
+            wanted = max(top_k, Posterior.COMPARED)
         parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
         share = len(queries) / max(1, len(tasks))  # progress of one task, in queries
 
@@ -438,10 +435,13 @@ class CefitoPlanner(BasePlanner):
                 horizon=self.horizon,
                 weights=self.weights,
                 constraints=spaces.constraints,
-                pruning=spaces.pruning,
             )
             compiled = spaces.compiled(batch, problems)
-            found = search.search(field, compiled, wanted, watch)
+            if search is None or isinstance(field, NoField):
+                found = [_cheapest(space, wanted) for space in compiled]
+                advanced(len(batch))
+            else:
+                found = search.search(field, compiled, wanted, watch)
             for one, part in zip(batch, found, strict=True):
                 check_finite(part, first + one.query)
                 parts[one.query].append((one, part))
@@ -454,9 +454,11 @@ class CefitoPlanner(BasePlanner):
             answers.append(replace(plans, exact=plans.exact and query not in missed))
         return answers
 
-    def _search(self) -> Search:
-        """Return the search; without the energy, the best sequences are listed exactly."""
-        if self.weights.energy:
-            _ = self.field  # refuses a run that has none
-            return make_search(self.settings.search)
-        return KBestSearch(memory_mib=self.settings.search.memory_mib)
+
+def _cheapest(space: Space, count: int) -> Plans:
+    """Return the sequences of least cost under an objective without the energy, exactly."""
+    cheapest = space.cheapest(space.guide, count)
+    scores, best = cheapest.costs + space.objective.offset, Best(count)
+    best.add(scores, ranks(cheapest.sequences, space.size), scores)
+    cost = SearchCost(0, 0)
+    return best.plans(space.problem, space.horizon, cost, exact=cheapest.complete)

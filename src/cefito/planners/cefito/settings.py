@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cefito.field.settings import FieldConfig
 from cefito.planners.chain.settings import ChainSettings
-from cefito.planners.shared.settings import ClassifierSettings
-from cefito.search.settings import SearchConfig
+from cefito.planners.shared.settings import ClassifierSettings, PlanningConfig
 from cefito.training.settings import FieldTrainingConfig
 
 
@@ -14,4 +13,4 @@ class CefitoSettings(ClassifierSettings, ChainSettings):
 
     field: FieldConfig = FieldConfig()
     training: FieldTrainingConfig = FieldTrainingConfig()
-    search: SearchConfig = SearchConfig()
+    search: PlanningConfig = PlanningConfig()

@@ -316,23 +316,13 @@ class ChainEvidence:
         """Return the probabilities of tasks, and of actions by step within given tasks [N]."""
         return Marginals(tasks=np.exp(self.log_tasks()), steps=self.steps(tasks))
 
-    def weighed(self, power: float, added: NDArray[np.float64]) -> SequenceScores:
-        """Return scores power · log q(sequence | task, observations) + added [N, C]."""
-        known = np.isfinite(self.sums) & np.isfinite(added)
-        offset = np.where(known, added - power * np.where(known, self.sums, 0.0), -np.inf)
-        scores = self.scores if power == 1 else self.scores.heated(1 / power)
-        emissions, states = scores.emissions.clone(), scores.states
-        offsets = torch.from_numpy(offset).to(emissions)
-        emissions[:, 0] += offsets[:, states.tasks]
-        return SequenceScores(states, emissions, scores.transitions)
-
-    def log_power_sums(self, power: float) -> NDArray[np.float64]:
-        """Return log Σ q(sequence | task, observations)^power [N, C]; −∞ without sequences."""
-        known = np.isfinite(self.sums)
-        if power == 1:
-            return np.where(known, 0.0, -np.inf)
-        sums = self.scores.heated(1 / power).log_task_sums().double().cpu().numpy()
-        return np.where(known, sums - power * np.where(known, self.sums, 0.0), -np.inf)
+    def weighed(self, log_tasks: NDArray[np.float64]) -> SequenceScores:
+        """Return scores log q(sequence | task, observations) + log p(task), of p [N, C]."""
+        known = np.isfinite(self.sums) & np.isfinite(log_tasks)
+        offset = np.where(known, log_tasks - np.where(known, self.sums, 0.0), -np.inf)
+        emissions, states = self.scores.emissions.clone(), self.scores.states
+        emissions[:, 0] += torch.from_numpy(offset).to(emissions)[:, states.tasks]
+        return SequenceScores(states, emissions, self.scores.transitions)
 
     def log_sequences(
         self, query: int, tasks: NDArray[np.int64], sequences: NDArray[np.int64]

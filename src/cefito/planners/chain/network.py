@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.field.predictor import Dropout
+from cefito.field.layers import Dropout
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.settings import ChainConfig, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates

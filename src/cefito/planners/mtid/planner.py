@@ -18,7 +18,8 @@ from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.field.classifier import TaskNetwork
-from cefito.field.predictor import Dropout, normalise
+from cefito.field.layers import Dropout
+from cefito.field.predictor import normalise
 from cefito.planners.base import Shape
 from cefito.planners.diffusion.matrix import Projection, task_layout
 from cefito.planners.diffusion.network import DiffusionNetwork, TemporalUNet

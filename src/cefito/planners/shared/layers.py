@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from cefito.field.predictor import Dropout
+from cefito.field.layers import Dropout
 
 Drop = Callable[[Tensor], Tensor]
 """Zeroes parts of its argument in training, nothing otherwise."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pydantic import Field
+
 from cefito.field.settings import ClassifierConfig
+from cefito.search.settings import SearchConfig
 from cefito.settings import Settings
 from cefito.training.settings import ClassifierTrainingConfig
+
+__all__ = ["ClassifierSettings", "PlanningConfig"]
 
 
 class ClassifierSettings(Settings):
@@ -12,3 +19,23 @@ class ClassifierSettings(Settings):
 
     classifier: ClassifierConfig = ClassifierConfig()
     classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
+
+
+class PlanningConfig(SearchConfig):
+    """What a planner that searches minimises, among which sequences, and the search for it.
+
+    Attributes:
+        objective: The "energy" alone (paper), the "chain" alone, or "fitted": the chain and the
+            energy with one weight, fitted on the validation split; the chain if there is no field.
+        task_model: Model of the task probabilities: the task "classifier" (paper), or the "chain",
+            summed over all sequences of a task; a classifier is only trained if it is chosen.
+        tasks: Likeliest tasks to search (paper: 1).
+        actions: A(c) from the "training" windows (paper) or from the "taxonomy" (released code).
+        fitting_windows: Validation windows that the energy's weight is fitted on; 0 for all.
+    """
+
+    objective: Literal["energy", "chain", "fitted"] = "energy"
+    task_model: Literal["classifier", "chain"] = "classifier"
+    tasks: int = Field(1, ge=1)
+    actions: Literal["training", "taxonomy"] = "training"
+    fitting_windows: int = Field(200, ge=0)
