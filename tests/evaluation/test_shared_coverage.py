@@ -30,7 +30,7 @@ def covered(run, windows, level):
     for condition in (one.condition for one in run.calibrated().thresholds):
         part = windows_for(windows, condition)
         scores = WindowScores.of(run.planner, part, condition)
-        found, place = run.calibrated().of(condition, level, folder=run.folder)
+        found, place = run.calibrated().of(condition, level, place=run.place)
         for name in ("plans", "next_step", "next_two"):
             limit = getattr(found, name)[place]
             inside = getattr(scores, name) <= (np.inf if limit is None else limit)

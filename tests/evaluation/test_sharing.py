@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import main
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.errors import ConfigError, RunError
+from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.calibrate import calibrate_run
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_run, kept_scores, model_card, pull_run, push_run
+from cefito.inference.session import Session
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs import bundle
+from cefito.runs.checkpoints import export_field
 from cefito.runs.folder import TrainedVideos
+from cefito.runs.matching import match_dataset
 from cefito.runs.run import open_run, write_run
 from cefito.runs.train import train_run
 
@@ -136,6 +140,35 @@ def test_commands_about_settings_and_names_take_an_archive(run, tmp_path, capsys
     assert tables.count(run.taxonomy.tasks[0].name) == 2
     assert main(["data", "list", str(tmp_path / "run.zip"), "videos"]) == 2
     assert f"{tmp_path}/run.zip: its data set is not at hand" in capsys.readouterr().err
+
+
+def test_messages_name_what_was_opened(run, world, hub, tmp_path, caplog):
+    """Not the folder in a cache that an archive or a run on a hub is copied to."""
+    export_run(run.folder, tmp_path / "run.zip")
+    push_run(run.folder, "hub:me/run")
+    other = write_world(tmp_path / "wide", knobs=WorldKnobs(train=6, val=6, test=6, dim=9))
+    for place in (str(tmp_path / "run.zip"), "hub:me/run"):
+        opened = open_run(place)
+        assert (opened.place, open_run(opened.folder).place) == (place, str(opened.folder))
+        assert place in repr(opened)
+        for call in (
+            lambda place=place: open_run(place, horizon=7),
+            opened.dataset,
+            opened.calibrated,
+            lambda run=opened: run.with_steps(2, 2),
+            lambda run=opened: Session(run),
+            lambda run=opened: match_dataset(run, other),
+            lambda run=opened: calibrate_run(run, dataset=world.folder),
+            lambda run=opened: export_field(run, tmp_path / "field.pth"),
+        ):
+            with pytest.raises(CefitoError) as caught:
+                call()
+            assert place in str(caught.value)
+            assert str(opened.folder) not in str(caught.value)
+        missing = opened.info.dataset.model_copy(update={"observed": None})
+        info = opened.info.model_copy(update={"dataset": missing})
+        match_dataset(dataclasses.replace(opened, info=info), world)
+        assert str(opened.folder) not in caplog.text
 
 
 def test_equal_runs_are_equal_bytes(run, tmp_path):

@@ -74,7 +74,7 @@ def calibrate_run(
     if not folds and known is not False:
         found = "was" if known else "does not say whether it was"
         raise RunError(
-            f"{run.folder}: {found} trained on validation videos, so these cannot calibrate its "
+            f"{run.place}: {found} trained on validation videos, so these cannot calibrate its "
             "sets. Calibrate by cross-validation, with 10 folds, or on another data set.",
             setting="folds",
         )
@@ -127,13 +127,13 @@ def _fold_scores(
     videos = splits["train"]
     if info.started_from is not None or info.imported is not None or info.seed is None:
         raise RunError(
-            f"{run.folder}: was finetuned or imported, so its training cannot be repeated. "
+            f"{run.place}: was finetuned or imported, so its training cannot be repeated. "
             "Calibrate it on validation videos, with 0 folds.",
             setting="folds",
         )
     if data.fingerprint != info.dataset.fingerprint:
         raise RunError(
-            f"{data.folder}: is not the data set that {run.folder} was trained on. Give that one, "
+            f"{data.folder}: is not the data set that {run.place} was trained on. Give that one, "
             "or calibrate on validation videos, with 0 folds.",
             setting="folds",
         )

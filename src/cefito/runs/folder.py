@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -225,23 +225,26 @@ def check_manifest(
 
 
 @contextmanager
-def checked_copy(folder: Path, needed: tuple[str, ...]) -> Iterator[tuple[Path, Manifest | None]]:
+def checked_copy(
+    folder: Path, needed: tuple[str, ...], place: str
+) -> Iterator[tuple[Path, Manifest | None]]:
     """Copy the files of a run into a temporary folder, so that what is read is what was checked.
 
-    A run that is replaced meanwhile, or later, changes nothing. Errors name the run's own files.
+    A run that is replaced meanwhile, or later, changes nothing. Errors name the `place` that the
+    user opened instead of both folders.
     """
-    with ExitStack() as stack:
-        with explained(folder, "cannot be copied", "", error=RunError, writes=True):
-            copies = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cefito-run-")))
-            manifest = check_manifest(folder, needed, copies)
-            if manifest is None and (folder / RUN_FILE).is_file():
-                for path in folder.iterdir():
-                    if path.is_file():
-                        shutil.copyfile(path, copies / path.name)
+    with tempfile.TemporaryDirectory(prefix="cefito-run-") as temporary:
+        copies = Path(temporary)
         try:
+            with explained(place, "cannot be copied", "", error=RunError, writes=True):
+                manifest = check_manifest(folder, needed, copies)
+                if manifest is None and (folder / RUN_FILE).is_file():
+                    for path in folder.iterdir():
+                        if path.is_file():
+                            shutil.copyfile(path, copies / path.name)
             yield copies, manifest
         except CefitoError as problem:
-            text = str(problem).replace(str(copies), str(folder))
+            text = str(problem).replace(temporary, place).replace(str(folder), place)
             raise type(problem)(text, setting=problem.setting) from problem
 
 
