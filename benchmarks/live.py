@@ -310,9 +310,7 @@ def live(data: PreparedDataset, run: Run, split: str) -> dict[str, Any]:
             "nearest",
             "n-grams",
         ):
-            gain = paired_difference(
-                hits[f"session, {kind}"][None], hits[other][None], video, draws=2000
-            )
+            gain = paired_difference(hits[f"session, {kind}"][None], hits[other][None], video)
             against[f"{kind} against {other}"] = {
                 "ratio": round(ours / max(rows[other]["next_step_accuracy"], 0.01), 3),
                 "difference": round(gain.mean, 2),
@@ -446,7 +444,7 @@ def compared(values: dict[str, list[dict[str, NDArray[np.float64]]]]) -> dict[st
             )
             report[name][measure] = round(scale * float(theirs.mean()), 3)
             if name != "run":
-                gain = paired_difference(ours, theirs, seeds[0]["videos"][kept], draws=2000)
+                gain = paired_difference(ours, theirs, seeds[0]["videos"][kept])
                 report[name][f"run_minus_{measure}"] = [
                     round(scale / 100 * part, 3) for part in (gain.mean, gain.low, gain.high)
                 ]

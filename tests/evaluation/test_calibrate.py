@@ -10,8 +10,14 @@ import pytest
 
 from cefito.data import cut_windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.calibrate import calibrate_run
-from cefito.evaluation.conformal import WindowScores, conditions, quantiles, sampled, windows_for
+from cefito.evaluation.conformal import (
+    WindowScores,
+    calibrate_run,
+    conditions,
+    quantiles,
+    sampled,
+    windows_for,
+)
 from cefito.evaluation.sharing import export_run
 from cefito.inference.answer import answer
 from cefito.planners.base import Queries
@@ -75,7 +81,7 @@ def test_without_a_goal_plans_reach_the_end(world):
 
 def test_folds_score_videos_that_they_were_not_trained_on(run, world, tmp_path, monkeypatch):
     """An interrupted calibration continues to the same table."""
-    monkeypatch.setattr("cefito.evaluation.calibrate._WINDOWS", 2)
+    monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 2)
     stopped = open_run(shutil.copytree(run.folder, tmp_path / "stopped"))
     table = calibrate_run(run, folds=2)
     assert table.folds == 2

@@ -8,8 +8,7 @@ import pytest
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
-from cefito.evaluation.calibrate import calibrate_run
-from cefito.evaluation.conformal import WindowScores, windows_for
+from cefito.evaluation.conformal import WindowScores, calibrate_run, windows_for
 from cefito.evaluation.sharing import export_run
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run

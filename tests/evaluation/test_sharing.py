@@ -1,6 +1,5 @@
 import dataclasses
 import json
-import re
 import shutil
 import sys
 import zipfile
@@ -12,7 +11,7 @@ from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError, ConfigError, RunError
-from cefito.evaluation.calibrate import calibrate_run
+from cefito.evaluation.conformal import calibrate_run
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_run, kept_scores, model_card, pull_run, push_run
 from cefito.inference.session import Session
@@ -34,7 +33,7 @@ def run(world, tmp_path_factory):
     overrides = {"classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
     config = load_config("small", method="frequent", overrides=overrides)
     folder = tmp_path_factory.mktemp("sharing") / "run"
-    run = train_run(world, folder, config=config, horizon=3, seed=0)
+    run = train_run(world, folder, config=config, horizon=3, seed=0, tracker="none")
     evaluate_run(run)
     return run
 
@@ -190,7 +189,6 @@ def test_the_card_says_what_it_is(run, tmp_path):
         "most frequent window on synthetic world (simulated), T = 3",
         f"`{run.info.dataset.fingerprint}`",
         "- seed: 0",
-        "| task classifier | 1 | 1 |",
         f"| {scores['metrics']['success_rate']:.2f} |",
         "are simulated**",
         "Of the weights: CC-BY-4.0.",
@@ -211,18 +209,15 @@ def test_the_card_shows_names_literally(run):
     hostile = "<b>|tea| *a*_b_ [c](javascript:d)\n`e`"
     escaped = r"&lt;b&gt;\|tea\| \*a\*\_b\_ [c]\(javascript:d) \`e\`"
     dataset = run.info.dataset.model_copy(update={"name": hostile, "observed": {hostile: hostile}})
-    training = {hostile: next(iter(run.info.training.values()))}
     changes = {"dataset": dataset, "preset": hostile, "versions": {hostile: "1"}}
-    changes |= {"training": training, "parameters": {hostile: 1}, "config": {hostile: hostile}}
+    changes |= {"parameters": {hostile: 1}}
     info = run.info.model_copy(update=changes)
     scores = [one.model_copy(update={"dataset": hostile}) for one in kept_scores(run.folder)]
     card = model_card(dataclasses.replace(run, info=info), scores, license_name=hostile)
-    head, settings, rest = re.split(r"```json\n(.*?)\n```", card, flags=re.DOTALL)
-    assert json.loads(settings) == {hostile: hostile}
+    head, _, shown = card.partition("\n---\n")
     assert f"license: {json.dumps(hostile)}" in head
-    shown = head.partition("\n---\n")[2] + rest
-    # heading, data set, observations, preset, version, parameters, training, scores, licence
-    assert shown.count(escaped) == 10
+    # heading, data set, both in observations, preset, version, parameters, scores, licence
+    assert shown.count(escaped) == 9
     assert "<b>" not in shown
 
 
@@ -230,7 +225,7 @@ def test_the_card_shows_names_literally(run):
     ("features", "said"),
     [
         (None, "seconds 3; features of an unknown encoder"),
-        ({"model": "clip", "folder": "/home/me/clip"}, 'seconds 3; features: {"model": "clip"}'),
+        ({"model": "clip", "folder": "/home/me/clip"}, 'seconds 3; features {"model": "clip"}'),
     ],
 )
 def test_the_card_names_the_encoder(run, features, said):

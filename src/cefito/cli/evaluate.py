@@ -182,7 +182,7 @@ def _cross_validated(
 ) -> RunEvaluation:
     """Score a method by cross-validation."""
     from cefito.data.prepared import open_dataset
-    from cefito.evaluation.cross_validation import cross_validate
+    from cefito.evaluation.runs import cross_validate
     from cefito.inference.steps import steps_range
     from cefito.planners.methods import load_config
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,9 @@ from cefito.errors import CefitoError, RunError, explained
 from cefito.files import file_digest, read_json, value_digest, write_json
 from cefito.settings import Record, read_record
 from cefito.training.result import TrainingResult
+
+if TYPE_CHECKING:
+    from cefito.planners.base import Planner
 
 RUN_FILE = "run.json"
 TUNING_FILE = "tuning.json"
@@ -126,6 +129,21 @@ def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
             "knobs": knobs.get("observations", knobs) if isinstance(knobs, dict) else knobs,
         }
     return made
+
+
+class WindowSizes(TypedDict):
+    """Arguments of `cut_windows`."""
+
+    horizon: int
+    shortest: int | None
+
+
+def window_sizes(
+    planner: Planner | type[Planner], horizon: int, shortest: int | None
+) -> WindowSizes:
+    """Sizes of the windows of a planner, of all lengths from `shortest` if it plans several."""
+    several = planner.abilities.any_length
+    return {"horizon": horizon, "shortest": (shortest or horizon) if several else None}
 
 
 def versions(package: str | None = None) -> dict[str, str]:

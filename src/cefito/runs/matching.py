@@ -20,7 +20,7 @@ from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.markup import counted, listed
-from cefito.runs.folder import DatasetReference, observed_as
+from cefito.runs.folder import DatasetReference, observed_as, window_sizes
 from cefito.runs.run import Run
 from cefito.settings import Record
 
@@ -80,9 +80,8 @@ class DatasetMatch:
         logged as warnings; they are None for the run's own data set.
         """
         run, left_out = self.run, None
-        several = run.planner.abilities.any_length
-        shortest = (run.shortest or run.horizon) if several else None
-        windows = cut_windows(self.dataset, horizon=run.horizon, split=split, shortest=shortest)
+        sizes = window_sizes(run.planner, run.horizon, run.shortest)
+        windows = cut_windows(self.dataset, **sizes, split=split)
         if not self.vocabulary.same:
             windows, left_out = self.vocabulary.translated(windows)
         if not len(windows):

@@ -27,6 +27,7 @@ from cefito.runs.folder import (
     TrainedVideos,
     folders_for,
     versions,
+    window_sizes,
 )
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runtime import Processes, check_seed, pick_device
@@ -98,13 +99,8 @@ def train_run(
         info = info.model_copy(update={"started_from": start.reference()})
         train, val = start.windows(dataset, horizon=horizon, selection=selection)
     else:
-        several = planner.abilities.any_length
-        train, val = fitting_windows(
-            dataset,
-            horizon=horizon,
-            shortest=(shortest or horizon) if several else None,
-            selection=selection,
-        )
+        sizes = window_sizes(planner, horizon, shortest)
+        train, val = fitting_windows(dataset, **sizes, selection=selection)
     if planner.abilities.true_between:
         train, val = with_between(dataset, train), with_between(dataset, val)
     with locked(folder, "a training") if group.first else nullcontext():

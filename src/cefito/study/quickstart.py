@@ -6,7 +6,7 @@ The whole method on a small simulated world, or its chain on real videos of a ki
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,15 +21,11 @@ from cefito.errors import DataError, RunError
 from cefito.evaluation.plan_files import WindowPlans, window_plans
 from cefito.evaluation.records import Evaluation
 from cefito.evaluation.score import evaluate_planner
-from cefito.files import write_json
-from cefito.planners.base import Queries
 from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.search.problem import Plans
-from cefito.search.settings import SearchConfig, search_settings
-from cefito.study.figures import EnergyCurve, draw_energies, draw_training
 from cefito.training.trainer import TrainingContext
 
 HORIZON = 3
@@ -37,7 +33,6 @@ EXAMPLES = 3
 REAL = "captaincook4d"
 """Download of the real videos."""
 SIMPLE = ("nearest", "frequent")  # methods that are compared with
-_EVERYTHING = {"method": "exhaustive", "objective": "energy", "tasks": 1}
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,6 @@ class Quickstart:
     run: Run
     evaluations: list[Evaluation]  # of the run, the run with the true task, and `SIMPLE`
     examples: list[WindowPlans]
-    pictures: list[Path]
 
 
 def run_quickstart(
@@ -59,13 +53,9 @@ def run_quickstart(
     One that was stopped goes on when it is repeated, here and with real videos.
     """
     config = config or load_config("quickstart")
-    dataset = _made(folder, "world", partial(write_world, seed=seed))
-    made = _tour(dataset, folder, config, seed, progress)
-    test = cut_windows(dataset, horizon=HORIZON, split="test")
-    pictures = [made.run.folder / "training.png", made.run.folder / "energies.png"]
-    draw_training(made.run.folder, pictures[0])
-    draw_energies([_curve(made.run, test, row) for row in _example_rows(test)], pictures[1])
-    return replace(made, pictures=pictures)
+    return _tour(
+        _made(folder, "world", partial(write_world, seed=seed)), folder, config, seed, progress
+    )
 
 
 def run_real_quickstart(
@@ -133,7 +123,7 @@ def _tour(
     *,
     simple: RunConfig | None = None,
 ) -> Quickstart:
-    """Train, plan the test windows, compare; keep scores and examples beside the run.
+    """Train, plan the test windows, compare.
 
     The simple methods have the run's settings and task classifier, or those of `simple`.
     """
@@ -154,17 +144,11 @@ def _tour(
         folder=run.folder if simple is None else folder / "simple", key=dataset.fingerprint
     )
     evaluations, plans = _compare(run, splits, simple or config, seed, context)
-    write_json(
-        run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations]
-    )
     rows = _example_rows(splits["test"])
     chosen = [plans[row] for row in rows]
     tasks = np.array([plan.tasks[0] for plan in chosen if plan.tasks is not None])
     examples = window_plans(dataset, splits["test"].subset(rows), chosen, tasks=tasks)
-    write_json(run.folder / "examples.json", [example.to_dict() for example in examples])
-    return Quickstart(
-        folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=[]
-    )
+    return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples)
 
 
 def _compare(
@@ -191,24 +175,5 @@ def _example_rows(test: Windows) -> list[int]:
     """The middle window of each of a few tasks, spread over the tasks."""
     tasks = np.unique(test.tasks)
     chosen = tasks[np.linspace(0, len(tasks) - 1, min(EXAMPLES, len(tasks))).round().astype(int)]
-    return [
-        int(rows[len(rows) // 2])
-        for rows in (np.flatnonzero(test.tasks == task) for task in chosen)
-    ]
-
-
-def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
-    """The energies of all candidates of a query, from a search that keeps every sequence."""
-    query = Queries.from_windows(test.subset([row]))
-    trained = run.trained_search or SearchConfig()
-    planner = run.planner.with_search(search_settings(trained, **_EVERYTHING))
-    (best,) = planner.plan(query, 1)
-    assert best.tasks is not None
-    task = test.taxonomy.tasks[int(best.tasks[0])]
-    (everything,) = planner.plan(query, len(task.actions) ** test.horizon)
-    same = np.flatnonzero((everything.actions == test.actions[row]).all(axis=1))
-    return EnergyCurve(
-        title=task.name,
-        energies=everything.energies,
-        truth_rank=int(same[0]) if len(same) else None,
-    )
+    rows = (np.flatnonzero(test.tasks == task) for task in chosen)
+    return [int(own[len(own) // 2]) for own in rows]
