@@ -154,8 +154,5 @@ def test_command(world, tmp_path, capsys):
 def test_refused(world, more, message, capsys):
     assert main(["evaluate", str(world.folder), *more]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_refused_samples(world):
     with pytest.raises(ConfigError, match="sample of 0"):
         cross_validate(world, config=NEAREST, horizon=3, sample=0)

@@ -86,18 +86,14 @@ def test_scores_of_given_plans(world):
     assert [plan.actions.tolist() for plan in given] == [plan.tolist() for plan in plans]
     assert planner.asked == [(False, 2)]
     assert (evaluation.planner, evaluation.split, evaluation.horizon) == ("says", "test", 3)
-    assert "simulated" in evaluation.dataset
     assert (evaluation.windows, evaluation.sampled_from, evaluation.without_plan) == (4, 50, 1)
     assert (evaluation.exact, evaluation.oracle_task) == (True, False)
     assert (evaluation.token_forwards_per_query, evaluation.leaves_per_query) == (15, 1.5)
     assert evaluation.seconds_per_query > 0
     best, found = np.stack([truth[0], wrong[1], [-1] * 3, wrong[3]]), evaluation.metrics
-    assert found["success_rate"] == metrics.metric_value("success_rate", best, truth) == 25
-    assert found["top_2_success_rate"] == 50
-    assert found["mean_accuracy"] == metrics.metric_value("mean_accuracy", best, truth)
-    assert found["mean_iou"] == pytest.approx(metrics.metric_value("mean_iou", best, truth))
-    assert found["position_accuracy"] == metrics.metric_value("position_accuracy", best, truth)
-    assert found["task_accuracy"] == 75
+    assert (found["top_2_success_rate"], found["task_accuracy"]) == (50, 75)
+    for name in ("success_rate", "mean_accuracy", "mean_iou", "position_accuracy"):
+        assert found[name] == pytest.approx(metrics.metric_value(name, best, truth)), name
     assert json.loads(json.dumps(evaluation.to_dict())) == evaluation.to_dict()
     assert evaluation.to_dict()["metrics"] == found
 
@@ -218,11 +214,6 @@ def test_runs_of_several_lengths(run_of_lengths, world, tmp_path):
         evaluate_run(run, without_goal=True, with_elapsed=True)
 
 
-def test_times_for_a_planner_that_makes_no_use_of_them(run):
-    with pytest.raises(ConfigError, match=r"did not learn from the time .*on videos whose steps"):
-        evaluate_run(run, with_elapsed=True)
-
-
 def test_oracle_and_sample(run, world):
     windows = cut_windows(world, horizon=3, split="test")
     value, path = evaluate_run(run, sample=7)
@@ -235,8 +226,14 @@ def test_oracle_and_sample(run, world):
     value, path = evaluate_run(run, sample=100_000)
     assert path.name == "evaluation-test.json"
     assert value.windows == value.sampled_from == len(windows)
-    with pytest.raises(ConfigError, match="sample of 0 windows; expected at least 1"):
-        evaluate_run(run, sample=0)
+    for given, message in (
+        ({"sample": 0}, "sample of 0 windows; expected at least 1"),
+        ({"with_elapsed": True}, r"did not learn from the time .*on videos whose steps"),
+        ({"min_probability": 0.25}, "CEFITO gives plans no probabilities here"),
+        ({"oracle_task": True, "stored_task": True}, "either the true task or the stored one"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            evaluate_run(run, **given)
 
 
 def test_splits_without_windows(make_source, tiny_videos, tmp_path):
@@ -352,5 +349,3 @@ def test_answering_only_when_sure_is_kept_in_a_file_of_its_own(run):
     assert whole.answered.success_rate == whole.success_rate
     assert whole.calibration == value.calibration
     assert value.evidence == run.planner.describe().evidence
-    with pytest.raises(ConfigError, match="CEFITO gives plans no probabilities here"):
-        evaluate_run(run, min_probability=0.25)

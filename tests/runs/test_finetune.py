@@ -17,9 +17,9 @@ from cefito.evaluation.runs import evaluate_run
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune, finetuning_config
-from cefito.runs.finetuning import Start
 from cefito.runs.folder import trained_videos
 from cefito.runs.run import open_run
+from cefito.runs.start import Start
 from cefito.runs.train import train_run
 from cefito.training.trainer import TrainingContext
 from part_worlds import part_of

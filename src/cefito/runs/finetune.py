@@ -22,8 +22,8 @@ from cefito.errors import ConfigError
 from cefito.planners.checks import check_finetuning
 from cefito.planners.methods import RunConfig, check_sections
 from cefito.progress import Progress, silent
-from cefito.runs.finetuning import Start
 from cefito.runs.run import Run
+from cefito.runs.start import Start
 from cefito.runs.train import train_run
 from cefito.runtime import Processes
 from cefito.search.settings import SearchConfig

@@ -17,7 +17,6 @@ from cefito.planners.base import Fitted, Planner
 from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import Progress, prefixed, silent
-from cefito.runs.finetuning import Start
 from cefito.runs.folder import (
     RUN_FILE,
     TUNING_FILE,
@@ -30,6 +29,7 @@ from cefito.runs.folder import (
     window_sizes,
 )
 from cefito.runs.run import Run, open_run, write_run
+from cefito.runs.start import Start
 from cefito.runtime import Processes, check_seed, pick_device
 from cefito.training.log import check_tracker
 from cefito.training.trainer import TrainingContext

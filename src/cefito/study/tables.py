@@ -49,12 +49,12 @@ _CALIBRATION = (
     "half of the windows whose best plans are most probable."
 )
 _ENERGY = (
-    "Coefficient: weight of the energy, beside all other terms, in a conditional logistic "
-    "regression of the true sequence among the likeliest of a validation window; 90 % interval "
-    "with whole videos as units. Gain: log-likelihood a window on videos that no weight was "
-    "fitted on, ± its standard error. All are means over seeds, which share the windows. Kept: for "
-    "how many seeds the gain exceeds its error, and success or accuracy rises while neither falls. "
-    "Rows of one training share a line."
+    "Coefficient: weight of the energy in a conditional logistic regression, with all other terms, "
+    "that tells the true sequence of a validation window from the likeliest ones; the 90 % "
+    "interval takes videos as units. Gain: log-likelihood of a window of videos on which no "
+    "weight was fitted, ± its standard error. Both are means over seeds. Kept: the number of seeds "
+    "for which the gain exceeds its error, and success or accuracy rises and neither falls. Rows "
+    "of the same training share a line."
 )
 _UNKNOWN_LENGTH = (
     "Windows have different numbers of steps, which planners are not told. Predicted length: each "
