@@ -9,7 +9,6 @@ from rapidfuzz.distance import Levenshtein
 
 from cefito.data.annotations import Taxonomy
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics, read_plans, training_orders
@@ -263,20 +262,6 @@ def test_tasks_without_training_windows_are_counted(make_source, tiny_videos, tm
     assert value.windows == 2 + 4 + 2
     assert evaluate_run(run, split="val")[0].tasks_without_training.windows == 0
     assert evaluate_run(run, oracle_task=True)[0].without_plan == 0
-
-
-def test_moved_and_other_data_sets(run, world, tmp_path):
-    moved = shutil.copytree(world.folder, tmp_path / "moved")
-    place = run.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
-    gone = replace(run, info=run.info.model_copy(update={"dataset": place}))
-    with pytest.raises(RunError, match="Give its folder"):
-        evaluate_run(gone)
-    knobs = WorldKnobs(train=24, val=12, test=12, dim=8)
-    other = write_world(tmp_path / "other", seed=1, knobs=knobs)
-    with pytest.raises(RunError, match="simulation with seed = 1 instead of 0"):
-        evaluate_run(run, dataset=other.folder)
-    assert files(run) == []
-    assert evaluate_run(gone, dataset=moved)[0].metrics == evaluate_run(run)[0].metrics
 
 
 def test_scores_in_the_shared_vocabulary_count_equal_actions_of_other_tasks_as_right(world):
