@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.conformal import (
     WindowScores,
@@ -210,3 +211,30 @@ def test_a_method_of_one_length(world, tmp_path):
     windows = cut_windows(world, horizon=3, split="test")
     found = answer(run, Queries.from_windows(windows.subset([0])), coverage=0.8)
     assert found.sets is not None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("level", [0.8, 0.9])
+def test_a_shared_run_keeps_its_guarantee_on_new_videos(level, tmp_path):
+    """Of 600 videos that neither training nor calibration saw, over all conditions."""
+    knobs = WorldKnobs(train=48, val=600, test=600, dim=8)
+    world = write_world(tmp_path / "world", seed=0, knobs=knobs)
+    sizes = dict.fromkeys(("hidden", "width", "emission"), 16) | {"members": 1}
+    changes = {f"chain.{name}": size for name, size in sizes.items()}
+    changes |= {"chain_training.optimiser.epochs": 5, "chain_training.all_videos": 0.0}
+    config = load_config("small", method="chain", overrides=changes)
+    run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0, tracker="none")
+    calibrate_run(run, folds=0)
+    export_run(run.folder, tmp_path / "run.zip")
+    run = open_run(tmp_path / "run.zip")
+    windows, shares = cut_windows(world, horizon=3, split="test"), []
+    for condition in (one.condition for one in run.calibrated().thresholds):
+        part = windows_for(windows, condition)
+        scores = WindowScores.of(run.planner, part, condition)
+        found, place = run.calibrated().of(condition, level, place=run.place)
+        counts = np.bincount(part.video)
+        for name in ("plans", "next_step", "next_two"):
+            limit = getattr(found, name)[place]
+            inside = getattr(scores, name) <= (np.inf if limit is None else limit)
+            shares += (np.bincount(part.video, inside)[counts > 0] / counts[counts > 0]).tolist()
+    assert np.mean(shares) == pytest.approx(level, abs=0.02)

@@ -228,7 +228,6 @@ def test_oracle_and_sample(run, world):
     for given, message in (
         ({"sample": 0}, "sample of 0 windows; expected at least 1"),
         ({"with_elapsed": True}, r"did not learn from the time .*on videos whose steps"),
-        ({"min_probability": 0.25}, "CEFITO gives plans no probabilities here"),
         ({"oracle_task": True, "stored_task": True}, "either the true task or the stored one"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -320,17 +319,3 @@ def test_probabilities_are_calibrated_against_success(world):
     assert without.calibration is None
     assert "calibration" not in without.to_dict()
     assert without.percent("expected_calibration_error") is None
-
-
-def test_answering_only_when_sure_is_kept_in_a_file_of_its_own(run):
-    settings = {"objective": "fitted", "tasks": 3, "prior_weight": 0.5}
-    likely = run.with_search(**settings)
-    value, path = evaluate_run(likely, sample=8, min_probability=0.25)
-    assert path.name.endswith("-min-probability-0.25.json")
-    assert RunEvaluation.read(path) == value
-    assert value.answered.coverage == 100 * value.answered.windows / 8
-    whole, _ = evaluate_run(likely, sample=8, min_probability=0)
-    assert (whole.answered.windows, whole.answered.coverage) == (8, 100)
-    assert whole.answered.success_rate == whole.success_rate
-    assert whole.calibration == value.calibration
-    assert value.evidence == run.planner.describe().evidence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,11 +17,9 @@ from cefito.data.folds import fold_view, known_videos, split_folds
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.calibration import answered, best_probabilities
 from cefito.evaluation.orders import Orders, training_orders
 from cefito.evaluation.plan_files import save_plans, window_plans
 from cefito.evaluation.records import (
-    Answered,
     Evaluation,
     FoldScores,
     RunEvaluation,
@@ -31,7 +29,6 @@ from cefito.evaluation.score import (
     evaluate_planner,
     evaluate_plans,
     planned_tasks,
-    successes,
     task_scores,
     video_intervals,
 )
@@ -39,7 +36,7 @@ from cefito.files import file_digest
 from cefito.inference.plan_tables import check_plan_file
 from cefito.locks import locked
 from cefito.planners.base import Description, Planner, Queries
-from cefito.planners.checks import check_min_probability, check_task_given
+from cefito.planners.checks import check_task_given
 from cefito.planners.given import Given
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
@@ -65,7 +62,6 @@ def evaluate_run(
     *,
     split: str = "test",
     sample: int | None = None,
-    min_probability: float | None = None,
     dataset: Path | str | None = None,
     plans_file: Path | str | None = None,
     progress: Progress = silent,
@@ -77,8 +73,6 @@ def evaluate_run(
         run: An opened run.
         split: "train", "val" or "test".
         sample: Score a fixed random sample of this many windows.
-        min_probability: Also give coverage and success if only best plans of at least this
-            probability are answered.
         dataset: Any data set of the same kind of observations, by default the run's own; the scores
             list the content of another one that the run does not know.
         plans_file: Also save the plans of every window there, as `save_plans` does.
@@ -96,8 +90,6 @@ def evaluate_run(
     """
     dataset, known = None if dataset is None else Path(dataset), Given.of(**given)
     plans_file = _checked(sample, plans_file)
-    if min_probability is not None:
-        check_min_probability(run.planner, min_probability)
     if known.oracle_task and known.stored_task:
         raise ConfigError(
             "is either the true task or the stored one. Leave one out.", setting="stored_task"
@@ -133,7 +125,6 @@ def evaluate_run(
         weights=description.weights,
         tasks_without_training=_without_training(description, chosen),
         evidence=description.evidence,
-        answered=_answered(plans, chosen, min_probability),
         other_dataset=other,
     )
     path = run.folder / scores_name(
@@ -142,7 +133,6 @@ def evaluate_run(
         given=known,
         sampled=len(chosen) if len(chosen) < len(windows) else None,
         other=None if other is None else data.fingerprint,
-        min_probability=min_probability,
     )
     if run.copy_of:
         return scores, None
@@ -199,7 +189,6 @@ def scores_name(
     given: Given,
     sampled: int | None = None,
     other: str | None = None,
-    min_probability: float | None = None,
 ) -> str:
     """The name of the file that `evaluate_run` keeps scores in, with all that is not usual.
 
@@ -214,8 +203,6 @@ def scores_name(
         words.append(other[:12])
     for name, value in changed_search(run).items():
         words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")
-    if min_probability is not None:
-        words.append(f"min-probability-{_plain(min_probability)}")
     return f"{'-'.join(words)}.json"
 
 
@@ -233,15 +220,6 @@ def _without_training(description: Description, windows: Windows) -> TasksWithou
     return TasksWithoutTraining(
         tasks=tasks, windows=int(np.isin(windows.tasks, np.array(tasks, dtype=np.int64)).sum())
     )
-
-
-def _answered(
-    plans: Sequence[Plans], windows: Windows, min_probability: float | None
-) -> Answered | None:
-    probabilities = best_probabilities(plans)
-    if min_probability is None or probabilities is None:
-        return None
-    return answered(probabilities, successes(plans, windows), min_probability=min_probability)
 
 
 def _plain(value: Any) -> str:
@@ -328,7 +306,7 @@ def cross_validate(
                 planner,
                 own,
                 progress=progress,
-                **given,
+                **given,  # type: ignore[arg-type]
             )
             queries = Queries.from_windows(own, **given)
             predicted = planned_tasks(planner, queries, found)

@@ -76,20 +76,6 @@ def plot_coverage(axis: Any, calibrations: Sequence[Calibration]) -> None:
     )
 
 
-def draw_reliability(calibration: Calibration, target: Path, *, title: str = "") -> None:
-    """Draw success against probability, and against coverage."""
-    figure, ((left, right),) = _figure(1, 2, 7.4, 3.6)
-    plot_reliability(left, calibration)
-    plot_coverage(right, [calibration])
-    left.set_title(f"ECE {calibration.expected_calibration_error:.1f}", fontsize=9)
-    half = calibration.success_at_half_coverage
-    right.set_title(f"SR at 50 % coverage {half:.1f}", fontsize=9)
-    left.grid(**_GRID)
-    right.grid(**_GRID)
-    figure.suptitle(literal(title), fontsize=10)
-    figure.savefig(target, dpi=150)
-
-
 def plain_log_scale(axis: Any) -> None:
     """Make the values of an axis logarithmic, with ticks at plain numbers."""
     from matplotlib import ticker
