@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ from pydantic import AfterValidator, Field
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection, Windows
 from cefito.errors import CefitoError, RunError, explained
-from cefito.files import file_digest, read_json, value_digest, write_json
+from cefito.files import FileRecord, file_digest, read_json, value_digest, write_json
 from cefito.settings import Record, read_record
 from cefito.training.result import TrainingResult
 
@@ -171,14 +171,16 @@ def _plain(name: str) -> str:
 _Name = Annotated[str, AfterValidator(_plain)]
 
 
-class Manifest(Record):
+class Manifest(FileRecord):
     """Content of `manifest.json`."""
+
+    what: ClassVar[str] = "manifest"
+    remedy: ClassVar[str] = _INTACT
 
     format_version: Literal[1] = 1
     files: dict[_Name, str]  # SHA-256 of each file of the run, by its name
-    sizes: dict[_Name, int] = Field(
-        default_factory=dict
-    )  # bytes of each, compared before anything is hashed
+    # bytes of each, compared before anything is hashed
+    sizes: dict[_Name, int] = Field(default_factory=dict)
 
 
 @contextmanager
@@ -189,26 +191,20 @@ def recorded(folder: Path) -> Iterator[None]:
     context ends early, that manifest makes opening refuse the folder.
     """
     before = _states(folder)
-    kept = read_manifest(folder / MANIFEST).files if MANIFEST in before else {}
+    kept = Manifest.read(folder / MANIFEST).files if MANIFEST in before else {}
     yield
     now = _states(folder)
     files = {name: digest for name, digest in kept.items() if name in now}
     files |= {name: file_digest(folder / name) for name in now if before.get(name) != now[name]}
     sizes = {name: (folder / name).stat().st_size for name in files}
     manifest = Manifest(files=dict(sorted(files.items())), sizes=dict(sorted(sizes.items())))
-    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    manifest.write(folder / MANIFEST)
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:
     """Inode and time of each file of a folder by its name, to see which were replaced."""
     files = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
-
-
-def read_manifest(path: Path) -> Manifest:
-    """Read a manifest (RunError if it is missing or damaged)."""
-    value = read_json(path, _INTACT, RunError)
-    return read_record(Manifest, value, f"{path}: not a manifest of this version", _INTACT)
 
 
 def check_manifest(
@@ -221,7 +217,7 @@ def check_manifest(
     path = folder / MANIFEST
     if not path.exists():
         return None
-    manifest = read_manifest(path)
+    manifest = Manifest.read(path)
     for name in needed:
         if name not in manifest.files:
             raise RunError(f"{path}: lists no hash of {name}. {_INTACT}")
@@ -269,8 +265,11 @@ def checked_copy(
 VIDEOS_FILE = "videos.json"
 
 
-class TrainedVideos(Record):
+class TrainedVideos(FileRecord):
     """Ids of the videos that a run has seen, or their digests in a run that was shared."""
+
+    what: ClassVar[str] = "list of videos"
+    remedy: ClassVar[str] = "Train the run again, or remove the file."
 
     train: tuple[str, ...]  # videos that it was trained on
     val: tuple[str, ...]  # videos on whose windows epochs and weights were chosen
@@ -304,10 +303,6 @@ class TrainedVideos(Record):
             val=tuple(sorted(map(_digested, self.val))),
         )
 
-    def write(self, folder: Path) -> None:
-        """Write them into a run folder."""
-        write_json(folder / VIDEOS_FILE, self.model_dump(mode="json"))
-
 
 _DIGEST = "sha256:"
 
@@ -324,11 +319,7 @@ def _among(seen: Collection[str], ids: Iterable[str]) -> NDArray[np.bool_]:
 def trained_videos(folder: Path) -> TrainedVideos | None:
     """Return the videos that the run in a folder has seen; None if unknown (imported weights)."""
     path = folder / VIDEOS_FILE
-    if not path.exists():
-        return None
-    remedy = "Train the run again, or remove the file."
-    value = read_json(path, remedy, RunError)
-    return read_record(TrainedVideos, value, f"{path}: not the videos of a run", remedy)
+    return TrainedVideos.read(path) if path.exists() else None
 
 
 def video_ids(dataset: PreparedDataset, videos: ArrayLike) -> tuple[str, ...]:

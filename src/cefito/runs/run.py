@@ -36,12 +36,13 @@ from cefito.runs.coverage import COVERAGE_FILE, CoverageTable, weights_digest
 from cefito.runs.folder import (
     MANIFEST,
     RUN_FILE,
+    VIDEOS_FILE,
+    Manifest,
     RunInfo,
     TrainedVideos,
     checked_copy,
     chosen_run,
     horizons_in,
-    read_manifest,
     recorded,
     trained_videos,
     video_ids,
@@ -246,13 +247,13 @@ def write_run(run: Run) -> Run:
     run.check_own()
     with recorded(run.folder):
         if run.videos is not None:
-            run.videos.write(run.folder)
+            run.videos.write(run.folder / VIDEOS_FILE)
         if run.coverage is not None:
             run.coverage.write(run.folder / COVERAGE_FILE)
         run.planner.save(run.folder)
         write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
         run.info.write(run.folder)
-    return replace(run, files=read_manifest(run.folder / MANIFEST).files)
+    return replace(run, files=Manifest.read(run.folder / MANIFEST).files)
 
 
 @torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator
