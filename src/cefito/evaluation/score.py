@@ -192,18 +192,9 @@ def evaluate_plans(
     sampled_from: int | None = None,
     given: Given = _OBSERVATIONS,
 ) -> Evaluation:
-    """Score the plans of windows.
+    """Score the plans of windows, which took `seconds` of wall time.
 
-    Args:
-        plans: The plans of each window.
-        windows: Windows with their true sequences and tasks.
-        planner: Name of the planner.
-        tasks: As in `task_scores`.
-        seconds: Wall time of planning.
-        orders: As in `task_scores`.
-        top_k: As in `task_scores`.
-        sampled_from: Number of windows that these are a sample of.
-        given: What the planner was given.
+    `planner` is the planner's name; other arguments as in `task_scores` and `evaluate_planner`.
     """
     count, shortest = len(windows), int(windows.lengths.min())
     settings = _sum_settings(plans, windows, orders, top_k)

@@ -274,23 +274,9 @@ def train_runs(
 
     Several runs are written to T3, T4, … of the folder, a single one to the folder itself. Among
     several, finished runs are opened and not trained again. Arguments are checked before the first
-    training begins.
-
-    Args:
-        dataset: The data set.
-        folder: Folder of the runs.
-        configs: Settings of each horizon, by T, all of one method.
-        seed: Seed of everything drawn, the same for all.
-        shortest: As in `train_run`, for a single horizon.
-        selection: As in `train_run`.
-        device: As in `train_run`.
-        progress: As in `train_run`.
-        group: As in `train_run`.
-        each: Called with every run as soon as it is finished, and whether it was trained now.
-        tracker: As in `train_run`.
-
-    Returns:
-        The runs, by T.
+    training begins; they are those of `train_run`, with the settings of each horizon, by T and all
+    of one method, in `configs`. `each` is called with every run as soon as it is finished, and
+    whether it was trained now. Return the runs, by T.
 
     Raises:
         ConfigError: No horizon, or as `train_run`.

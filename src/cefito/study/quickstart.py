@@ -25,7 +25,6 @@ from cefito.planners.methods import RunConfig, find_method, load_config, method_
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
-from cefito.search.problem import Plans
 from cefito.training.trainer import TrainingContext
 
 HORIZON = 3
@@ -68,13 +67,8 @@ def run_real_quickstart(
 ) -> Quickstart:
     """Download features of real videos, train the chain, plan the test videos, compare.
 
-    Args:
-        folder: Folder for data set and run.
-        downloads: Folder of the downloaded files, which are kept there.
-        seed: Seed of the training.
-        config: Settings of CEFITO, of which the sections of the chain are used; by default the
-            preset `quickstart`.
-        progress: Shows progress.
+    The downloaded files are kept in the folder `downloads`. Of the settings of CEFITO in `config`,
+    by default those of the preset `quickstart`, the sections of the chain are used.
 
     Raises:
         DataError: A file cannot be downloaded, or is not the published one.
@@ -136,39 +130,24 @@ def _tour(
         progress=progress,
         reuse=True,
     )
-    splits = {
-        split: cut_windows(dataset, horizon=HORIZON, split=split)
-        for split in ("train", "val", "test")
-    }
+    train, val, test = (
+        cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val", "test")
+    )
+    evaluation, plans = evaluate_planner(run.planner, test)
+    evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
     context = TrainingContext(
         folder=run.folder if simple is None else folder / "simple", key=dataset.fingerprint
     )
-    evaluations, plans = _compare(run, splits, simple or config, seed, context)
-    rows = _example_rows(splits["test"])
+    for name in SIMPLE:
+        settings = method_settings(name, (simple or config).sections, place="quickstart")
+        fit = find_method(name).planner.fit
+        planner = fit(train, val, settings=settings, seed=seed, context=context).planner
+        evaluations.append(evaluate_planner(planner, test)[0])
+    rows = _example_rows(test)
     chosen = [plans[row] for row in rows]
     tasks = np.array([plan.tasks[0] for plan in chosen if plan.tasks is not None])
-    examples = window_plans(dataset, splits["test"].subset(rows), chosen, tasks=tasks)
+    examples = window_plans(dataset, test.subset(rows), chosen, tasks=tasks)
     return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples)
-
-
-def _compare(
-    run: Run, splits: dict[str, Windows], config: RunConfig, seed: int, context: TrainingContext
-) -> tuple[list[Evaluation], list[Plans]]:
-    """Scores of the run, without and with true task, and of simple methods; the run's plans."""
-    test = splits["test"]
-    evaluation, plans = evaluate_planner(run.planner, test)
-    evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
-    for name in SIMPLE:
-        method = find_method(name)
-        fitted = method.planner.fit(
-            splits["train"],
-            splits["val"],
-            settings=method_settings(name, config.sections, place="quickstart"),
-            seed=seed,
-            context=context,
-        )
-        evaluations.append(evaluate_planner(fitted.planner, test)[0])
-    return evaluations, plans
 
 
 def _example_rows(test: Windows) -> list[int]:
