@@ -9,7 +9,6 @@ Trains a run of all lengths from --steps for each seed (below --work, resumed or
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
+import common
 from cefito.cli.console import progress
 from cefito.data import Windows, cut_windows, open_dataset
 from cefito.evaluation.statistics import seed_interval
@@ -138,17 +138,13 @@ def score_run(run: Run, train: Windows, windows: Windows, *, rankings: bool) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
+    parser = common.parser(__doc__, data="one")
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--split", default="val")
     parser.add_argument("--steps", type=int, nargs=2, default=(1, 6))
     parser.add_argument("--single", type=int, nargs="*", default=[])
-    parser.add_argument(
-        "--set", action="append", default=[], help="KEY=VALUE of the any-length run"
-    )
+    common.add_settings(parser)
     given = parser.parse_args()
     shortest, longest = given.steps
     dataset = open_dataset(given.data)
@@ -158,7 +154,7 @@ def main() -> None:
     )
     rows: dict[str, list[dict[str, Any]]] = {}
     for seed in range(given.seeds):
-        overrides = dict(entry.split("=", 1) for entry in given.set)
+        overrides = common.settings(given.set)
         config = load_config(
             "small", method="any-length", dataset=dataset.name, horizon=longest, overrides=overrides
         )

@@ -13,10 +13,8 @@ queries would be the batch's own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -26,10 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-import torch
-from pyarrow import parquet
 
+import common
 from cefito.cli.console import talk
 from cefito.data.prepared import open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
@@ -56,7 +52,6 @@ with open("/proc/self/status") as lines:
 print("peak MiB", own, workers, file=sys.stderr)
 sys.exit(code)
 """
-_GROUP = 1024  # rows of Parquet that are made at once
 
 
 def made(work: Path, dim: int, method: str) -> Path:
@@ -80,22 +75,16 @@ def listed(work: Path, run: Path, queries: int) -> Path:
     generator = np.random.default_rng(0)
 
     def rows() -> Iterator[Any]:
-        for first in range(0, queries, _GROUP):
-            chosen = np.arange(first, min(first + _GROUP, queries)) % len(windows)
+        for first, size in common.groups(queries):
+            chosen = np.arange(first, first + size) % len(windows)
             parts = {}
             for name in ("initial", "goal"):
                 exact = getattr(windows, name)[chosen]
                 noise = generator.standard_normal(exact.shape).astype(np.float32)
                 parts[name] = list(exact + 0.05 * noise)
-            yield pyarrow.table({"id": [f"q{first + n}" for n in range(len(chosen))], **parts})
+            yield {"id": [f"q{first + n}" for n in range(size)], **parts}
 
-    tables = rows()
-    table = next(tables)
-    with parquet.ParquetWriter(path, table.schema) as writer:
-        writer.write_table(table)
-        for table in tables:
-            writer.write_table(table)
-    return path
+    return common.write_table(path, rows())
 
 
 def planned(run: Path, path: Path, out: Path, executor: str, workers: int) -> dict[str, Any]:
@@ -167,13 +156,13 @@ def measure(run: Path, work: Path, sizes: list[int], ways: list[str]) -> list[di
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = common.parser(__doc__)
     parser.add_argument("--work", type=Path, required=True, help="folder for worlds and lists")
     parser.add_argument("--sizes", type=int, nargs="*", default=[2000], help="queries, for rates")
     parser.add_argument("--many", type=int, nargs="*", default=[1000, 50000], help="for memory")
     parser.add_argument("--ways", nargs="+", default=["serial:1", "processes:1", "processes:2"])
     parser.add_argument("--dim", type=int, default=512, help="features of an observation")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/batch.json"))
+    parser.set_defaults(out=Path("benchmarks/results/batch.json"))
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     rates, memory = (
@@ -189,9 +178,7 @@ def main() -> None:
     for row in [*rates, *memory]:
         digests.setdefault((row["method"], row["queries"]), set()).add(row["plans_sha256"])
     result = {
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
+        **common.machine(),
         "data": "simulated world",
         "features": arguments.dim,
         "horizon": 3,

@@ -1,6 +1,6 @@
 """Which windows the chain's temperature and power of tasks are best fitted on, by folds of videos.
 
-Each fold is held out, as in all_videos.py; the chain of `small` is trained on the others, in the
+Each fold is held out; the chain of `small` is trained on the others, in the
 end on their training and validation videos together. Its two numbers are fitted
 
 - preset: on validation windows before the training on all videos, after which the temperature
@@ -19,10 +19,8 @@ The spread is that of mean probabilities over fits on resampled validation video
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -30,10 +28,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from all_videos import summary
+import common
 from cefito.cli.console import talk
 from cefito.data import Windows, open_dataset
 from cefito.data.windows import action_space, joined_windows, video_folds
+from cefito.evaluation.calibration import calibration
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.chain.calibration import fit_task_power, known_states
@@ -41,9 +40,9 @@ from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.planner import ChainPlanner
 from cefito.planners.methods import load_config
 from cefito.training.trainer import TrainingContext
-from chain_parts import LEAST, Folds
 
-RESAMPLES = 30
+LEAST = float(np.log(1e-4))  # log-probability that less likely truths count as
+FOLDS, RESAMPLES = 3, 30
 ROWS = ("preset", "validation", "halves", "folds", "likelihood", "held-out")
 calibrated = ChainModel._calibrated
 
@@ -112,7 +111,7 @@ def numbers_of(
 
 
 def scores(model: ChainModel, held: Windows) -> dict[str, NDArray[Any]]:
-    """Scores of held-out windows [N], as `all_videos.summary` reads them."""
+    """Scores of held-out windows [N], as `summary` reads them."""
     queries = Queries.from_windows(held)
     plans, tasks = ChainPlanner(model).plan(queries, 1), np.exp(model.log_tasks(queries))
     logs = model.scores(queries).log_sequence_probabilities(torch.from_numpy(held.actions))
@@ -125,6 +124,29 @@ def scores(model: ChainModel, held: Windows) -> dict[str, NDArray[Any]]:
     }
 
 
+def summary(
+    found: dict[str, NDArray[np.float64]],
+    other: dict[str, NDArray[np.float64]],
+    video: NDArray[np.int64],
+) -> dict[str, Any]:
+    """Means in per cent, gains over another row, and errors of calibration."""
+    value: dict[str, Any] = {
+        "success_rate": 100 * float(found["success"].mean()),
+        "gain of success_rate": common.interval(100 * (found["success"] - other["success"]), video),
+        "log_likelihood": float(found["likelihood"].mean()),
+        "gain of log_likelihood": common.interval(found["likelihood"] - other["likelihood"], video),
+    }
+    for name, right, sure in (("plans", "success", "sure"), ("tasks", "task_right", "task_sure")):
+        errors = calibration(found[sure], found[right] == 1, videos=video)
+        value[name] = {
+            "calibration_error": errors.expected_calibration_error,
+            "by chance": errors.chance_calibration_error,
+            "p": errors.calibration_p_value,
+            "sure less right": 100 * float((found[sure] - found[right]).mean()),
+        }
+    return value
+
+
 def resampled(windows: Windows, generator: np.random.Generator) -> Windows:
     """Windows of as many videos, drawn with repetition."""
     videos = np.unique(windows.video)
@@ -133,24 +155,22 @@ def resampled(windows: Windows, generator: np.random.Generator) -> Windows:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser = common.parser(__doc__, data="one")
     parser.add_argument(
         "--rows", default=",".join(ROWS), help="separated by commas, with validation"
     )
     parser.add_argument("--horizon", type=int, default=3)
     given = parser.parse_args()
-    given.folds = 3
-    folds, generator = Folds.of_data(open_dataset(given.data), given), np.random.default_rng(0)
+    data, generator = open_dataset(given.data), np.random.default_rng(0)
+    folds = common.Folds.cut(data, horizon=given.horizon, folds=FOLDS)
     settings, single = (
-        load_config("small", method="chain", dataset=folds.data.name, overrides=overrides).settings
+        load_config("small", method="chain", dataset=data.name, overrides=overrides).settings
         for overrides in ({}, {"chain.members": 1})
     )
     shared: dict[str, Any] = {"seed": 0, "context": TrainingContext()}
     found: dict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(list))
     spreads = defaultdict(list)
-    for fold in range(given.folds):
+    for fold in range(FOLDS):
         train, val, held = folds.parts(fold)
         before, after = trained(train, val, settings=settings, **shared)
         parts = (train, val, held)
@@ -169,22 +189,24 @@ def main() -> None:
         for name, spread in zip(("plans", "tasks"), np.std(means, axis=0), strict=True):
             spreads[name].append(float(spread))
         talk(f"fold {fold}: {numbers}, spread {dict(spreads)}")
-    order = np.argsort(np.concatenate([np.flatnonzero(folds.of == fold) for fold in range(3)]))
+    order = np.argsort(np.concatenate([np.flatnonzero(folds.of == fold) for fold in range(FOLDS)]))
     joined = {
-        row: {name: np.concatenate(parts)[order][None].astype(float) for name, parts in own.items()}
+        row: {name: np.concatenate(parts)[order].astype(float) for name, parts in own.items()}
         for row, own in found.items()
     }
     value = {
         "command": "python benchmarks/calibration.py DATA "
         f"--horizon {given.horizon} --rows {given.rows}",
-        "dataset": {"name": folds.data.name, "fingerprint": folds.data.fingerprint},
+        "dataset": {"name": data.name, "fingerprint": data.fingerprint},
         "fitted on": {
-            row: summary(own, joined["validation"], folds) for row, own in joined.items()
+            row: summary(own, joined["validation"], folds.windows.video)
+            for row, own in joined.items()
         },
         "spread": {name: float(np.mean(values)) for name, values in spreads.items()},
     }
     talk(str(value))
-    write_json(given.out, value)
+    if given.out:
+        write_json(given.out, value)
 
 
 if __name__ == "__main__":

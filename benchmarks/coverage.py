@@ -10,13 +10,13 @@ truth, with an interval by resampling videos. Sizes are of a fixed sample of win
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import common
 from cefito.cli.console import progress
 from cefito.data import Windows, cut_windows, open_dataset
 from cefito.evaluation.conformal import (
@@ -181,14 +181,12 @@ def compare(run: Run, windows: Windows, sample: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
+    parser = common.parser(__doc__, data="one")
     parser.add_argument("run", type=Path)
     parser.add_argument("--split", default="test")
     parser.add_argument("--sample", type=int, default=200, help="windows of which sizes are shown")
     parser.add_argument("--windows", type=int, help="of a video at most; by default all")
     parser.add_argument("--compare", action="store_true")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     run, data = open_run(given.run), open_dataset(given.data)
     table = run.calibrated()

@@ -12,7 +12,6 @@ Settings are chosen by the validation scores of all draws; test scores are repor
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import defaultdict
 from dataclasses import replace
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+import common
 from cefito.cli.console import progress, talk
 from cefito.data.annotations import Action, Annotations, Step, Task, Taxonomy
 from cefito.data.prepared import PreparedDataset, open_dataset, write_dataset
@@ -173,10 +173,8 @@ def summary(results: list[dict[str, Any]], planners: list[str]) -> list[dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("data", type=Path)
+    parser = common.parser(__doc__, data="one")
     parser.add_argument("--work", type=Path, required=True, help="data sets and runs go there")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--planners", default="chain,cefito-guided,cefito-no-energy,viterbi")
     parser.add_argument("--horizons", default="3,4")
     parser.add_argument("--shares", default="1", help="of the training videos, as in 0.25,0.5,1")
@@ -185,7 +183,7 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=66)
     parser.add_argument("--val", type=int, default=15)
     parser.add_argument("--preset", default="small")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    common.add_settings(parser)
     parser.add_argument("--no-validation", action="store_true", help="test scores alone")
     given = parser.parse_args()
     whole = open_dataset(given.data)
@@ -214,7 +212,7 @@ def main() -> None:
                 horizons=horizons,
                 seeds=(0,),
                 preset=given.preset,
-                settings=dict(entry.split("=", 1) for entry in given.set),
+                settings=common.settings(given.set),
             )
             for problem in run_study(study, progress=progress):
                 talk(problem)
@@ -224,13 +222,7 @@ def main() -> None:
                 for row, value in found.items():
                     talk(f"{name} T={horizon} {row}: " + json.dumps({**value, "success": None}))
     value = {
-        "command": "python benchmarks/draws.py DATA " + " ".join(given.planners.split()),
-        "arguments": {
-            name: str(part)
-            for name, part in vars(given).items()
-            if name not in ("work", "data", "out")
-        },
-        "dataset": {"name": whole.name, "fingerprint": whole.fingerprint},
+        **common.about("draws", given, whole),
         "summary": summary(results, planners),
         "draws": results,
     }

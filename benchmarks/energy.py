@@ -28,9 +28,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import permutations
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,12 +39,12 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import common
 from cefito.cli.console import talk
-from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
-from cefito.data.windows import action_space, joined_windows, video_folds
+from cefito.data import PreparedDataset, Windows, open_dataset
+from cefito.data.windows import action_space
 from cefito.evaluation.calibration import calibration
 from cefito.evaluation.orders import Orders, keeps_orders, training_orders
-from cefito.evaluation.statistics import video_interval
 from cefito.field.fields import make_field, named_components
 from cefito.files import write_json
 from cefito.planners.base import Planner, Queries
@@ -360,17 +358,13 @@ def judged(found: Candidates, energy: Reals, folds: Ids) -> dict[str, Any]:
                 np.exp(logs[every, best]) * mass, right[name]
             ).expected_calibration_error,
         }
-    _, video = np.unique(found.windows.video, return_inverse=True)
     success = 100.0 * (right["with"].astype(float) - right["without"])
     likelihood = log["with"] - log["without"]
     for name, gain, rows_of in (
         ("success_rate", success, hit | ~hit),
         ("log_likelihood", likelihood, hit),
     ):
-        sums = np.bincount(video[rows_of], weights=gain[rows_of], minlength=video.max() + 1)
-        counts = np.bincount(video[rows_of], minlength=video.max() + 1)
-        low, high = video_interval(sums, counts)
-        value[f"gain of {name}"] = {"mean": float(gain[rows_of].mean()), "low": low, "high": high}
+        value[f"gain of {name}"] = common.interval(gain[rows_of], found.windows.video[rows_of])
     return value
 
 
@@ -387,13 +381,9 @@ def given_length(found: Candidates, energy: Reals, length: int) -> tuple[Candida
 
 
 @dataclass(frozen=True)
-class Folds:
+class Folds(common.Folds):
     """Windows in folds of videos, and sequence models that were trained without each fold."""
 
-    data: PreparedDataset
-    windows: Windows
-    of: Ids  # fold of each window [N]
-    for_val: NDArray[np.bool_]  # windows of validation videos [N]
     planners: list[Any]
     listed: list[Candidates]  # of each fold's windows, under the model that was trained without it
 
@@ -402,36 +392,21 @@ class Folds:
         """Train the sequence models."""
         method, shortest = ("any-length", LENGTHS[0]) if several else ("chain", None)
         horizon = LENGTHS[1] if several else given.horizon
-        cut = partial(cut_windows, data, horizon=horizon, shortest=shortest)
-        val = cut(split="val")
-        windows = joined_windows(cut(split="train"), val)
         members = {f"{method.replace('-', '_')}.members": given.members} if given.members else {}
         settings = load_config(
             "small", method=method, dataset=data.name, horizon=horizon, overrides=members
         ).settings
-        found = cls(
-            data,
-            windows,
-            video_folds(windows.video, given.folds),
-            np.isin(windows.video, val.video),
-            [],
-            [],
-        )
+        cut = common.Folds.cut(data, horizon=horizon, folds=given.folds, shortest=shortest)
+        found = cls(**vars(cut), planners=[], listed=[])
         for fold in range(given.folds):
-            planner = METHODS[method].planner.fit(*found.rest(fold), settings=settings, seed=fold)
-            found.planners.append(planner.planner)
-            inside = windows.subset(np.flatnonzero(found.of == fold))
-            found.listed.append(Candidates.of(planner.planner, inside, LISTED))
+            train, val, held = found.parts(fold)
+            fitted = METHODS[method].planner.fit(train, val, settings=settings, seed=fold)
+            found.planners.append(fitted.planner)
+            found.listed.append(Candidates.of(fitted.planner, held, LISTED))
             talk(
                 f"fold {fold}: {np.mean(found.listed[-1].truth >= 0):.3f} of the truths are listed"
             )
         return found
-
-    def rest(self, fold: int) -> list[Windows]:
-        """Training and validation windows of the other folds."""
-        outside = self.of != fold
-        parts = (outside & ~self.for_val, outside & self.for_val)
-        return [self.windows.subset(np.flatnonzero(part)) for part in parts]
 
     def candidates(self, fold: int, *, orders: bool) -> Candidates:
         """Candidates of the windows of the other folds."""
@@ -457,7 +432,7 @@ def fit_named(
 ) -> Any:
     """The field of a name, trained without one fold."""
     if name in fields:
-        train, val = folds.rest(fold)
+        train, val, _ = folds.parts(fold)
         settings: Any = fields[name].settings
         space = action_space(train, "training")
         return fit_field(
@@ -503,9 +478,7 @@ def study(data: PreparedDataset, given: argparse.Namespace, names: list[str]) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser = common.parser(__doc__, data="one")
     parser.add_argument("--fields", default=",".join(FIELDS), help="separated by commas")
     parser.add_argument("--horizon", type=int, default=3)
     parser.add_argument("--folds", type=int, default=3)
@@ -516,13 +489,7 @@ def main() -> None:
     given = parser.parse_args()
     names = given.fields.split(",")
     data = open_dataset(given.data)
-    value: dict[str, Any] = {
-        "command": "python benchmarks/energy.py DATA",
-        "arguments": {
-            name: part for name, part in vars(given).items() if name not in ("data", "out")
-        },
-        "dataset": {"name": data.name, "fingerprint": data.fingerprint},
-    }
+    value = common.about("energy", given, data)
     for group in ([name for name in names if name != "lengths"], ["lengths"]):
         asked = [name for name in group if name in names]
         if asked:

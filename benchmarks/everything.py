@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import common
 from cefito.cli.console import progress, talk
 from cefito.data.prepared import open_dataset
 from cefito.evaluation.statistics import paired_difference, seed_interval
@@ -111,10 +112,8 @@ def data_scores(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("data", type=Path, nargs="+")
+    parser = common.parser(__doc__, data="many")
     parser.add_argument("--work", type=Path, required=True, help="runs and scores go there")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--planners", default="chain,cefito-guided,viterbi")
     parser.add_argument("--against", default="viterbi")
     parser.add_argument("--horizons", default="3,4")

@@ -22,9 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import resource
 import subprocess
 import sys
 import time
@@ -32,8 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
+import common
 from cefito.cli.console import progress, talk
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.simulation.observations import simulate
@@ -43,7 +39,7 @@ from cefito.evaluation.runs import evaluate_run
 from cefito.files import read_json, write_json
 from cefito.planners.methods import load_config
 from cefito.runs.train import train_run
-from cefito.runtime import capability, pick_device
+from cefito.runtime import pick_device
 from cefito.study.results import gather
 from cefito.study.running import run_study
 from cefito.study.study import Study
@@ -81,7 +77,7 @@ def script(name: str, given: argparse.Namespace, *arguments: object) -> dict[str
 
 def settings(given: argparse.Namespace) -> dict[str, str]:
     """The settings of `paper` that are changed."""
-    return {**(TOY if given.toy else {}), **dict(entry.split("=", 1) for entry in given.set)}
+    return {**(TOY if given.toy else {}), **common.settings(given.set)}
 
 
 def as_options(values: dict[str, str], *sections: str) -> list[str]:
@@ -153,7 +149,7 @@ def train(given: argparse.Namespace, horizon: int) -> dict[str, Any]:
         "evaluation_seconds": time.perf_counter() - started,
         "metrics": scores.metrics,
         "test_windows": scores.windows,
-        "peak_mib": peak_mib(device),
+        "peak_mib": round(common.peak_mib(device)),
     }
 
 
@@ -182,26 +178,6 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "train-T4": lambda given: train(given, 4),
     "compare": compare,
 }
-
-
-def peak_mib(device: torch.device) -> float:
-    """Peak memory: of the GPU, or of this process."""
-    if device.type == "cuda":
-        return round(torch.cuda.max_memory_allocated() / 2**20)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
-
-
-def machine(device: torch.device) -> dict[str, Any]:
-    """What it runs on."""
-    return {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "bfloat16_by": capability(device),
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-    }
 
 
 def run_parts(given: argparse.Namespace, argv: list[str]) -> None:
@@ -236,7 +212,7 @@ def summarise(given: argparse.Namespace) -> dict[str, Any]:
     }
     spent = given.out / "spent.json"
     value = {
-        **machine(pick_device(given.device)),
+        **common.machine(pick_device(given.device)),
         "toy": given.toy,
         "missing": [name for name in given.parts if name not in found],
         "seconds": read_json(spent, "Remove it.", RunError) if spent.exists() else {},
@@ -259,7 +235,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--seeds", type=int, default=1, help="of the comparison")
     parser.add_argument("--sample", type=int, help="test windows that are scored; all by default")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    common.add_settings(parser)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--toy", action="store_true", help="tiny networks, to try the script")
     parser.add_argument("--only", choices=PARTS, help=argparse.SUPPRESS)
@@ -268,7 +244,8 @@ def main(argv: list[str] | None = None) -> None:
     if given.only:
         result = PARTS[given.only](given)
         write_json(
-            given.out / f"{given.only}.json", {**machine(pick_device(given.device)), **result}
+            given.out / f"{given.only}.json",
+            {**common.machine(pick_device(given.device)), **result},
         )
         return
     run_parts(given, argv)

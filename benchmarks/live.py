@@ -13,7 +13,6 @@ a step.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
+import common
 from cefito.cli.console import progress
 from cefito.data import PreparedDataset, open_dataset
 from cefito.data.windows import padded_rows, split_videos
@@ -310,9 +310,7 @@ def live(data: PreparedDataset, run: Run, split: str) -> dict[str, Any]:
             "nearest",
             "n-grams",
         ):
-            gain = paired_difference(
-                hits[f"session, {kind}"][None], hits[other][None], video, draws=2000
-            )
+            gain = paired_difference(hits[f"session, {kind}"][None], hits[other][None], video)
             against[f"{kind} against {other}"] = {
                 "ratio": round(ours / max(rows[other]["next_step_accuracy"], 0.01), 3),
                 "difference": round(gain.mean, 2),
@@ -446,7 +444,7 @@ def compared(values: dict[str, list[dict[str, NDArray[np.float64]]]]) -> dict[st
             )
             report[name][measure] = round(scale * float(theirs.mean()), 3)
             if name != "run":
-                gain = paired_difference(ours, theirs, seeds[0]["videos"][kept], draws=2000)
+                gain = paired_difference(ours, theirs, seeds[0]["videos"][kept])
                 report[name][f"run_minus_{measure}"] = [
                     round(scale / 100 * part, 3) for part in (gain.mean, gain.low, gain.high)
                 ]
@@ -497,11 +495,9 @@ def left_out(data: PreparedDataset, run: Run, split: str, count: int = 100) -> d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
+    parser = common.parser(__doc__, data="one")
     parser.add_argument("run", type=Path, nargs="+")
     parser.add_argument("--split", default="test")
-    parser.add_argument("--out", type=Path)
     parser.add_argument(
         "--nothing", action="store_true", help="with nothing seen, and with a step left out"
     )
@@ -517,23 +513,21 @@ def main() -> None:
             "nothing_seen": nothing_seen(data, [run, *others], given.split),
             "left_out": left_out(data, run, given.split),
         }
-        if given.out is not None:
-            write_json(given.out, report)
         print(json.dumps(report, indent=1))
-        return
-    report = {
-        "command": command,
-        "dataset": data.name,
-        "split": given.split,
-        "steps_of_plans": run.steps,
-        **live(data, run, given.split),
-    }
+    else:
+        report = {
+            "command": command,
+            "dataset": data.name,
+            "split": given.split,
+            "steps_of_plans": run.steps,
+            **live(data, run, given.split),
+        }
+        for name, row in report["rows"].items():
+            print(f"{name}: {row['next_step_accuracy']} % ({row['interval']})")
+        for name, spent in report["milliseconds_of_an_update"].items():
+            print(f"{name}: {spent}")
     if given.out is not None:
         write_json(given.out, report)
-    for name, row in report["rows"].items():
-        print(f"{name}: {row['next_step_accuracy']} % ({row['interval']})")
-    for name, spent in report["milliseconds_of_an_update"].items():
-        print(f"{name}: {spent}")
 
 
 if __name__ == "__main__":

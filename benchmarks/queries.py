@@ -16,11 +16,7 @@ mixed, as test windows do. Of each row as many are planned as fit into `--second
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
-import resource
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,19 +25,21 @@ from typing import Any
 import numpy as np
 import torch
 
+import common
 from cefito.cli.console import talk
 from cefito.data import cut_windows, open_dataset, write_dataset
-from cefito.data.annotations import Action, Annotations, Step, Task, Taxonomy, Video
+from cefito.data.annotations import Annotations, Step, Taxonomy, Video
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.field.fields import incremental_field, make_field
+from cefito.files import write_json
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.train import train_run
-from cefito.runtime import capability, generator_for, pick_device
+from cefito.runtime import generator_for, pick_device
 from cefito.search.settings import search_settings
+from common import TASK_SIZES
 
-TASK_SIZES = (6, 5, 8, 7, 10, 7, 9, 3, 8, 7, 11, 6, 8, 10, 7, 5, 8, 8)  # as in CrossTask
 WINDOWS = 20  # of a test video
 QUICK = {
     "training.optimiser.epochs": 1,
@@ -68,11 +66,6 @@ def annotations(horizon: int, queries: int) -> Annotations:
     owned = [
         np.arange(end - size, end) for size, end in zip(TASK_SIZES, ends.tolist(), strict=True)
     ]
-    names = tuple(Action(id=number, name=f"action {number}") for number in range(int(ends[-1])))
-    tasks = tuple(
-        Task(id=number, name=f"task {number}", actions=tuple(own.tolist()))
-        for number, own in enumerate(owned)
-    )
     videos: list[Video] = []
 
     def add(split: str, task: int, count: int) -> None:
@@ -89,7 +82,11 @@ def annotations(horizon: int, queries: int) -> Annotations:
         add("val", task, horizon + 3)
     for number in range(-(-queries // WINDOWS)):
         add("test", number % len(owned), WINDOWS + horizon - 1)
-    taxonomy = Taxonomy(dataset="as many tasks as CrossTask", tasks=tasks, actions=names)
+    taxonomy = Taxonomy.from_names(
+        "as many tasks as CrossTask",
+        [(f"task {number}", own.tolist()) for number, own in enumerate(owned)],
+        [f"action {number}" for number in range(int(ends[-1]))],
+    )
     return Annotations(taxonomy=taxonomy, videos=tuple(videos))
 
 
@@ -140,12 +137,6 @@ def of_paper_size(planner: CefitoPlanner) -> CefitoPlanner:
     return replace(planner, incremental=incremental_field(field.to(device).eval()))
 
 
-def resident_mib() -> float:
-    """Largest memory of this process so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-
-
 def measure(planner: CefitoPlanner, queries: Queries, seconds: float) -> dict[str, Any]:
     """Queries a second, of as many as fit into some seconds."""
     first = queries.subset(range(min(8, len(queries))))
@@ -167,7 +158,7 @@ def measure(planner: CefitoPlanner, queries: Queries, seconds: float) -> dict[st
         spent, spent_cpu, done = spent + taken, spent_cpu + cpu, done + count
         tokens += sum(plans.evaluated.token_forwards for plans in found)
         leaves += sum(plans.evaluated.leaves for plans in found)
-        parts.append({"queries": count, "seconds": taken, "peak_mib": round(resident_mib(), 1)})
+        parts.append({"queries": count, "seconds": taken, "peak_mib": round(common.peak_mib(), 1)})
         each = taken / count
     return {
         "queries": done,
@@ -180,7 +171,7 @@ def measure(planner: CefitoPlanner, queries: Queries, seconds: float) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = common.parser(__doc__)
     parser.add_argument("--work", type=Path, required=True, help="folder for data sets and runs")
     parser.add_argument("--horizons", type=int, nargs="+", default=[3, 4])
     parser.add_argument(
@@ -191,15 +182,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="about as long a row")
     parser.add_argument("--dim", type=int, default=512, help="features of an observation")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     device = pick_device(given.device)
     result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "bfloat16_by": capability(device),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "machine": platform.machine(),
+        **common.machine(device),
         "fields": "small: trained for one epoch on simulated observations; paper: random weights",
         "tasks": list(TASK_SIZES),
         "rows": [],
@@ -222,11 +208,9 @@ def main() -> None:
                 row |= measure(planner.with_search(settings), queries, given.seconds)
                 talk(json.dumps(row))
                 result["rows"].append(row)
-    text = json.dumps(result, indent=1) + "\n"
     if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(text, encoding="utf-8")
-    print(text, end="")
+        write_json(given.out, result)
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

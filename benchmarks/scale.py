@@ -12,12 +12,9 @@ Workers are compared by seconds on the wall, the only figures here that other wo
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
-import platform
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 import torch
-from pyarrow import parquet
 
+import common
 from cefito.batch.batch import plan_batch
 from cefito.cli.console import talk
 from cefito.data.annotations import Taxonomy
@@ -55,7 +51,6 @@ FEATURES, OWN, TOP, ASKED, BATCH = 64, 10, 5, 512, 256  # OWN: actions of a task
 REPEATS = 2  # of executors, in turn
 # actions in common: each task draws its actions, and each action is one of about five tasks
 SHARED = 5
-_GROUP = 1024  # rows of Parquet that are made at once
 
 
 @contextmanager
@@ -111,19 +106,15 @@ def made_run(work: Path, dim: int) -> Path:
 
 def list_queries(path: Path, count: int, dim: int) -> Path:
     """A table of random observations."""
-    generator, writer = np.random.default_rng(0), None
-    for first in range(0, count, _GROUP):
-        size = min(_GROUP, count - first)
-        parts = {
+    generator = np.random.default_rng(0)
+    parts = (
+        {
             name: list(generator.standard_normal((size, dim), dtype=np.float32))
             for name in ("initial", "goal")
         }
-        table = pyarrow.table(parts)
-        writer = writer or parquet.ParquetWriter(path, table.schema)
-        writer.write_table(table)
-    assert writer is not None
-    writer.close()
-    return path
+        for _, size in common.groups(count)
+    )
+    return common.write_table(path, parts)
 
 
 def plan_list(run: Path, queries: Path, count: int, executor: str, workers: int) -> dict[str, Any]:
@@ -305,21 +296,18 @@ def measure(work: Path, *, quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = common.parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, below a minute")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/scale.json"))
+    parser.set_defaults(out=Path("benchmarks/results/scale.json"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         parts = measure(Path(work), quick=arguments.quick)
     result = {
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
+        **common.machine(),
         "data": "random observations; plan-batch: a run on the simulated world",
         "features": FEATURES,
         **NARROW,
         "quick": arguments.quick,
-        "python": sys.version.split()[0],
         **parts,
     }
     write_json(arguments.out, result)

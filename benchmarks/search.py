@@ -17,9 +17,7 @@ the data set, with the true and with the predicted task. All is measured in one 
 
 from __future__ import annotations
 
-import argparse
 import json
-import resource
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,17 +26,19 @@ from typing import Any
 import numpy as np
 import torch
 
+import common
 from cefito.cli.console import talk
 from cefito.data import cut_windows
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
 from cefito.planners.cefito.objective import ENERGY, Weights
+from cefito.files import write_json
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
-from cefito.runtime import capability, generator_for, pick_device
+from cefito.runtime import generator_for, pick_device
 from cefito.search import (
     BeamSearch,
     ExhaustiveSearch,
@@ -187,7 +187,7 @@ def on_random_fields(
                         "same_plans": bool(np.array_equal(found.actions, best.actions)),
                         "energy_gap": float(found.energies[0] / best.energies[0] - 1),
                     }
-            row["peak_mib"] = peak_mib(device)
+            row["peak_mib"] = common.peak_mib(device)
             talk(json.dumps(row))
             rows.append(row)
     return rows
@@ -199,13 +199,6 @@ def cost(plans: Plans, seconds: float) -> dict[str, Any]:
         "token_forwards": plans.evaluated.token_forwards,
         "leaves": plans.evaluated.leaves,
     }
-
-
-def peak_mib(device: torch.device) -> float:
-    """Peak memory so far: of the GPU, or of this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def on_trained_field(
@@ -391,7 +384,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = common.parser(__doc__)
     parser.add_argument(
         "--quick", action="store_true", help="|A| = 11, T = 3 and 4, within a minute"
     )
@@ -423,10 +416,7 @@ def main() -> None:
         default="wall",
         help="of all seconds; CPU time suffers less from other work on the machine",
     )
-    parser.add_argument("--out", type=Path)
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the preset `paper`"
-    )
+    common.add_settings(parser)
     parser.add_argument(
         "--exact-tokens",
         type=int,
@@ -436,17 +426,11 @@ def main() -> None:
     given = parser.parse_args()
     global clock
     clock = CLOCKS[given.clock]
-    settings.update(entry.split("=", 1) for entry in given.set)
+    settings.update(common.settings(given.set))
     if given.threads:
         torch.set_num_threads(given.threads)
     device = pick_device(given.device)
-    result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "bfloat16_by": capability(device),
-        "clock": given.clock,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-    }
+    result: dict[str, Any] = {**common.machine(device), "clock": given.clock}
     if given.quick:
         rows = on_random_fields([11], given.horizons or [3, 4], device, 1331, beam=False)
         result["against_naive"] = {
@@ -475,8 +459,7 @@ def main() -> None:
         ]
     result["random"] = rows
     if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_json(given.out, result)
         if rows and not given.quick:
             draw(rows, given.out.with_suffix(".png"))
     if given.json:

@@ -12,7 +12,6 @@ and with other numbers of workers, by which the default settings were chosen.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import json
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+import common
 from cefito.cli.console import talk
 from cefito.data import cut_windows
 from cefito.files import write_json
@@ -248,9 +248,8 @@ def about(run: Run) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = common.parser(__doc__)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--requests", type=int, default=1000, help="for each number of clients")
     parser.add_argument("--memory", type=int, default=10_000, help="requests over which it is seen")

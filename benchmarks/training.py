@@ -20,11 +20,8 @@ the wall; of that on a GPU.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import platform
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -34,13 +31,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from cefito.data.annotations import Action, Task, Taxonomy
+import common
+from cefito.data.annotations import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.prefixes import prefix_counts
+from cefito.files import write_json
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.methods import load_config
-from cefito.runtime import Processes, Resolved, capability, generator_for, pick_device
+from cefito.runtime import Processes, Resolved, generator_for, pick_device
 from cefito.training.field_loss import FieldLoss
 from cefito.training.losses import adaptive_margins, triplet
 
@@ -48,26 +47,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
 from reference import PlainFieldLoss, SlowNegativeSampler
 
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
-SIZES = (
-    6,
-    5,
-    8,
-    7,
-    10,
-    7,
-    9,
-    3,
-    8,
-    7,
-    11,
-    6,
-    8,
-    10,
-    7,
-    5,
-    8,
-    8,
-)  # 133 actions in 18 tasks of 3 to 11, as in CrossTask
+SIZES = common.TASK_SIZES
 
 CASES: dict[str, tuple[Resolved, bool]] = {
     "float32": ("float32", False),
@@ -79,17 +59,18 @@ CASES: dict[str, tuple[Resolved, bool]] = {
 
 def make_windows(count: int, generator: np.random.Generator) -> Windows:
     ends = np.cumsum(SIZES)
-    tasks = tuple(
-        Task(id=number, name=f"task {number}", actions=tuple(range(end - size, end)))
-        for number, (size, end) in enumerate(zip(SIZES, ends.tolist(), strict=True))
-    )
-    taxonomy = Taxonomy(
-        dataset="random",
-        tasks=tasks,
-        actions=tuple(Action(id=number, name=f"action {number}") for number in range(sum(SIZES))),
+    taxonomy = Taxonomy.from_names(
+        "random",
+        [
+            (f"task {number}", range(end - size, end))
+            for number, (size, end) in enumerate(zip(SIZES, ends.tolist(), strict=True))
+        ],
+        [f"action {number}" for number in range(sum(SIZES))],
     )
     of = generator.integers(len(SIZES), size=count)
-    actions = np.array([generator.choice(tasks[task].actions, size=HORIZON) for task in of])
+    actions = np.array(
+        [generator.choice(taxonomy.tasks[task].actions, size=HORIZON) for task in of]
+    )
     initial, goal = generator.standard_normal((2, count, OBSERVATION), dtype=np.float32)
     return Windows(
         initial=initial,
@@ -236,45 +217,34 @@ def measure(
         if number:  # the first warms up
             wall.append(time.perf_counter() - started)
             cpu.append(time.process_time() - began)
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, bytes
-    peak = (
-        torch.cuda.max_memory_allocated()
-        if device.type == "cuda"
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    )
     return {
         "seconds": float(np.median(wall)),
         "cpu_seconds": float(np.median(cpu)),
         "all_seconds": wall,
         "all_cpu_seconds": cpu,
-        "peak_mib": round(peak / 2**20),
+        "peak_mib": round(common.peak_mib(device)),
         "tokens": tokens,
         "first_loss": losses[0],
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = common.parser(__doc__)
     parser.add_argument("--preset", choices=("paper", "released"), default="paper")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", choices=("both", "float32", "bfloat16"), default="both")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training.json"))
     parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the preset"
-    )
+    common.add_settings(parser)
+    parser.set_defaults(out=Path("benchmarks/results/training.json"))
     arguments = parser.parse_args()
-    settings = dict(entry.split("=", 1) for entry in arguments.set)
+    settings = common.settings(arguments.set)
     device = pick_device(arguments.device)
     training = load_config(arguments.preset, overrides=settings).settings.training
     result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "bfloat16_by": capability(device),
+        **common.machine(device),
         "threads": arguments.threads,
-        "torch": torch.__version__,
-        "machine": platform.machine(),
         "preset": arguments.preset,
         "batch": arguments.batch,
         "negatives": training.negatives.count,
@@ -292,8 +262,7 @@ def main() -> None:
     for case in wanted:
         result[case]["ratio"] = reference[time_of] / result[case][time_of]
         result[case]["token_ratio"] = reference["tokens"] / result[case]["tokens"]
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_json(arguments.out, result)
     print(json.dumps(result, indent=1))
 
 

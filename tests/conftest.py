@@ -214,7 +214,7 @@ def run_of_lengths(world: PreparedDataset, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="session")
 def calibrated(run_of_lengths: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same run, its sets calibrated on 12 validation videos; not to be changed."""
-    from cefito.evaluation.calibrate import calibrate_run
+    from cefito.evaluation.conformal import calibrate_run
     from cefito.runs.run import open_run
 
     folder = tmp_path_factory.mktemp("calibrated") / "run"

@@ -148,7 +148,7 @@ def test_a_section(section, place, request, monkeypatch):
 
     monkeypatch.chdir(folder)
     # of each video, to calibrate sooner; the page shows no threshold
-    monkeypatch.setattr("cefito.evaluation.calibrate._WINDOWS", 2)
+    monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 2)
     run_blocks(section, names, ask)
 
 

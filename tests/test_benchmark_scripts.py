@@ -8,23 +8,18 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from cefito.data.prepared import open_dataset
 from cefito.data.windows import cut_windows, video_folds
-from cefito.errors import ConfigError
-from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
-from tiny_runs import as_arguments
 
 pytestmark = pytest.mark.nightly
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
+SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "common")
 TINY = {"field.width": "16", "field.depth": "1", "field.heads": "2"}
 TINY |= {"training.negatives.count": "4"}
 QUICK = {"pkg.training.optimiser.epochs": 1, "pkg.network.hidden": [8, 8]}
@@ -149,92 +144,6 @@ def test_a_training_step(script, preset, case):
     assert measured["tokens"] > 2 * 7
 
 
-def test_precisions_are_paired_by_seed(script):
-    rates = ((0, "float32", 20.0), (1, "float32", 30.0), (0, "bfloat16", 22.0))
-    rates += ((1, "bfloat16", 31.0), (2, "bfloat16", 90.0))
-    rows = [
-        {"seed": seed, "precision": precision, "success_rate": rate, "mean_accuracy": 50.0}
-        for seed, precision, rate in rates
-    ]
-    value = script("precision").summary(rows)["success_rate"]
-    assert value["bfloat16 less float32"]["values"] == [2.0, 1.0]
-    assert value["float32"]["mean"] == 25
-
-
-@pytest.fixture
-def tune(script, world, tmp_path, monkeypatch):
-    """Tunes PKG with two settings; trainings are counted, and may be interrupted."""
-    module, trained = script("tune"), []
-    train_run = module.train_run
-
-    def counted(dataset, folder, **more):
-        if len(trained) == tune.most:
-            raise KeyboardInterrupt
-        trained.append(Path(folder).parent.name)
-        return train_run(dataset, folder, **more)
-
-    monkeypatch.setattr(module, "train_run", counted)
-    space = module.one(
-        pkg__smoothing=module.Log(0.01, 1.0), pkg__network__dropout=module.Pick((0.0, 0.5))
-    )
-    monkeypatch.setitem(module.SPACES, "pkg", space)
-
-    def tune(*more, work="work"):
-        out = tmp_path / f"{work}.json"
-        given = ["--method", "pkg", "--work", tmp_path / work, "--out", out, "--device", "cpu"]
-        argv = ["tune.py", world.folder, *given, "--horizons", "2", *as_arguments(QUICK), *more]
-        monkeypatch.setattr(sys, "argv", [str(part) for part in argv])
-        module.main()
-        return json.loads(out.read_text())
-
-    tune.most, tune.trained, tune.module = -1, trained, module
-    return tune
-
-
-def test_settings_are_tuned_on_validation_windows(tune, tmp_path):
-    value = tune("--trials", 2)
-    log = value["log"]
-    assert log[0]["settings"] == {}  # the preset
-    assert 0.01 <= log[1]["settings"]["pkg.smoothing"] <= 1
-    best = max(log, key=lambda trial: (trial["success_rate"], trial["mean_accuracy"]))
-    assert value["chosen"]["success_rate"] == best["success_rate"]
-    assert value["scored_on"] == "validation windows"
-    (copy,) = (tmp_path / "work" / "data").iterdir()  # without test videos
-    splits = Counter(video.split for video in open_dataset(copy).videos)
-    assert splits == {"train": 24, "val": 12}
-    with pytest.raises(SystemExit, match=r"^error: .*holds trials of another tuning\. Choose an"):
-        tune("--trials", 1, "--seed", 1)
-
-
-def test_an_interrupted_tuning_is_continued(tune):
-    whole = tune("--trials", 3, work="whole")
-    tune.trained.clear()
-    tune.most = 2
-    with pytest.raises(KeyboardInterrupt):
-        tune("--trials", 3)
-    tune.most = -1
-    value = tune("--trials", 3)
-    assert tune.trained == ["trial-000", "trial-001", "trial-002"]
-    assert value["chosen"]["settings"] == whole["chosen"]["settings"]
-
-
-def test_spaces_of_all_methods(script):
-    module = script("tune")
-    for method, entry in METHODS.items():
-        config = load_config("small", method=method)
-        sections = set(entry.settings.model_fields) - set(module.SHARED)
-        if not sections or "llm" in sections:
-            with pytest.raises(ConfigError, match="trains nothing of its own to tune"):
-                module.space_of(method, config)
-            continue
-        space = module.space_of(method, config)
-        keys = [key for group in space for key in group]
-        assert len(set(keys)) == len(keys) >= 6
-        assert {key.partition(".")[0] for key in keys} <= sections
-        for trial in range(1, 10):  # every draw is valid
-            load_config("small", method=method, overrides=module.drawn(space, method, 0, trial))
-
-
 def test_differences_over_several_data_sets(script):
     module = script("everything")
 
@@ -325,32 +234,3 @@ def test_line_through_points(script):
     assert found == pytest.approx({"start": 2, "each": 3, "away": 0}, abs=1e-9)
     bent = [{"n": n, "cpu_seconds": n**2} for n in (1, 10, 100)]
     assert script("scale").line(bent, "n")["away"] > 0.5
-
-
-def test_training_of_the_chain(script, monkeypatch):
-    module = script("chain_training")
-    monkeypatch.setitem(module.SIZES, "coin", (40, 8, {2: 3, 5: 1}))
-    row = module.measure("coin", 1, (16,))
-    assert (row["tasks"], row["actions"], row["steps_of_an_epoch"]) == (4, 11, 1)
-    assert row["loss_difference_of_20_steps"] < 1e-4
-    assert row["milliseconds_by_hidden"]["16"] > 0
-
-
-def test_a_flame_graph_shows_the_share_of_each_function(script):
-    module = script("flame")
-    lines = [
-        "main (run.py:1);answer (run.py:2);plan (planner.py:5) 6",
-        "main (run.py:1);answer (run.py:3);plan (planner.py:9);<listcomp> (planner.py:9) 3",
-        "main (run.py:1);answer (run.py:3) 1",
-        "main (run.py:8) 5",
-    ]
-    found = module.stacks(lines, "answer")
-    plan = ("answer (run.py)", "plan (planner.py)")
-    assert found == {plan[:1]: 1, plan: 6, (*plan, "<listcomp> (planner.py)"): 3}
-    picture = module.drawn(found, "A query")
-    shares = [title.partition("</title>")[0] for title in picture.split("<title>")[1:]]
-    assert shares == [
-        "answer (run.py): 100.0 %",
-        "plan (planner.py): 90.0 %",
-        "&lt;listcomp&gt; (planner.py): 30.0 %",
-    ]

@@ -11,103 +11,67 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cefito import progress
-    from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
-    from cefito.data.readers.custom import prepare
-    from cefito.evaluation import Evaluation, evaluate_planner
-    from cefito.field.classifier import TaskClassifier
-    from cefito.field.energy import EnergyField
-    from cefito.inference.answer import Answer
-    from cefito.inference.planning_run import (
-        PlanningRun,
-        finetune,
-        open_run,
-        train_run,
-        train_runs,
-    )
-    from cefito.inference.session import Session
-    from cefito.planners.cefito.planner import CefitoPlanner
-    from cefito.planners.methods import RunConfig, load_config
-    from cefito.planners.queries import Queries
-    from cefito.planners.simple.frequent import FrequentPlanner
-    from cefito.planners.simple.nearest import NearestPlanner
-    from cefito.runs.run import Run
-    from cefito.search import (
-        Constraints,
-        ExhaustiveSearch,
-        GuidedSearch,
-        Plans,
-        Problem,
-        make_search,
-    )
+    from cefito import progress as progress
+    from cefito.data import PreparedDataset as PreparedDataset
+    from cefito.data import Windows as Windows
+    from cefito.data import cut_windows as cut_windows
+    from cefito.data import open_dataset as open_dataset
+    from cefito.data.readers.custom import prepare as prepare
+    from cefito.evaluation import Evaluation as Evaluation
+    from cefito.evaluation import evaluate_planner as evaluate_planner
+    from cefito.field.classifier import TaskClassifier as TaskClassifier
+    from cefito.field.energy import EnergyField as EnergyField
+    from cefito.inference.answer import Answer as Answer
+    from cefito.inference.planning_run import PlanningRun as PlanningRun
+    from cefito.inference.planning_run import finetune as finetune
+    from cefito.inference.planning_run import open_run as open_run
+    from cefito.inference.planning_run import train_run as train_run
+    from cefito.inference.planning_run import train_runs as train_runs
+    from cefito.inference.session import Session as Session
+    from cefito.planners.cefito.planner import CefitoPlanner as CefitoPlanner
+    from cefito.planners.methods import RunConfig as RunConfig
+    from cefito.planners.methods import load_config as load_config
+    from cefito.planners.queries import Queries as Queries
+    from cefito.planners.simple.frequent import FrequentPlanner as FrequentPlanner
+    from cefito.planners.simple.nearest import NearestPlanner as NearestPlanner
+    from cefito.runs.run import Run as Run
+    from cefito.search import Constraints as Constraints
+    from cefito.search import ExhaustiveSearch as ExhaustiveSearch
+    from cefito.search import GuidedSearch as GuidedSearch
+    from cefito.search import Plans as Plans
+    from cefito.search import Problem as Problem
+    from cefito.search import make_search as make_search
 
 __version__ = version("cefito")
 
-_HOMES = {
-    "Answer": "inference.answer",
-    "CefitoPlanner": "planners.cefito.planner",
-    "Constraints": "search",
-    "EnergyField": "field.energy",
-    "Evaluation": "evaluation",
-    "ExhaustiveSearch": "search",
-    "FrequentPlanner": "planners.simple.frequent",
-    "GuidedSearch": "search",
-    "NearestPlanner": "planners.simple.nearest",
-    "PlanningRun": "inference.planning_run",
-    "Plans": "search",
-    "PreparedDataset": "data",
-    "Problem": "search",
-    "Queries": "planners.queries",
-    "Run": "runs.run",
-    "RunConfig": "planners.methods",
-    "Session": "inference.session",
-    "TaskClassifier": "field.classifier",
-    "Windows": "data",
-    "cut_windows": "data",
-    "evaluate_planner": "evaluation",
-    "finetune": "inference.planning_run",
-    "load_config": "planners.methods",
-    "make_search": "search",
-    "open_dataset": "data",
-    "open_run": "inference.planning_run",
-    "prepare": "data.readers.custom",
-    "progress": "progress",  # a module, for cefito.progress.bar()
-    "train_run": "inference.planning_run",
-    "train_runs": "inference.planning_run",
+_NAMES = {
+    "data": ("PreparedDataset", "Windows", "cut_windows", "open_dataset"),
+    "data.readers.custom": ("prepare",),
+    "evaluation": ("Evaluation", "evaluate_planner"),
+    "field.classifier": ("TaskClassifier",),
+    "field.energy": ("EnergyField",),
+    "inference.answer": ("Answer",),
+    "inference.planning_run": ("PlanningRun", "finetune", "open_run", "train_run", "train_runs"),
+    "inference.session": ("Session",),
+    "planners.cefito.planner": ("CefitoPlanner",),
+    "planners.methods": ("RunConfig", "load_config"),
+    "planners.queries": ("Queries",),
+    "planners.simple.frequent": ("FrequentPlanner",),
+    "planners.simple.nearest": ("NearestPlanner",),
+    "progress": ("progress",),  # the module itself, for cefito.progress.bar()
+    "runs.run": ("Run",),
+    "search": (
+        "Constraints",
+        "ExhaustiveSearch",
+        "GuidedSearch",
+        "Plans",
+        "Problem",
+        "make_search",
+    ),
 }
-
-__all__ = [
-    "Answer",
-    "CefitoPlanner",
-    "Constraints",
-    "EnergyField",
-    "Evaluation",
-    "ExhaustiveSearch",
-    "FrequentPlanner",
-    "GuidedSearch",
-    "NearestPlanner",
-    "PlanningRun",
-    "Plans",
-    "PreparedDataset",
-    "Problem",
-    "Queries",
-    "Run",
-    "RunConfig",
-    "Session",
-    "TaskClassifier",
-    "Windows",
-    "cut_windows",
-    "evaluate_planner",
-    "finetune",
-    "load_config",
-    "make_search",
-    "open_dataset",
-    "open_run",
-    "prepare",
-    "progress",
-    "train_run",
-    "train_runs",
-]
+"""Public names by the modules that have them."""
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from cefito.evaluation.calibration import answered, best_probabilities, calibration, searched_mass
+from cefito.evaluation.calibration import best_probabilities, calibration, searched_mass
 from cefito.search.problem import Plans, SearchCost
-from cefito.study.figures import draw_reliability
 
 
 def plans(probabilities, mass=None):
@@ -75,15 +74,6 @@ def test_equal_probabilities_are_averaged():
     assert found.risk_coverage.success[0] == pytest.approx(50)
 
 
-def test_answering_only_when_sure():
-    probabilities, right = [0.1, 0.3, 0.3, 0.9], [0, 0, 1, 1]
-    found = answered(probabilities, right, min_probability=0.3)
-    assert (found.windows, found.coverage) == (3, 75)
-    assert found.success_rate == pytest.approx(200 / 3)
-    found = answered(probabilities, right, min_probability=0.95)
-    assert (found.windows, found.coverage, found.success_rate) == (0, 0, None)
-
-
 def test_probabilities_of_plans():
     some = [plans([0.5, 0.1], 0.8), plans([]), plans([0.2], 0.4)]
     assert best_probabilities(some).tolist() == [0.5, 0, 0.2]
@@ -91,16 +81,3 @@ def test_probabilities_of_plans():
     assert searched_mass([some[0], some[2]]) == pytest.approx(0.6)
     assert best_probabilities([*some, plans(None)]) is None
     assert best_probabilities([]) is None
-
-
-def test_the_picture(tmp_path):
-    rng = np.random.default_rng(0)
-    probabilities = rng.random(200)
-    draw_reliability(
-        calibration(probabilities, rng.random(200) < probabilities),
-        tmp_path / "a.png",
-        title="price $5_6",
-    )
-    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
-    draw_reliability(calibration([0.0], [0]), tmp_path / "b.svg")
-    assert b"<svg" in (tmp_path / "b.svg").read_bytes()

@@ -1,24 +1,32 @@
-"""Conformal quantiles over videos: their guarantee on synthetic data, and scores of windows."""
+"""Conformal quantiles over videos, scores of windows, and the calibration of a run."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from crepes import ConformalRegressor
 
 from cefito.data import cut_windows
-from cefito.evaluation.conformal import WindowScores, quantiles, sampled
-
-
-def test_single_windows_are_split_conformal_prediction():
-    """The ⌈(n + 1) level⌉-th of n scores (Angelopoulos and Bates, arXiv 2107.07511, Sec. 1)."""
-    rng = np.random.default_rng(0)
-    for count in (1, 9, 19, 30):
-        scores = rng.normal(size=count)
-        for level in (0.5, 0.8, 0.9, 0.95, 0.99):
-            place = int(np.ceil((count + 1) * level - 1e-9))
-            expected = np.sort(scores)[place - 1] if place <= count else np.inf
-            assert quantiles(scores, np.arange(count), [level])[0] == expected
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation.conformal import (
+    WindowScores,
+    calibrate_run,
+    conditions,
+    quantiles,
+    sampled,
+    windows_for,
+)
+from cefito.evaluation.sharing import export_run
+from cefito.inference.answer import answer
+from cefito.planners.base import Queries
+from cefito.planners.methods import load_config
+from cefito.runs.coverage import COVERAGE_FILE, LEVELS, Condition
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from tiny_runs import stopping_after
 
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
@@ -37,32 +45,6 @@ def test_folds_without_windows_of_a_condition(empty):
     assert (len(joined.videos), len(joined.plans), joined.next_two) == (4, 4, None)
 
 
-def test_quantiles_are_p_values_turned_around():
-    """s is in the set at 1 − α iff the weight of calibration scores ≥ s, and of ∞, exceeds α."""
-    rng = np.random.default_rng(1)
-    videos = rng.integers(12, size=60)
-    scores = rng.integers(20, size=60).astype(float)
-    names, counts = np.unique(videos, return_counts=True)
-    weight = 1 / counts[np.searchsorted(names, videos)] / (len(names) + 1)
-    for level in (0.5, 0.73, 0.9):
-        (threshold,) = quantiles(scores, videos, [level])
-        for score in np.arange(20.0):
-            p_value = weight[scores >= score].sum() + 1 / (len(names) + 1)
-            assert (score <= threshold) == (p_value > 1 - level + 1e-9)
-
-
-def test_quantiles_are_those_of_another_library():
-    """Of one window a video, as crepes has them; levels between the places of two scores."""
-    rng = np.random.default_rng(3)
-    for count in (9, 40, 200):
-        scores, regressor = rng.exponential(size=count), ConformalRegressor()
-        regressor.fit(residuals=scores)
-        for place in range(1, count + 1, 3):
-            level = (place - 0.5) / (count + 1)
-            (_, upper) = regressor.predict_int(y_hat=np.zeros(1), confidence=level)[0]
-            assert quantiles(scores, np.arange(count), [level])[0] == upper
-
-
 def test_quantiles_rise_with_the_level_and_end_at_infinity():
     scores, videos = np.array([3.0, 1.0, 2.0, np.inf]), np.array([0, 0, 1, 2])
     # weights 1/8, 1/8 of video 0, 1/4 of 1, 1/4 of 2: cumulative 1/8, 3/8, 1/2, 3/4
@@ -73,7 +55,7 @@ def test_quantiles_rise_with_the_level_and_end_at_infinity():
 
 
 def test_quantiles_are_those_of_numpy():
-    """An independent check: the weighted inverse of the distribution, with a new video at ∞."""
+    """The weighted inverse of the distribution, with a new video at ∞."""
     rng = np.random.default_rng(2)
     for videos in (3, 9, 40):
         place = np.sort(rng.integers(videos, size=5 * videos))
@@ -113,33 +95,146 @@ def test_coverage_of_a_random_window_of_a_new_video(videos, spread):
     assert (covered / trials <= levels + 2 / (videos + 1) + error).all()
 
 
-def test_windows_as_units_would_cover_too_little():
-    """Few videos with many windows: windows as units pretend to a certainty that is not there."""
-    rng, trials, level = np.random.default_rng(3), 3000, 0.9
-    covered = {"videos": 0, "windows": 0}
-    for _ in range(trials):
-        means = rng.normal(scale=3, size=10)
-        scores = means[:, None] + rng.normal(size=(10, 30))
-        place = np.repeat(np.arange(9), 30)
-        new = rng.choice(scores[9])
-        calibration = scores[:9].ravel()
-        covered["videos"] += new <= quantiles(calibration, place, [level])[0]
-        covered["windows"] += new <= quantiles(calibration, np.arange(270), [level])[0]
-    error = 4 * np.sqrt(level * (1 - level) / trials)
-    assert covered["videos"] / trials >= level - error
-    assert covered["windows"] / trials < level - error
-
-
 def test_windows_of_each_video_are_sampled(world):
     windows = cut_windows(world, horizon=3, shortest=1, split="val")
     part = sampled(windows, 4)
     counts = dict(zip(*np.unique(windows.video, return_counts=True), strict=True))
     found = dict(zip(*np.unique(part.video, return_counts=True), strict=True))
     assert found == {video: min(4, count) for video, count in counts.items()}
-    places = [(v, s, n) for v, s, n in zip(part.video, part.start, part.lengths, strict=True)]
-    every = [
-        (v, s, n) for v, s, n in zip(windows.video, windows.start, windows.lengths, strict=True)
-    ]
+    places, every = (
+        list(zip(one.video, one.start, one.lengths, strict=True)) for one in (part, windows)
+    )
     assert [place for place in every if place in set(places)] == places
     assert len(set(part.start.tolist())) > 2  # not the first ones alone
     assert len(sampled(windows, 10_000)) == len(windows)
+
+
+@pytest.fixture
+def run(run_of_lengths, tmp_path):
+    """A run of 1 to 4 steps that is not calibrated."""
+    return open_run(shutil.copytree(run_of_lengths.folder, tmp_path / "run"))
+
+
+def test_thresholds_are_quantiles_of_validation_windows(calibrated, world):
+    table = calibrated.calibrated()
+    assert (table.folds, table.steps, table.fingerprint) == (0, "1-4", world.fingerprint)
+    assert [one.condition for one in table.thresholds] == conditions(calibrated.planner)
+    windows = cut_windows(world, horizon=4, shortest=1, split="val")
+    for condition in (
+        Condition(steps=2, goal=True, done=False, task=True),
+        Condition(steps=None, goal=False, done=True, task=False),
+    ):
+        found = next(one for one in table.thresholds if one.condition == condition)
+        assert found.videos == len(np.unique(windows.video)) == 12
+        part = sampled(windows_for(windows, condition), 20)
+        scores = WindowScores.of(calibrated.planner, part, condition)
+        for name in ("plans", "next_step", "next_two"):
+            values, own = getattr(found, name), getattr(scores, name)
+            expected = quantiles(own, scores.videos, LEVELS)
+            given = np.array([np.inf if value is None else value for value in values])
+            np.testing.assert_allclose(given, expected, atol=1.001e-4)
+            assert (given >= expected).all()
+        assert found.plans[-1] is None  # 12 videos guarantee 12/13
+
+
+def test_scores_follow_from_lists_of_all_plans(calibrated, world):
+    windows = cut_windows(world, horizon=4, shortest=1, split="val")
+    condition = Condition(steps=2, goal=False, done=True)
+    part = windows_for(windows, condition).subset(range(6))
+    planner = calibrated.planner.with_lengths(2, 2)
+    scores = WindowScores.of(calibrated.planner, part, condition)
+    listed = planner.plan(Queries.from_windows(part, without_goal=True, after_done=True), 10_000)
+    for row, plans in enumerate(listed):
+        place = plans.actions.tolist().index(part.actions[row].tolist())
+        expected = -np.log(plans.probabilities[place]) if place else 0
+        assert scores.plans[row] == pytest.approx(expected, abs=1e-3)
+
+
+def test_without_a_goal_plans_reach_the_end(world):
+    windows = cut_windows(world, horizon=4, shortest=1, split="val")
+    part = windows_for(windows, Condition(steps=None, goal=False))
+    ends = {index: len(video.steps) for index, video in enumerate(world.videos)}
+    places = [(int(video), int(start)) for video, start in zip(part.video, part.start, strict=True)]
+    assert len(set(places)) == len(places)  # one window at each place
+    for (video, start), length in zip(places, part.lengths, strict=True):
+        assert length == min(4, ends[video] - start)
+
+
+def test_folds_score_videos_that_they_were_not_trained_on(run, world, tmp_path, monkeypatch):
+    """An interrupted calibration continues to the same table."""
+    monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 2)
+    stopped = open_run(shutil.copytree(run.folder, tmp_path / "stopped"))
+    table = calibrate_run(run, folds=2)
+    assert table.folds == 2
+    assert table.thresholds[0].videos == 24  # the training videos
+    assert open_run(run.folder).coverage == table
+    assert not (run.folder / "coverage").exists()
+    assert COVERAGE_FILE in (run.folder / "manifest.json").read_text()
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_run(stopped, folds=2, progress=stopping_after(60))
+    assert list((stopped.folder / "coverage").iterdir())
+    assert not (stopped.folder / COVERAGE_FILE).exists()
+    open_run(stopped.folder)
+    assert calibrate_run(stopped, folds=2) == calibrate_run(stopped, folds=2) == table
+
+
+def test_sets_of_another_planner_are_refused(calibrated):
+    other = replace(calibrated, files={**calibrated.files, "any-length.safetensors": "0"})
+    for run in (other, replace(other, coverage=None)):  # the latter reads the file anew
+        with pytest.raises(RunError, match="other weights"):
+            run.calibrated()
+
+
+def test_an_exported_run_is_calibrated(calibrated, tmp_path):
+    export_run(calibrated.folder, tmp_path / "run.zip")
+    assert open_run(tmp_path / "run.zip").calibrated() == calibrated.calibrated()
+
+
+def test_what_cannot_be_calibrated(run, world, tmp_path):
+    for folds in (1, 25, -1):
+        with pytest.raises(ConfigError, match="folds"):
+            calibrate_run(run, folds=folds)
+    finetuned = replace(run, info=run.info.model_copy(update={"imported": {"file": "x"}}))
+    with pytest.raises(RunError, match="finetuned or imported"):
+        calibrate_run(finetuned, folds=2)
+    config = load_config("small", method="nearest")
+    nearest = train_run(world, tmp_path / "nearest", config=config, horizon=3, seed=0)
+    with pytest.raises(ConfigError, match="no probabilities"):
+        calibrate_run(nearest)
+
+
+def test_a_method_of_one_length(world, tmp_path):
+    config = load_config("small", method="frequent")
+    run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
+    table = calibrate_run(run, folds=0)
+    assert {one.condition.steps for one in table.thresholds} == {3}
+    windows = cut_windows(world, horizon=3, split="test")
+    found = answer(run, Queries.from_windows(windows.subset([0])), coverage=0.8)
+    assert found.sets is not None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("level", [0.8, 0.9])
+def test_a_shared_run_keeps_its_guarantee_on_new_videos(level, tmp_path):
+    """Of 600 videos that neither training nor calibration saw, over all conditions."""
+    knobs = WorldKnobs(train=48, val=600, test=600, dim=8)
+    world = write_world(tmp_path / "world", seed=0, knobs=knobs)
+    sizes = dict.fromkeys(("hidden", "width", "emission"), 16) | {"members": 1}
+    changes = {f"chain.{name}": size for name, size in sizes.items()}
+    changes |= {"chain_training.optimiser.epochs": 5, "chain_training.all_videos": 0.0}
+    config = load_config("small", method="chain", overrides=changes)
+    run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0, tracker="none")
+    calibrate_run(run, folds=0)
+    export_run(run.folder, tmp_path / "run.zip")
+    run = open_run(tmp_path / "run.zip")
+    windows, shares = cut_windows(world, horizon=3, split="test"), []
+    for condition in (one.condition for one in run.calibrated().thresholds):
+        part = windows_for(windows, condition)
+        scores = WindowScores.of(run.planner, part, condition)
+        found, place = run.calibrated().of(condition, level, place=run.place)
+        counts = np.bincount(part.video)
+        for name in ("plans", "next_step", "next_two"):
+            limit = getattr(found, name)[place]
+            inside = getattr(scores, name) <= (np.inf if limit is None else limit)
+            shares += (np.bincount(part.video, inside)[counts > 0] / counts[counts > 0]).tolist()
+    assert np.mean(shares) == pytest.approx(level, abs=0.02)

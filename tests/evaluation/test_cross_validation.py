@@ -13,8 +13,8 @@ from cefito.data.folds import known_videos
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner, read_plans, training_orders
-from cefito.evaluation.cross_validation import FOLD_SCORES, cross_validate
 from cefito.evaluation.records import RunEvaluation
+from cefito.evaluation.runs import FOLD_SCORES, cross_validate
 from cefito.planners.methods import load_config
 from cefito.progress import silent
 from cefito.runs.folder import trained_videos
@@ -154,8 +154,5 @@ def test_command(world, tmp_path, capsys):
 def test_refused(world, more, message, capsys):
     assert main(["evaluate", str(world.folder), *more]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_refused_samples(world):
     with pytest.raises(ConfigError, match="sample of 0"):
         cross_validate(world, config=NEAREST, horizon=3, sample=0)

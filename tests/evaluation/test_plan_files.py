@@ -81,37 +81,33 @@ def test_metrics_of_tasks_against_the_metrics_themselves(given):
         assert part.windows == rows.sum()
         assert part.videos == len(set(windows.video[rows].tolist()))
         right = (best[rows], windows.actions[rows])
-        assert part.success_rate == metrics.metric_value("success_rate", *right)
-        assert part.metrics["mean_accuracy"] == metrics.metric_value("mean_accuracy", *right)
-        assert part.metrics["mean_iou"] == pytest.approx(metrics.metric_value("mean_iou", *right))
-        positions = metrics.metric_value("position_accuracy", *right)
-        assert part.metrics["position_accuracy"] == pytest.approx(positions)
         known = {"tasks": tasks[rows], "actual_tasks": windows.tasks[rows]}
-        right = metrics.metric_value("task_accuracy", *right, **known)
-        assert part.metrics["task_accuracy"] == right
-    whole = sum(part.success_rate * part.windows for part in found) / len(windows)
-    assert whole == pytest.approx(metrics.metric_value("success_rate", best, windows.actions))
+        for name in ("success_rate", "mean_accuracy", "mean_iou", "position_accuracy"):
+            expected = metrics.metric_value(name, *right)
+            assert part.metrics[name] == pytest.approx(expected), name
+        expected = metrics.metric_value("task_accuracy", *right, **known)
+        assert part.metrics["task_accuracy"] == expected
 
 
 def test_intervals_against_a_slow_bootstrap(given):
     windows, plans = given
-    found = video_intervals(plans, windows, draws=300, level=0.8)
+    found = video_intervals(plans, windows)
     best = np.array([plan.actions[0] if len(plan) else [-1] * 3 for plan in plans])
     videos = np.unique(windows.video)
-    assert (found.videos, found.draws, found.level) == (len(videos), 300, 0.8)
+    assert (found.videos, found.draws, found.level) == (len(videos), 2000, 0.9)
     generator = np.random.default_rng(0)
     rates, seconds = [], []
-    for _ in range(300):
+    for _ in range(2000):
         drawn = videos[generator.integers(len(videos), size=len(videos))]
         rows = np.concatenate([np.flatnonzero(windows.video == video) for video in drawn])
         rates.append(metrics.metric_value("success_rate", best[rows], windows.actions[rows]))
         seconds.append(
             metrics.metric_value("position_accuracy", best[rows], windows.actions[rows])[1]
         )
-    expected = np.percentile(rates, [10, 90])
+    expected = np.percentile(rates, [5, 95])
     assert [found.low["success_rate"], found.high["success_rate"]] == pytest.approx(expected)
     ends = [found.low["position_accuracy"][1], found.high["position_accuracy"][1]]
-    assert ends == pytest.approx(np.percentile(seconds, [10, 90]))
+    assert ends == pytest.approx(np.percentile(seconds, [5, 95]))
     inapplicable = {"task_accuracy", "length_accuracy", "order_tolerant_success"}
     names = {*metrics.METRICS, "top_5_success_rate"} - {"top_k_success_rate", *inapplicable}
     assert set(found.low) == set(found.high) == names
@@ -195,9 +191,6 @@ def test_plans_that_are_saved_are_read_again(given, world, tmp_path, ending):
         assert window.true_actions == [step.action for step in steps]
         assert window.true_names == world.taxonomy.names(window.true_actions)
         assert window.true_task_name == world.taxonomy.tasks[window.true_task].name
-    if ending == "jsonl":
-        lines = path.read_text(encoding="utf-8").splitlines()
-        assert [json.loads(line) for line in lines] == [window.to_dict() for window in made]
 
 
 def test_a_run_is_scored_with_its_plans(run, world, tmp_path):

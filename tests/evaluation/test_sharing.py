@@ -1,6 +1,5 @@
 import dataclasses
 import json
-import re
 import shutil
 import sys
 import zipfile
@@ -9,15 +8,19 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import main
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.errors import ConfigError, RunError
-from cefito.evaluation.calibrate import calibrate_run
+from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.evaluation.conformal import calibrate_run
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_run, kept_scores, model_card, pull_run, push_run
+from cefito.inference.session import Session
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs import bundle
+from cefito.runs.checkpoints import export_field
 from cefito.runs.folder import TrainedVideos
+from cefito.runs.matching import match_dataset
 from cefito.runs.run import open_run, write_run
 from cefito.runs.train import train_run
 
@@ -30,7 +33,7 @@ def run(world, tmp_path_factory):
     overrides = {"classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
     config = load_config("small", method="frequent", overrides=overrides)
     folder = tmp_path_factory.mktemp("sharing") / "run"
-    run = train_run(world, folder, config=config, horizon=3, seed=0)
+    run = train_run(world, folder, config=config, horizon=3, seed=0, tracker="none")
     evaluate_run(run)
     return run
 
@@ -138,6 +141,35 @@ def test_commands_about_settings_and_names_take_an_archive(run, tmp_path, capsys
     assert f"{tmp_path}/run.zip: its data set is not at hand" in capsys.readouterr().err
 
 
+def test_messages_name_what_was_opened(run, world, hub, tmp_path, caplog):
+    """Not the folder in a cache that an archive or a run on a hub is copied to."""
+    export_run(run.folder, tmp_path / "run.zip")
+    push_run(run.folder, "hub:me/run")
+    other = write_world(tmp_path / "wide", knobs=WorldKnobs(train=6, val=6, test=6, dim=9))
+    for place in (str(tmp_path / "run.zip"), "hub:me/run"):
+        opened = open_run(place)
+        assert (opened.place, open_run(opened.folder).place) == (place, str(opened.folder))
+        assert place in repr(opened)
+        for call in (
+            lambda place=place: open_run(place, horizon=7),
+            opened.dataset,
+            opened.calibrated,
+            lambda run=opened: run.with_steps(2, 2),
+            lambda run=opened: Session(run),
+            lambda run=opened: match_dataset(run, other),
+            lambda run=opened: calibrate_run(run, dataset=world.folder),
+            lambda run=opened: export_field(run, tmp_path / "field.pth"),
+        ):
+            with pytest.raises(CefitoError) as caught:
+                call()
+            assert place in str(caught.value)
+            assert str(opened.folder) not in str(caught.value)
+        missing = opened.info.dataset.model_copy(update={"observed": None})
+        info = opened.info.model_copy(update={"dataset": missing})
+        match_dataset(dataclasses.replace(opened, info=info), world)
+        assert str(opened.folder) not in caplog.text
+
+
 def test_equal_runs_are_equal_bytes(run, tmp_path):
     copy = Path(shutil.copytree(run.folder, tmp_path / "copy"))
     for folder, name in ((run.folder, "one.zip"), (copy, "two.zip")):
@@ -157,7 +189,6 @@ def test_the_card_says_what_it_is(run, tmp_path):
         "most frequent window on synthetic world (simulated), T = 3",
         f"`{run.info.dataset.fingerprint}`",
         "- seed: 0",
-        "| task classifier | 1 | 1 |",
         f"| {scores['metrics']['success_rate']:.2f} |",
         "are simulated**",
         "Of the weights: CC-BY-4.0.",
@@ -178,18 +209,15 @@ def test_the_card_shows_names_literally(run):
     hostile = "<b>|tea| *a*_b_ [c](javascript:d)\n`e`"
     escaped = r"&lt;b&gt;\|tea\| \*a\*\_b\_ [c]\(javascript:d) \`e\`"
     dataset = run.info.dataset.model_copy(update={"name": hostile, "observed": {hostile: hostile}})
-    training = {hostile: next(iter(run.info.training.values()))}
     changes = {"dataset": dataset, "preset": hostile, "versions": {hostile: "1"}}
-    changes |= {"training": training, "parameters": {hostile: 1}, "config": {hostile: hostile}}
+    changes |= {"parameters": {hostile: 1}}
     info = run.info.model_copy(update=changes)
     scores = [one.model_copy(update={"dataset": hostile}) for one in kept_scores(run.folder)]
     card = model_card(dataclasses.replace(run, info=info), scores, license_name=hostile)
-    head, settings, rest = re.split(r"```json\n(.*?)\n```", card, flags=re.DOTALL)
-    assert json.loads(settings) == {hostile: hostile}
+    head, _, shown = card.partition("\n---\n")
     assert f"license: {json.dumps(hostile)}" in head
-    shown = head.partition("\n---\n")[2] + rest
-    # heading, data set, observations, preset, version, parameters, training, scores, licence
-    assert shown.count(escaped) == 10
+    # heading, data set, both in observations, preset, version, parameters, scores, licence
+    assert shown.count(escaped) == 9
     assert "<b>" not in shown
 
 
@@ -197,7 +225,7 @@ def test_the_card_shows_names_literally(run):
     ("features", "said"),
     [
         (None, "seconds 3; features of an unknown encoder"),
-        ({"model": "clip", "folder": "/home/me/clip"}, 'seconds 3; features: {"model": "clip"}'),
+        ({"model": "clip", "folder": "/home/me/clip"}, 'seconds 3; features {"model": "clip"}'),
     ],
 )
 def test_the_card_names_the_encoder(run, features, said):

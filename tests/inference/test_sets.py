@@ -48,7 +48,7 @@ def test_sets_hold_the_truth_iff_its_score_is_below_the_threshold(
         run = calibrated.with_steps(condition.steps, condition.steps)
     queries = Queries.from_windows(part, **dict(condition.given))
     table = calibrated.calibrated()
-    thresholds, place = table.of(condition, level, folder=calibrated.folder)
+    thresholds, place = table.of(condition, level, place=calibrated.place)
     for row in range(len(part)):
         found = answer(run, queries.subset([row]), coverage=level, top_k=2)
         sets, truth = found.sets, part.actions[row][part.actions[row] >= 0]
@@ -92,7 +92,7 @@ def test_sets_grow_with_the_coverage(calibrated, windows):
 def test_a_level_between_two_has_the_threshold_of_the_upper_one(calibrated):
     table = calibrated.calibrated()
     for level, place in ((0.5, 0), (0.501, 1), (0.9, 40), (0.905, 41)):
-        assert table.of(Condition(steps=1), level, folder=calibrated.folder)[1] == place
+        assert table.of(Condition(steps=1), level, place=calibrated.place)[1] == place
     assert LEVELS[40] == 0.9
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cefito.data.windows import cut_windows
-from cefito.evaluation.calibrate import calibrate_run
+from cefito.evaluation.conformal import calibrate_run
 from cefito.files import load_tensors
 from cefito.planners.chain.calibration import known_states
 from cefito.planners.chain.states import TaskStates
@@ -122,8 +122,8 @@ def test_test_videos_are_never_trained_on(world, tmp_path):
 
 
 def test_such_a_run_is_calibrated_by_folds(world, further, tmp_path, monkeypatch):
-    monkeypatch.setattr("cefito.evaluation.calibrate.FEW_VIDEOS", 1)
-    monkeypatch.setattr("cefito.evaluation.calibrate.FOLDS", 2)
+    monkeypatch.setattr("cefito.evaluation.conformal.FEW_VIDEOS", 1)
+    monkeypatch.setattr("cefito.evaluation.conformal.FOLDS", 2)
     whole = open_run(shutil.copytree(further("chain").folder, tmp_path / "all"))
     for run, folds in ((trained(world, tmp_path / "run", "chain", share=0.0), 0), (whole, 2)):
         assert calibrate_run(run).folds == folds

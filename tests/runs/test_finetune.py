@@ -17,9 +17,9 @@ from cefito.evaluation.runs import evaluate_run
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune, finetuning_config
-from cefito.runs.finetuning import Start
 from cefito.runs.folder import trained_videos
 from cefito.runs.run import open_run
+from cefito.runs.start import Start
 from cefito.runs.train import train_run
 from cefito.training.trainer import TrainingContext
 from part_worlds import part_of
@@ -294,18 +294,9 @@ def test_nothing_is_chosen_on_videos_that_the_run_was_trained_on_in_the_end(old,
     assert set(trained_videos(made.folder).train) >= chosen | set(seen.train)
 
 
-def test_every_network_of_the_paper_goes_on(old, new, tmp_path):
-    """A classifier, learned action vectors and one direction."""
-    run = train_run(old, tmp_path / "run", config=PAPER, horizon=3, seed=0)
-    made = finetune(run, new, tmp_path / "further", epochs=1)
-    assert made.info.training.keys() == {"task classifier", "chain", "energy field"}
-    planner = open_run(made.folder).planner
-    assert planner.task_model.network.fc4.out_features == 5
-    assert planner.field.predictor.action_vectors.shape == (len(made.taxonomy.actions), 8)
-    assert evaluate_run(open_run(made.folder), sample=5)[0].windows == 5
-
-
 def test_text_vectors_of_old_actions_stay_and_new_ones_come_from_the_data_set(world, tmp_path):
+    """Of the preset `paper`, which also has a classifier."""
+
     def text(dataset, seed, width=6):
         generator = np.random.default_rng(seed)
         return generator.standard_normal((len(dataset.taxonomy.actions), width)).astype(np.float32)
@@ -317,6 +308,8 @@ def test_text_vectors_of_old_actions_stay_and_new_ones_come_from_the_data_set(wo
     old, new = with_text("old", [0, 1], 0), with_text("new", [2, 1], 1)
     run = train_run(old, tmp_path / "run", config=PAPER, horizon=3, seed=0)
     made = finetune(run, new, tmp_path / "further", epochs=1)
+    assert made.info.training.keys() == {"task classifier", "chain", "energy field"}
+    assert open_run(made.folder).planner.task_model.network.fc4.out_features == 3
     vectors = made.planner.field.predictor.action_vectors.numpy()
     np.testing.assert_array_equal(vectors[: len(old.action_text)], old.action_text)
     added = {new.taxonomy.actions[action].name: action for action in new.taxonomy.tasks[0].actions}
@@ -395,14 +388,14 @@ def test_what_cannot_be_finetuned(chain, old, new, world, tmp_path):
     nearest = train_run(old, tmp_path / "nearest", config=NEAREST, horizon=3, seed=0)
     with pytest.raises(ConfigError, match=r"^nearest window cannot be finetuned"):
         finetune(nearest, new, tmp_path / "out")
-    for settings, message in (
-        ({"chain.hidden": 64}, r"setting 'chain\.hidden': a finetuned run has the networks .*\(32"),
-        ({"chain_training.nonsense": 1}, "nonsense"),
+    networks = r"setting 'chain\.hidden': a finetuned run has the networks .*\(32"
+    for given, message in (
+        ({"settings": {"chain.hidden": 64}}, networks),
+        ({"settings": {"chain_training.nonsense": 1}}, "nonsense"),
+        ({"epochs": 0}, "0 epochs: expected at least 1"),
     ):
-        with pytest.raises(ConfigError, match=message):
-            finetune(chain, new, tmp_path / "out", settings=settings)
-    with pytest.raises(ConfigError, match="0 epochs: expected at least 1") as caught:
-        finetune(chain, new, tmp_path / "out", epochs=0)
+        with pytest.raises(ConfigError, match=message) as caught:
+            finetune(chain, new, tmp_path / "out", **given)
     assert caught.value.setting == "epochs"
     narrow = part_of(world, tmp_path / "narrow", tasks=NEW, dim=7)
     with pytest.raises(RunError, match="observations have 7 features; this run was trained on 32"):

@@ -221,7 +221,7 @@ def test_videos_that_the_run_was_trained_on(run, old, world, tmp_path, caplog):
 
 def test_a_damaged_list_of_videos(run):
     (run.folder / VIDEOS_FILE).write_text('{"train": 3}')
-    with pytest.raises(RunError, match=r"videos\.json: not the videos of a run"):
+    with pytest.raises(RunError, match=r"videos\.json: not a list of videos of this version"):
         trained_videos(run.folder)
 
 

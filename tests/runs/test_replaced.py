@@ -10,7 +10,7 @@ import pytest
 
 from cefito.data import cut_windows
 from cefito.errors import RunError
-from cefito.evaluation.calibrate import calibrate_run
+from cefito.evaluation.conformal import calibrate_run
 from cefito.files import sha256
 from cefito.inference.answer import answer
 from cefito.planners.methods import load_config

@@ -173,17 +173,10 @@ def test_a_data_set_that_has_moved(trained, world, tmp_path):
     assert gone.dataset(moved).fingerprint == world.fingerprint
     with pytest.raises(DataError, match="nowhere"):
         trained.dataset(tmp_path / "nowhere")
-
-
-def test_another_data_set(trained, tmp_path):
-    other = write_world(
-        tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
-    )
+    other = write_world(tmp_path / "gone", seed=1, knobs=WorldKnobs(train=6, val=6, test=6, dim=8))
     assert trained.dataset(other.folder).fingerprint == other.fingerprint
-    place = trained.info.dataset.model_copy(update={"path": str(other.folder)})
-    changed = replace(trained, info=trained.info.model_copy(update={"dataset": place}))
     with pytest.raises(RunError, match=rf"was trained on another .* {other.fingerprint[:12]}…"):
-        changed.dataset()
+        gone.dataset()
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 5])
@@ -244,10 +237,12 @@ def reversed_steps(video):
     "change",
     [
         {"keep": lambda video: video.split != "test"},
-        {"rows": lambda video, rows: rows * 1000 if video.split == "test" else rows},
-        {"video": reversed_steps},
+        {
+            "rows": lambda video, rows: rows * 1000 if video.split == "test" else rows,
+            "video": reversed_steps,
+        },
     ],
-    ids=["absent", "poisoned", "relabelled"],
+    ids=["absent", "poisoned and relabelled"],
 )
 def test_training_never_sees_the_test_split(change, trained, world, tmp_path):
     other = other_world(world, tmp_path / "data", **change)
@@ -316,15 +311,6 @@ def test_two_trainings_do_not_share_a_folder(world, tmp_path):
     assert not (tmp_path / "run" / LOCK_FILE).exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"finished": true}'])
-def test_a_damaged_run_file(content, folder, world):
-    (folder / "run.json").write_text(content)
-    with pytest.raises(RunError, match="run"):
-        train(world, folder)
-    with pytest.raises(RunError, match=r"run\.json|has not finished"):
-        open_run(folder)
-
-
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -348,6 +334,7 @@ def test_damaged_files_name_themselves(name, damage, folder):
 @pytest.mark.parametrize(
     ("change", "place"),
     [
+        ([], ""),
         ({"nonsense": 1}, "nonsense"),
         ({"format_version": 2}, "format_version"),
         ({"horizon": None}, "horizon"),
@@ -361,7 +348,7 @@ def test_damaged_files_name_themselves(name, damage, folder):
 )
 def test_a_run_file_with_something_else_is_refused(change, place, folder, world):
     info = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**info, **change}))
+    (folder / "run.json").write_text(json.dumps({**info, **change} if change else change))
     with pytest.raises(
         RunError, match=rf"run\.json: (not a run of this version \()?{place}"
     ) as caught:

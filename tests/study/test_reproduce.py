@@ -85,9 +85,9 @@ def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
     assert not any(row.true_task for row in rows("coin").values())
 
 
-def test_unknown_tables(tiny_dataset, tmp_path):
+def test_unknown_tables():
     with pytest.raises(ConfigError, match=r"no table 'table-9'; there are crosstask, coin, .*qual"):
-        experiment_study("table-9", study(tiny_dataset, tmp_path))
+        find_experiment("table-9")
 
 
 # Figures of experiments
@@ -158,7 +158,8 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
 
 
 def test_runtime_at_one_horizon_is_not_drawn(tmp_path, caplog):
-    assert reproduce._draw_runtime(SimpleNamespace(horizons=(3,)), None, tmp_path) == []
+    study = SimpleNamespace(horizons=(3,), out=tmp_path)
+    assert draw_experiment("runtime", study, None) == []
     assert "there is only one (T = 3). The table has the numbers." in caplog.text
     assert list(tmp_path.iterdir()) == []
 

@@ -195,7 +195,7 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
 def _run_identity(run: Run) -> dict[str, Any]:
     """Return all of a run that decides its plans."""
     if not run.files:
-        raise RunError(f"{run.folder}: has no {MANIFEST}. Copy the run again, or train it again.")
+        raise RunError(f"{run.place}: has no {MANIFEST}. Copy the run again, or train it again.")
     search = run.planner.describe().search
     return {
         "files": value_digest(dict(run.files)),

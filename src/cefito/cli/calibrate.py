@@ -33,7 +33,7 @@ def calibrate(
         horizon: Number of actions, if the folder holds runs of several.
         device: auto, cpu or cuda.
     """
-    from cefito.evaluation.calibrate import calibrate_run
+    from cefito.evaluation.conformal import calibrate_run
     from cefito.runs.coverage import COVERAGE_FILE
     from cefito.runs.run import open_run
     from cefito.runtime import pick_device

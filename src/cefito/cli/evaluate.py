@@ -14,16 +14,13 @@ from cefito.cli.options import Flag, Settings, given_options, settings
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.cli.scores import score_table, task_table
 from cefito.errors import ConfigError
-from cefito.files import check_target
 from cefito.markup import counted
 from cefito.planners.given import Given
 
 if TYPE_CHECKING:
-    from cefito.evaluation.records import Answered, RunEvaluation
+    from cefito.evaluation.records import RunEvaluation
 
 __all__ = ["evaluate"]
-
-_PICTURES = (".png", ".svg", ".pdf")
 
 
 @Parameter(name="*", group=Group("Cross-validation", sort_key=6))
@@ -63,8 +60,6 @@ def evaluate(
     split: str = "test",
     given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
     sample: int | None = None,
-    min_probability: float | None = None,
-    reliability: Path | None = None,
     save_plans: Path | None = None,
     per_task: Flag = False,
     options: SearchOptions = AS_TRAINED,
@@ -87,9 +82,6 @@ def evaluate(
         split: train, val or test.
         given: What the planner is given.
         sample: Score a fixed random sample of this many windows.
-        min_probability: From 0 to 1: also show the share of windows whose best plan has at least
-            this probability, and the success rate among them.
-        reliability: Picture to draw: success against probability, and against coverage.
         save_plans: File for the plans and the true sequence of every window: .jsonl (a line each)
             or .parquet.
         per_task: Also show the scores of each task.
@@ -106,13 +98,10 @@ def evaluate(
     from cefito.data.annotations import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
     from cefito.inference.steps import open_planning
-    from cefito.planners.checks import check_probabilities
     from cefito.runtime import pick_device
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
-    if reliability is not None:
-        check_target(reliability, _PICTURES, "reliability")
     known = given.given()  # type: ignore[attr-defined]
     changed: Mapping[str, object] = {}
     with log_warnings():
@@ -121,7 +110,6 @@ def evaluate(
                 for option, alone in (
                     ("--split", split == "test"),
                     ("--dataset", dataset is None),
-                    ("--min-probability", min_probability is None),
                     ("--search", not options.changes()),
                     ("--stored-task", "stored_task" not in known),
                 ):
@@ -147,13 +135,10 @@ def evaluate(
                 opened = options.applied(
                     open_planning(run, horizon=horizon, steps=steps, device=pick_device(device))
                 )
-                if reliability is not None:
-                    check_probabilities(opened.planner, "reliability")
                 scores, path = evaluate_run(
                     opened,
                     split=split,
                     sample=sample,
-                    min_probability=min_probability,
                     dataset=dataset,
                     plans_file=save_plans,
                     progress=progress,
@@ -163,11 +148,6 @@ def evaluate(
         except KeyboardInterrupt:
             talk("error: interrupted; no scores were kept", urgent=True)
             return 130
-    if reliability is not None and scores.calibration is not None:
-        from cefito.study.figures import draw_reliability
-
-        with log_warnings():
-            draw_reliability(scores.calibration, reliability, title=_title(scores))
     if json:
         print_json(scores.to_dict())
     else:
@@ -182,7 +162,7 @@ def _cross_validated(
 ) -> RunEvaluation:
     """Score a method by cross-validation."""
     from cefito.data.prepared import open_dataset
-    from cefito.evaluation.cross_validation import cross_validate
+    from cefito.evaluation.runs import cross_validate
     from cefito.inference.steps import steps_range
     from cefito.planners.methods import load_config
 
@@ -225,8 +205,6 @@ def _show(
         table("", *task_table(scores), stacked=True)
     else:
         _talk_of_tasks(scores)
-    if scores.answered is not None:
-        talk(_answered(scores.answered))
     fallback = scores.tasks_without_training
     if fallback and fallback.tasks:
         talk(
@@ -263,12 +241,3 @@ def _title(scores: RunEvaluation) -> str:
     sampled = scores.windows != scores.sampled_from
     windows = f"{scores.windows:,}" + (f" of {scores.sampled_from:,}" if sampled else "")
     return f"{scores.dataset}, {scores.split}, T = {scores.steps}, {windows} windows"
-
-
-def _answered(answered: Answered) -> str:
-    rate = answered.success_rate
-    success = "" if rate is None else f"; SR among them {rate:.2f}"
-    return (
-        f"answered with a probability of at least {100 * answered.min_probability:g} %: "
-        f"{counted(answered.windows, 'window')}, {answered.coverage:.1f} %{success}"
-    )

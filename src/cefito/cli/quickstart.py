@@ -20,7 +20,7 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
     Args:
         real: Download features of 383 real kitchen videos (CaptainCook4D, 5 MB), train the chain
             on them alone, plan the test videos.
-        out: Folder for data set, run and pictures; by default runs/quickstart, with --real
+        out: Folder for data set, run and report; by default runs/quickstart, with --real
             runs/quickstart-real.
         seed: Seed of world and training.
     """
@@ -66,8 +66,7 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
         title += f"  annotated: {' → '.join(example.true_names)}"
         table(title, ("probability", "plan", ""), lines)
     seconds = time.monotonic() - started
-    where = " and ".join(map(str, [report, *made.pictures]))
-    talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {where}.")
+    talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {report}.")
     example = made.examples[0]
     talk(
         "What next:\n"

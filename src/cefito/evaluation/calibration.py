@@ -1,4 +1,4 @@
-"""Calibration of best plans' probabilities, and selective answering.
+"""Calibration of best plans' probabilities, and success if only the surest are answered.
 
 A window without a plan has probability 0; windows of equal probability share their mean success.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cefito.evaluation.records import Answered, Calibration, Reliability, RiskCoverage
+from cefito.evaluation.records import Calibration, Reliability, RiskCoverage
 from cefito.search.problem import Plans
 
 _BINS = 15  # of the expected calibration error, with equal counts
@@ -106,18 +106,6 @@ def _errors_by_chance(
         for _ in range(_DRAWN)
     ]
     return 100 * np.array(drawn) / len(deviations)
-
-
-def answered(probabilities: ArrayLike, right: ArrayLike, *, min_probability: float) -> Answered:
-    """Coverage and success, by probability and correctness of best plans [N], above a minimum."""
-    values, success = _tied(probabilities, right)
-    kept = values >= min_probability
-    return Answered(
-        min_probability=min_probability,
-        windows=int(kept.sum()),
-        coverage=float(100 * kept.mean()),
-        success_rate=float(100 * success[kept].mean()) if kept.any() else None,
-    )
 
 
 def _surest(share: float, count: int) -> int:

@@ -56,15 +56,6 @@ class Calibration(FileRecord):
     risk_coverage: RiskCoverage
 
 
-class Answered(FileRecord):
-    """Coverage and success if only sufficiently probable best plans are answered."""
-
-    min_probability: float
-    windows: int  # answered
-    coverage: float  # per cent
-    success_rate: float | None  # among them, per cent; None without any
-
-
 class Replies(FileRecord):
     """Summary of a language model's replies to some queries."""
 
@@ -222,7 +213,6 @@ class RunEvaluation(Evaluation):
     search: PlanningConfig | None = ABSENT
     weights: dict[str, float] | None = ABSENT  # of the objective's terms
     tasks_without_training: TasksWithoutTraining | None = ABSENT
-    answered: Answered | None = ABSENT  # at a minimum probability
     parameters: dict[str, int] | None = ABSENT  # by network
     intervals: VideoIntervals | None = ABSENT  # None for a single video
     per_task: list[TaskScores]

@@ -1,41 +1,57 @@
-"""Scoring a run folder, which then contains the scores and, on request, the plans."""
+"""Scores of a run, kept in its folder, and of a method by cross-validation over videos."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from cefito.data.windows import Windows
+from cefito.data.folds import fold_view, known_videos, split_folds
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.calibration import answered, best_probabilities
-from cefito.evaluation.orders import training_orders
+from cefito.evaluation.orders import Orders, training_orders
 from cefito.evaluation.plan_files import save_plans, window_plans
-from cefito.evaluation.records import Answered, RunEvaluation, TasksWithoutTraining
+from cefito.evaluation.records import (
+    Evaluation,
+    FoldScores,
+    RunEvaluation,
+    TasksWithoutTraining,
+)
 from cefito.evaluation.score import (
     evaluate_planner,
+    evaluate_plans,
     planned_tasks,
-    successes,
     task_scores,
     video_intervals,
 )
 from cefito.files import file_digest
 from cefito.inference.plan_tables import check_plan_file
-from cefito.planners.base import Description, Queries
-from cefito.planners.checks import check_min_probability, check_task_given
+from cefito.locks import locked
+from cefito.planners.base import Description, Planner, Queries
+from cefito.planners.checks import check_task_given
 from cefito.planners.given import Given
-from cefito.progress import Progress, silent
+from cefito.planners.methods import RunConfig, find_method
+from cefito.progress import Progress, prefixed, silent
+from cefito.runs.folder import window_sizes
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
+from cefito.runs.train import train_run
 from cefito.runtime import return_memory
 from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
 
 logger = logging.getLogger(__name__)
 
+FOLD_SCORES = "folds.json"
+"""File of the scores of a cross-validation, in the folder of its runs."""
 SAMPLE_SEED = 0
 """Seed of samples of windows, so that samples of one size are the same everywhere."""
 _SHORT = {"method": "search", "budget_gflop": "budget"}  # names of settings in file names
@@ -46,7 +62,6 @@ def evaluate_run(
     *,
     split: str = "test",
     sample: int | None = None,
-    min_probability: float | None = None,
     dataset: Path | str | None = None,
     plans_file: Path | str | None = None,
     progress: Progress = silent,
@@ -58,8 +73,6 @@ def evaluate_run(
         run: An opened run.
         split: "train", "val" or "test".
         sample: Score a fixed random sample of this many windows.
-        min_probability: Also give coverage and success if only best plans of at least this
-            probability are answered.
         dataset: Any data set of the same kind of observations, by default the run's own; the scores
             list the content of another one that the run does not know.
         plans_file: Also save the plans of every window there, as `save_plans` does.
@@ -76,19 +89,13 @@ def evaluate_run(
         DataError: The split has no windows.
     """
     dataset, known = None if dataset is None else Path(dataset), Given.of(**given)
-    if sample is not None and sample < 1:
-        raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
-    if min_probability is not None:
-        check_min_probability(run.planner, min_probability)
+    plans_file = _checked(sample, plans_file)
     if known.oracle_task and known.stored_task:
         raise ConfigError(
             "is either the true task or the stored one. Leave one out.", setting="stored_task"
         )
     if known.task:
         check_task_given(run.planner)
-    if plans_file is not None:
-        plans_file = Path(plans_file)
-        check_plan_file(plans_file, "save_plans")
     data = run.dataset(dataset)
     match = match_dataset(run, data)
     windows, other = match.windows(split)
@@ -105,26 +112,19 @@ def evaluate_run(
         **given,
     )
     tasks = planned_tasks(run.planner, Queries.from_windows(chosen, **given), plans)
-    if plans_file is not None:
-        save_plans(window_plans(data, chosen, plans, tasks=tasks), plans_file)
     description = run.planner.describe()
-    scores = RunEvaluation(
-        **dict(evaluation),
-        fingerprint=data.fingerprint,
+    scores = _run_scores(
+        evaluation,
+        run.planner,
+        (data, chosen, plans, tasks, orders),
+        plans_file,
         method=run.method,
         seed=run.info.seed,
         preset=run.info.preset,
         selection=run.info.selection,
-        actions_from=description.actions_from,
-        search=description.search,
         weights=description.weights,
         tasks_without_training=_without_training(description, chosen),
-        answered=_answered(plans, chosen, min_probability),
-        parameters=description.parameters,
-        intervals=video_intervals(plans, chosen, tasks=tasks, orders=orders),
-        per_task=task_scores(plans, chosen, tasks=tasks, orders=orders),
         other_dataset=other,
-        plans_sha256=None if plans_file is None else file_digest(plans_file),
     )
     path = run.folder / scores_name(
         run,
@@ -132,7 +132,6 @@ def evaluate_run(
         given=known,
         sampled=len(chosen) if len(chosen) < len(windows) else None,
         other=None if other is None else data.fingerprint,
-        min_probability=min_probability,
     )
     if run.copy_of:
         return scores, None
@@ -144,6 +143,44 @@ def evaluate_run(
     return scores, path
 
 
+def _checked(sample: int | None, plans_file: Path | str | None) -> Path | None:
+    """Refuse an empty sample and a file that plans cannot be saved to; return its path."""
+    if sample is not None and sample < 1:
+        raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
+    if plans_file is None:
+        return None
+    check_plan_file(Path(plans_file), "save_plans")
+    return Path(plans_file)
+
+
+def _run_scores(
+    evaluation: Evaluation,
+    planner: Planner,
+    found: tuple[PreparedDataset, Windows, list[Plans], NDArray[np.int64] | None, Orders],
+    plans_file: Path | None,
+    **entries: Any,
+) -> RunEvaluation:
+    """Return the scores of a run, and save the plans of its windows if there is a file for them.
+
+    `found` are data set, windows, their plans, tasks of the plans, and orders that training keeps.
+    """
+    data, windows, plans, tasks, orders = found
+    if plans_file is not None:
+        save_plans(window_plans(data, windows, plans, tasks=tasks), plans_file)
+    description = planner.describe()
+    return RunEvaluation(
+        **dict(evaluation),
+        **entries,
+        fingerprint=data.fingerprint,
+        actions_from=description.actions_from,
+        search=description.search,
+        parameters=description.parameters,
+        intervals=video_intervals(plans, windows, tasks=tasks, orders=orders),
+        per_task=task_scores(plans, windows, tasks=tasks, orders=orders),
+        plans_sha256=None if plans_file is None else file_digest(plans_file),
+    )
+
+
 def scores_name(
     run: Run,
     *,
@@ -151,7 +188,6 @@ def scores_name(
     given: Given,
     sampled: int | None = None,
     other: str | None = None,
-    min_probability: float | None = None,
 ) -> str:
     """The name of the file that `evaluate_run` keeps scores in, with all that is not usual.
 
@@ -166,8 +202,6 @@ def scores_name(
         words.append(other[:12])
     for name, value in changed_search(run).items():
         words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")
-    if min_probability is not None:
-        words.append(f"min-probability-{_plain(min_probability)}")
     return f"{'-'.join(words)}.json"
 
 
@@ -187,14 +221,140 @@ def _without_training(description: Description, windows: Windows) -> TasksWithou
     )
 
 
-def _answered(
-    plans: Sequence[Plans], windows: Windows, min_probability: float | None
-) -> Answered | None:
-    probabilities = best_probabilities(plans)
-    if min_probability is None or probabilities is None:
-        return None
-    return answered(probabilities, successes(plans, windows), min_probability=min_probability)
-
-
 def _plain(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def cross_validate(
+    dataset: PreparedDataset,
+    *,
+    config: RunConfig,
+    horizon: int,
+    folds: int = 5,
+    shortest: int | None = None,
+    seed: int = 0,
+    all_videos: bool = False,
+    out: Path | str | None = None,
+    sample: int | None = None,
+    plans_file: Path | str | None = None,
+    device: torch.device | str | None = None,
+    progress: Progress = silent,
+    **given: bool,
+) -> RunEvaluation:
+    """Train a run for each fold on the videos of all others, and score all of them as one.
+
+    Folds split the training and validation videos of each task evenly. Each training holds out a
+    part of its videos for validation, as `split_videos` does. Every window is planned by the run
+    that was trained without its video. Means are over all windows; intervals resample videos. The
+    order-tolerant success rate takes the orders that all these videos keep.
+
+    Args:
+        dataset: An opened data set.
+        config: The method and its settings.
+        horizon: T.
+        folds: Number of folds.
+        shortest: As in `cefito.runs.train.train_run`.
+        seed: Seed of everything drawn, of the folds as well.
+        all_videos: Also use the videos of the test split.
+        out: Folder that keeps the runs and the scores; finished runs in it are used again. By
+            default nothing is kept.
+        sample: Score a fixed random sample of this many windows.
+        plans_file: Also save the plans of every window there, as `save_plans` does.
+        device: Where to train and plan.
+        progress: Shows progress.
+        given: What the planner is given, by fields of `Given`.
+
+    Raises:
+        ConfigError: An invalid argument, or one that the planner makes no use of.
+        DataError: The videos give no windows.
+        RunError: The folder holds something else.
+    """
+    plans_file = _checked(sample, plans_file)
+    known = Given.of(**given)
+    videos = known_videos(dataset, test=all_videos)
+    parts = split_folds(dataset, videos, folds, seed=seed)
+    sizes = window_sizes(find_method(config.method).planner, horizon, shortest)
+    every = cut_windows(fold_view(dataset, train=(), held=videos), **sizes, split="test")
+    windows = every.sample(sample, SAMPLE_SEED)
+    plans: dict[int, Plans] = {}  # of each window, by row
+    tasks: dict[int, int] = {}
+    scored: list[FoldScores] = []
+    seconds = 0.0
+    with _folder(out) as place:
+        for fold, held in enumerate(parts):
+            rows = np.flatnonzero(np.isin(windows.video, held))
+            if not len(rows):
+                continue
+            own = windows.subset(rows)
+            run = train_run(
+                fold_view(dataset, train=sorted(set(videos) - set(held)), held=held),
+                place / f"fold-{fold + 1}-of-{folds}",
+                config=config,
+                horizon=horizon,
+                shortest=shortest,
+                seed=seed,
+                device=device,
+                progress=prefixed(progress, f"fold {fold + 1} of {folds}"),
+                reuse=True,
+                tracker="none",
+            )
+            planner = run.planner
+            if known.oracle_task:
+                check_task_given(planner)
+            evaluation, found = evaluate_planner(
+                planner,
+                own,
+                progress=progress,
+                **given,  # type: ignore[arg-type]
+            )
+            queries = Queries.from_windows(own, **given)
+            predicted = planned_tasks(planner, queries, found)
+            plans |= zip(rows.tolist(), found, strict=True)
+            if predicted is not None:
+                tasks |= zip(rows.tolist(), predicted.tolist(), strict=True)
+            seconds += evaluation.seconds_per_query * len(own)
+            scored.append(
+                FoldScores(
+                    videos=tuple(dataset.videos[video].video_id for video in held),
+                    windows=len(own),
+                    training=run.info.windows["train"],
+                    metrics=evaluation.metrics,
+                )
+            )
+        listed = [plans[row] for row in range(len(windows))]
+        named = np.array([tasks[row] for row in range(len(windows))]) if tasks else None
+        orders = training_orders(dataset, videos=videos)
+        pooled = evaluate_plans(
+            listed,
+            windows,
+            planner=planner.name,
+            tasks=named,
+            seconds=seconds,
+            orders=orders,
+            sampled_from=len(every),
+            given=known,
+        )
+        scores = _run_scores(
+            pooled.model_copy(update={"split": f"{folds} folds"}),
+            planner,
+            (dataset, windows, listed, named, orders),
+            plans_file,
+            method=config.method,
+            seed=seed,
+            preset=config.preset,
+            selection="held-out",
+            folds=scored,
+        )
+        scores.write(place / FOLD_SCORES)
+    return scores
+
+
+@contextmanager
+def _folder(out: Path | str | None) -> Iterator[Path]:
+    """Lock and yield the folder of the runs, one that is removed at the end by default."""
+    if out is not None:
+        with locked(Path(out), "a cross-validation"):
+            yield Path(out)
+        return
+    with TemporaryDirectory(prefix="cefito-") as temporary:
+        yield Path(temporary)

@@ -62,8 +62,6 @@ def video_intervals(
     *,
     tasks: NDArray[np.int64] | None = None,
     orders: Orders | None = None,
-    level: float = LEVEL,
-    draws: int = DRAWS,
 ) -> VideoIntervals | None:
     """Confidence intervals of every metric; None for a single video, which cannot be resampled.
 
@@ -79,15 +77,11 @@ def video_intervals(
         sums = np.array([part.sums[name] for part in parts])  # [V] or [V, L]
         counts = np.array([part.counts[name] for part in parts])  # the same
         columns = zip(*map(np.atleast_2d, (sums.T, counts.T)), strict=True)
-        ends = [
-            video_interval(100 * total, count, level=level, draws=draws)
-            for total, count in columns
-            if count.any()
-        ]
+        ends = [video_interval(100 * total, count) for total, count in columns if count.any()]
         lows, highs = ([end[side] for end in ends] for side in (0, 1))
         shown = metric_name(name)
         low[shown], high[shown] = (lows, highs) if sums.ndim > 1 else (lows[0], highs[0])
-    return VideoIntervals(level=level, videos=len(parts), draws=draws, low=low, high=high)
+    return VideoIntervals(level=LEVEL, videos=len(parts), draws=DRAWS, low=low, high=high)
 
 
 def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
@@ -198,18 +192,9 @@ def evaluate_plans(
     sampled_from: int | None = None,
     given: Given = _OBSERVATIONS,
 ) -> Evaluation:
-    """Score the plans of windows.
+    """Score the plans of windows, which took `seconds` of wall time.
 
-    Args:
-        plans: The plans of each window.
-        windows: Windows with their true sequences and tasks.
-        planner: Name of the planner.
-        tasks: As in `task_scores`.
-        seconds: Wall time of planning.
-        orders: As in `task_scores`.
-        top_k: As in `task_scores`.
-        sampled_from: Number of windows that these are a sample of.
-        given: What the planner was given.
+    `planner` is the planner's name; other arguments as in `task_scores` and `evaluate_planner`.
     """
     count, shortest = len(windows), int(windows.lengths.min())
     settings = _sum_settings(plans, windows, orders, top_k)

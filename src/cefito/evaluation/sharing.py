@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from cefito.encoders.images import PLACES
 from cefito.errors import RunError
 from cefito.evaluation.metrics import metric_heads
-from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoIntervals
+from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
 from cefito.files import check_new, new_folder, write_text
 from cefito.inference.planning_run import PlanningRun, open_run
 from cefito.markup import counted, in_markdown, markdown_table
@@ -22,9 +22,10 @@ from cefito.runs.bundle import pack
 from cefito.runs.folder import MANIFEST, check_manifest
 from cefito.runs.hub import CARD, Pushed, push_folder, repository
 from cefito.runs.run import Run, write_run
-from cefito.training.result import TrainingResult
 
 __all__ = ["export_run", "kept_scores", "model_card", "pull_run", "push_run"]
+
+_TAGS = ("tags:", "- procedure-planning", "- cefito")
 
 
 def kept_scores(folder: Path) -> list[RunEvaluation]:
@@ -38,74 +39,52 @@ def kept_scores(folder: Path) -> list[RunEvaluation]:
 
 def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str = "") -> str:
     """The card in Markdown, with the front matter that hubs read."""
-    info = run.info
-    description = run.planner.describe()
+    info, description = run.info, run.planner.describe()
     counts = info.parameters or description.parameters
-    parameters = in_markdown(", ".join(f"{name} {count:,}" for name, count in counts.items()))
+    names = [counted(len(run.taxonomy.tasks), "task"), counted(len(run.taxonomy.actions), "action")]
     facts = {
         "method": f"{in_markdown(description.name)} (`{info.method}`)",
         "actions of a plan (T)": run.steps,
-        "vocabulary": ", ".join(
-            (counted(len(run.taxonomy.tasks), "task"), counted(len(run.taxonomy.actions), "action"))
-        ),
+        "vocabulary": ", ".join(names),
         "an observation": f"{run.planner.observation_dim} numbers",
-        "parameters": parameters or "none",
+        "parameters": _in_words(counts) or "none",
+        "preset": in_markdown(Path(info.preset).name),
+        "seed": "none" if info.seed is None else info.seed,
+        "epochs and weights were chosen on": info.selection or "unknown (imported)",
+        "versions": _in_words(info.versions),
     }
     data = {
         "name": in_markdown(info.dataset.name),
         "fingerprint": f"`{info.dataset.fingerprint}`" if info.dataset.fingerprint else "imported",
-        "observations": _plain(_public(info.dataset.observed)) or "unknown",
-        "windows": _plain(info.windows) or "unknown",
+        "observations": _in_words(_public(info.dataset.observed)) or "unknown",
+        "windows": _in_words(info.windows) or "unknown",
     }
-    made = {
-        "preset": in_markdown(Path(info.preset).name),
-        "seed": "none" if info.seed is None else info.seed,
-        "epochs and weights were chosen on": info.selection or "unknown (imported)",
-        "versions": _plain(info.versions),
-    }
-    if info.imported:
-        made["imported from"] = _plain(info.imported)
+    further = ", also without a goal and after steps done" * run.planner.abilities.any_length
+    licence = [f"license: {json.dumps(license_name)}"] if license_name else []
     parts = [
-        _front_matter(license_name),
+        "\n".join(["---", "library_name: cefito", *licence, *_TAGS, "---"]),
         in_markdown(f"# {description.name} on {info.dataset.name}, T = {run.steps}"),
         "A procedure planner: from observations before and after some steps it predicts the "
-        f"{run.steps} actions between{_further(run)}. Made with cefito.",
+        f"{run.steps} actions between{further}. Made with cefito.",
         "## Use",
         "```\ncefito plan RUN --initial BEFORE.npy --goal AFTER.npy\n```\n\n`RUN` is this folder, "
         "the zip file it came in, or `hub:USER/NAME`. `cefito check RUN` compares every file with "
-        "`manifest.json`.",
+        "`manifest.json`; `run.json` has all settings.",
         "## Model",
-        _list(facts),
+        _bullets(f"{name}: {value}" for name, value in facts.items()),
         "## Data",
-        _list(data),
-        "## Training",
-        _list(made),
-        _trainings(info.training),
-        "<details><summary>All settings</summary>\n\n```json\n"
-        + json.dumps(info.config, indent=1, sort_keys=True, ensure_ascii=False)
-        + "\n```\n\n</details>",
+        _bullets(f"{name}: {value}" for name, value in data.items()),
         "## Scores",
         _scores(scores),
         "## Limits",
-        _limits(run),
+        _bullets(_limits(run)),
         "## Licence",
         f"Of the weights: {in_markdown(license_name)}."
         if license_name
         else "None was chosen for the weights; ask the author. The licence of the training data "
         "may apply to weights.",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _further(run: Run) -> str:
-    """What the planner of any length can do beyond."""
-    return ", also without a goal and after steps done" * run.planner.abilities.any_length
-
-
-def _front_matter(license_name: str) -> str:
-    licence = [f"license: {json.dumps(license_name)}"] if license_name else []
-    lines = ["library_name: cefito", *licence, "tags:", "- procedure-planning", "- cefito"]
-    return "\n".join(["---", *lines, "---"])
+    return "\n\n".join(parts) + "\n"
 
 
 def _public(observed: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -117,80 +96,54 @@ def _public(observed: Mapping[str, Any] | None) -> dict[str, Any]:
     return made
 
 
-def _plain(value: Any) -> str:
-    """A nested record on one line, in Markdown."""
-    if not value:
-        return ""
-    return in_markdown(
-        "; ".join(
-            f"{name}: {json.dumps(part, ensure_ascii=False, sort_keys=True)}"
-            if isinstance(part, dict | list)
-            else f"{name} {part}"
-            for name, part in value.items()
-        )
-    )
+def _in_words(record: Mapping[str, Any]) -> str:
+    """The entries of a record on one line, in Markdown."""
+    shown = {
+        name: json.dumps(part, ensure_ascii=False) if isinstance(part, dict | list) else part
+        for name, part in record.items()
+    }
+    return in_markdown("; ".join(f"{name} {part}" for name, part in shown.items()))
 
 
-def _list(facts: dict[str, Any]) -> str:
-    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
-
-
-def _trainings(training: Mapping[str, TrainingResult]) -> str:
-    rows = [
-        (in_markdown(name), str(result.epochs), str(result.best_epoch))
-        for name, result in training.items()
-    ]
-    return markdown_table(("network", "epochs", "kept epoch"), rows) if rows else ""
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _scores(scores: Sequence[RunEvaluation]) -> str:
     if not scores:
         return "The run folder has none (`cefito evaluate RUN` makes them)."
-    heads = metric_heads() | CALIBRATION_HEADS
-    parts = []
+    heads, parts = metric_heads() | CALIBRATION_HEADS, []
     for one in scores:
         sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
-        exact = "exact" if one.exact else "not always exact"
-        rows = [
-            (head, f"{value:.2f}", _interval(one.intervals, name))
-            for name, head in heads.items()
-            if (value := one.percent(name)) is not None
-        ]
+        rows = []
+        for name, head in heads.items():
+            if (value := one.percent(name)) is not None:
+                ends = one.intervals and one.intervals.ends(name)
+                rows.append(
+                    (head, f"{value:.2f}", f"{ends[0]:.2f} to {ends[1]:.2f}" if ends else "–")
+                )
         parts.append(
             f"{in_markdown(one.dataset)}, split {one.split}, T = {one.steps}, "
-            f"{one.windows:,}{sampled} windows, {one.conditions}; the search was {exact}:\n\n"
-            + markdown_table(("per cent", "score", "interval"), rows)
-        )
-    if any(one.intervals is not None for one in scores):
-        parts.append(
-            "Intervals resample whole videos; they do not cover the randomness of training."
+            f"{one.windows:,}{sampled} windows, {one.conditions}; the search was "
+            f"{'exact' if one.exact else 'not always exact'}:\n\n"
+            + markdown_table(("per cent", "score", "90 % interval, videos resampled"), rows)
         )
     return "\n\n".join(parts)
 
 
-def _interval(intervals: VideoIntervals | None, metric: str) -> str:
-    if intervals is None or (ends := intervals.ends(metric)) is None:
-        return "–"
-    return f"{ends[0]:.2f} to {ends[1]:.2f} ({100 * intervals.level:.0f} %)"
-
-
-def _limits(run: Run) -> str:
-    limits = [
-        f"It plans {run.steps} actions, all from `taxonomy.json`.",
-        "Observations must be made as above: the same features, joined the same way.",
-        "Its plans predict what people did in such videos, not what is safe or correct.",
-    ]
+def _limits(run: Run) -> Iterator[str]:
     if "simulated" in run.info.dataset.name.lower():
-        limits.insert(
-            0,
+        yield (
             "**The observations that it was trained and scored on are simulated**; the scores say "
-            "nothing about real videos, and it cannot be used on them.",
+            "nothing about real videos, and it cannot be used on them."
         )
+    yield f"It plans {run.steps} actions, all from `taxonomy.json`."
+    yield "Observations must be made as above: the same features, joined the same way."
+    yield "Its plans predict what people did in such videos, not what is safe or correct."
     if run.info.selection == "published":
-        limits.append("Epochs and weights were chosen on the test split, as published work does.")
+        yield "Epochs and weights were chosen on the test split, as published work does."
     if missing := run.info.tasks_without_training:
-        limits.append(f"{counted(len(missing), 'task')} had no training window.")
-    return "\n".join(f"- {limit}" for limit in limits)
+        yield f"{counted(len(missing), 'task')} had no training window."
 
 
 def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -> PlanningRun:

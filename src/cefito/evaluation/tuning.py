@@ -29,7 +29,7 @@ from cefito.locks import locked
 from cefito.planners.base import Queries
 from cefito.planners.methods import RunConfig, find_method
 from cefito.progress import Progress, prefixed, silent
-from cefito.runs.folder import TUNING_FILE, TUNING_FOLDER
+from cefito.runs.folder import TUNING_FILE, TUNING_FOLDER, WindowSizes, window_sizes
 from cefito.settings import Times, changed, flattened, validated
 from cefito.training.trainer import TrainingContext
 
@@ -103,6 +103,11 @@ class _Candidate:
         gains = np.concatenate([getattr(ours, name) - getattr(its, name) for ours, its in pairs])
         return _mean_and_error(gains, video)
 
+    @property
+    def likely(self) -> bool:
+        """Whether its score is a log-likelihood."""
+        return any(fold.likelihood for fold in self.folds)
+
     def mean(self, name: str) -> float:
         """Return the mean over all windows."""
         return float(np.concatenate([getattr(fold, name) for fold in self.folds]).mean())
@@ -168,21 +173,55 @@ def tune(
         ConfigError: The method declares nothing to tune, or the folds are not possible.
         DataError: The videos give no windows.
     """
-    search = _Search.begin(
-        dataset,
-        config,
+    method = find_method(config.method)
+    kind = find_method(method.tuned_by or method.name)
+    own = {name: config.sections[name] for name in kind.settings.model_fields}
+    base = RunConfig(kind.name, config.preset, validated(kind.settings, own, place="tuning"))
+    changes = single_changes(base)
+    if not changes:
+        raise ConfigError(
+            f"{config.method} declares no settings to tune. Train it as it is.", setting="tune"
+        )
+    videos = known_videos(dataset)
+    search = _Search(
+        base=base,
+        views=[
+            fold_view(dataset, train=sorted(set(videos) - set(held)), held=held)
+            for held in split_folds(dataset, videos, folds, seed=seed)
+        ],
         folder=Path(folder) / TUNING_FOLDER,
-        horizon=horizon,
-        shortest=shortest,
-        folds=folds,
+        sizes=window_sizes(kind.planner, horizon, shortest),
         seed=seed,
-        device=device,
+        device=device or "cpu",
         budget=budget,
         progress=progress,
         clock=clock,
     )
     with locked(search.folder, "a tuning"):
-        result = search.run()
+        preset, tried, chosen = search.run([_Candidate(settings) for settings in changes])
+        threshold = 1 + luck(len(tried))
+        result = Tuning(
+            key=tuning_key(
+                dataset.fingerprint,
+                config,
+                horizon=horizon,
+                budget=budget,
+                shortest=shortest,
+                seed=seed,
+            ),
+            method=base.method,
+            budget=budget,
+            seconds=sum(search.spent),
+            folds=len(search.views),
+            videos=len(videos),
+            windows=sum(len(fold.video) for fold in preset.folds),
+            score="log-likelihood" if preset.likely else "success rate",
+            threshold=threshold,
+            chosen=chosen.settings,
+            reason=_reason(preset, len(search.views), chosen, threshold),
+            preset=preset.record(preset) if preset.folds else None,
+            tried=[one.record(preset) for one in tried],
+        )
         result.write(Path(folder) / TUNING_FILE)
     shutil.rmtree(search.folder, ignore_errors=True)
     return result
@@ -224,65 +263,24 @@ class _Search:
     """The search of a tuning."""
 
     base: RunConfig  # of the method that is trained
-    changes: Sequence[dict[str, Any]]  # single ones, in order
     views: Sequence[PreparedDataset]  # the data set as each fold sees it
     folder: Path
-    key: str
-    horizon: int
-    shortest: int | None
+    sizes: WindowSizes
     seed: int
     device: torch.device | str
     budget: float
-    videos: int
     progress: Progress
     clock: Callable[[], float]
     spent: list[float] = field(default_factory=list)  # seconds of each fold that was scored
 
-    @classmethod
-    def begin(
-        cls,
-        dataset: PreparedDataset,
-        config: RunConfig,
-        *,
-        folds: int,
-        device: torch.device | str | None,
-        **rest: Any,
-    ) -> _Search:
-        """Prepare the candidates and folds."""
-        method = find_method(config.method)
-        key = tuning_key(
-            dataset.fingerprint,
-            config,
-            **{name: rest[name] for name in ("horizon", "budget", "shortest", "seed")},
-        )
-        kind = find_method(method.tuned_by or method.name)
-        own = {name: config.sections[name] for name in kind.settings.model_fields}
-        base = RunConfig(kind.name, config.preset, validated(kind.settings, own, place="tuning"))
-        changes = single_changes(base)
-        if not changes:
-            raise ConfigError(
-                f"{config.method} declares no settings to tune. Train it as it is.", setting="tune"
-            )
-        videos = known_videos(dataset)
-        parts = split_folds(dataset, videos, folds, seed=rest["seed"])
-        views = [
-            fold_view(dataset, train=sorted(set(videos) - set(held)), held=held) for held in parts
-        ]
-        return cls(
-            base=base,
-            changes=changes,
-            views=views,
-            key=key,
-            videos=len(videos),
-            device=device or "cpu",
-            **rest,
-        )
+    def run(self, singles: Sequence[_Candidate]) -> tuple[_Candidate, list[_Candidate], _Candidate]:
+        """Score candidates until all are compared or the budget is used.
 
-    def run(self) -> Tuning:
-        """Score candidates until all are compared or the budget is used."""
+        Returns:
+            The preset, what was tried besides, and the best of all.
+        """
         preset = _Candidate({})
         self._score(preset, None)
-        singles = [_Candidate(settings) for settings in self.changes]
         tried: list[_Candidate] = []
         if preset.stopped is None:
             tried = [one for one in singles if self._score(one, preset)]
@@ -298,22 +296,7 @@ class _Search:
                     best = both if both.stopped is None and _wins(both, best, 1.0) else best
         threshold = 1 + luck(len(tried))
         able = [one for one in tried if one.stopped is None and _wins(one, preset, threshold)]
-        chosen = max(able, key=lambda one: one.difference(preset)[0], default=preset)
-        return Tuning(
-            key=self.key,
-            method=self.base.method,
-            budget=self.budget,
-            seconds=sum(self.spent),
-            folds=len(self.views),
-            videos=self.videos,
-            windows=sum(len(fold.video) for fold in preset.folds),
-            score="log-likelihood" if _likely(preset) else "success rate",
-            threshold=threshold,
-            chosen=chosen.settings,
-            reason=_reason(preset, len(self.views), chosen, threshold),
-            preset=preset.record(preset) if preset.folds else None,
-            tried=[one.record(preset) for one in tried],
-        )
+        return preset, tried, max(able, key=lambda one: one.difference(preset)[0], default=preset)
 
     def _score(self, candidate: _Candidate, reference: _Candidate | None) -> bool:
         """Score a candidate fold by fold; return whether any fold was scored."""
@@ -351,24 +334,22 @@ class _Search:
 
     def _fold(self, config: RunConfig, view: PreparedDataset, progress: Progress) -> _Fold | None:
         """Return the scores of a fold, of its file if there is one; None without windows."""
-        method = find_method(config.method)
-        several = method.planner.abilities.any_length
-        shortest = (self.shortest or self.horizon) if several else None
+        method, sizes = find_method(config.method), self.sizes
         held = [view.videos[index] for index in known_videos(view, test=True)]
         if not any(
-            video.split == "test" and len(video.steps) >= (shortest or self.horizon)
+            video.split == "test" and len(video.steps) >= (sizes["shortest"] or sizes["horizon"])
             for video in held
         ):
             return None
         key = value_digest(
-            [view.fingerprint, config.method, config.sections, self.horizon, shortest, self.seed]
+            [view.fingerprint, config.method, config.sections, *sizes.values(), self.seed]
         )
         path = self.folder / f"{key[:24]}.json"
         if path.exists():
             return _Fold(*_read(path))
         started = self.clock()
-        train, val = fitting_windows(view, horizon=self.horizon, shortest=shortest)
-        windows = cut_windows(view, horizon=self.horizon, shortest=shortest, split="test")
+        train, val = fitting_windows(view, **sizes)
+        windows = cut_windows(view, **sizes, split="test")
         context = TrainingContext(
             device=self.device, key=view.fingerprint, progress=progress, tracker="none"
         )
@@ -442,17 +423,13 @@ def _mean_and_error(values: Reals, video: NDArray[np.int64]) -> tuple[float, flo
     return mean, float(np.sqrt(spread) / len(values))
 
 
-def _likely(preset: _Candidate) -> bool:
-    return any(fold.likelihood for fold in preset.folds)
-
-
 def _reason(preset: _Candidate, folds: int, chosen: _Candidate, threshold: float) -> str:
     """Return why settings were chosen, in words."""
     if preset.stopped is not None:
-        done = f"{len(preset.folds)} of {folds} folds"
-        return f"the time is enough for {done} of the preset alone, which stays"
+        done = f"{len(preset.folds)} of {folds} folds of the preset"
+        return f"the time is enough only for {done}, so the preset stays"
     if chosen is preset:
         return f"no change gains more than {threshold:.1f} standard errors, so the preset stays"
-    unit = "log-likelihood a window" if _likely(preset) else "success"
+    unit = "log-likelihood a window" if preset.likely else "success"
     gain, error = chosen.difference(preset)
     return f"gains {gain:.3f} ± {error:.3f} {unit}, more than {threshold:.1f} standard errors"

@@ -54,7 +54,7 @@ class ObservationRecipe:
         observed = run.info.dataset.observed or {}
         taxonomy = run.taxonomy
         return cls(
-            place=str(run.folder),
+            place=run.place,
             made_with=observed.get("features") or {},
             seconds=observed.get("seconds", 3),
             size=run.planner.observation_dim,

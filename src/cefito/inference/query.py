@@ -174,7 +174,7 @@ def _unknown_layout(run: Run, features: FeatureArray) -> str:
     remedy = f"If they are {FeatureLayout(count, width)}, say {count} seconds."
     if rest or count % 2 == 0:
         remedy = f"Rows of {width}, as in {features.path}, do not make them: give two observations."
-    return f"{run.folder}: does not say how its observations of {size} numbers were made. {remedy}"
+    return f"{run.place}: does not say how its observations of {size} numbers were made. {remedy}"
 
 
 def _check_times(features: FeatureArray, start: float | None, end: float | None) -> None:

@@ -109,7 +109,7 @@ def check_sessions(run: Run) -> None:
     """Refuse runs that cannot have sessions (ConfigError)."""
     if not run.planner.abilities.any_length:
         raise ConfigError(
-            f"{run.folder}: a session needs a run of the method any-length; this one is of "
+            f"{run.place}: a session needs a run of the method any-length; this one is of "
             f"'{run.method}'. Train one for several numbers of steps."
         )
 

@@ -101,11 +101,11 @@ def check_coverage(run: Run, query: Queries, coverage: float, constraints: Const
     search, trained = run.planner.describe().search, run.trained_search
     if search is not None and trained is not None and changed_settings(search, trained):
         raise ConfigError(
-            f"{run.folder}: its sets are calibrated for the search that it was trained with. "
+            f"{run.place}: its sets are calibrated for the search that it was trained with. "
             "Leave out other settings of the search.",
             setting="coverage",
         )
-    table.of(_condition(run, query, table), coverage, folder=run.folder)
+    table.of(_condition(run, query, table), coverage, place=run.place)
 
 
 def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSets:
@@ -118,7 +118,7 @@ def plan_sets(run: Run, query: Queries, plans: Plans, coverage: float) -> PlanSe
         coverage: Probability with which the sets hold the annotated plan, such as 0.9.
     """
     table = run.calibrated()
-    found, level = table.of(_condition(run, query, table), coverage, folder=run.folder)
+    found, level = table.of(_condition(run, query, table), coverage, place=run.place)
     assert plans.probabilities is not None
     threshold = found.plans[level]
     kept = set_places(plans.probabilities, threshold)

@@ -154,7 +154,7 @@ def _lead(results: Results, horizon: int) -> Lead | None:
         difference=None if difference is None else difference.mean,
         low=None if difference is None else difference.low,
         high=None if difference is None else difference.high,
-        level=LEVEL if difference is None else difference.level,
+        level=LEVEL,
         windows=len(of) if found is None else found[1],
         videos=len(np.unique(of)),
     )

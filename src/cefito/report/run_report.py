@@ -127,7 +127,7 @@ def report_run(
             *_training_command(run, changes),
             command(
                 "report",
-                run.folder.name or "RUN",
+                Path(run.place).name or "RUN",
                 split=split,
                 steps=None if run.chosen_steps is None else run.steps,
                 **given,

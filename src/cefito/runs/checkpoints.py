@@ -122,7 +122,7 @@ def export_classifier(run: Run, out: Path) -> None:
 def _planner(run: Run) -> CefitoPlanner:
     if not isinstance(run.planner, CefitoPlanner):
         raise RunError(
-            f"{run.folder}: is a run of '{run.method}', which has no weights of CEFITO. Give a run "
+            f"{run.place}: is a run of '{run.method}', which has no weights of CEFITO. Give a run "
             "of cefito."
         )
     return run.planner

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from cefito.errors import ConfigError
@@ -68,7 +67,7 @@ class CoverageTable(FileRecord):
     levels: tuple[float, ...] = LEVELS
     thresholds: tuple[Thresholds, ...]
 
-    def of(self, condition: Condition, level: float, *, folder: Path) -> tuple[Thresholds, int]:
+    def of(self, condition: Condition, level: float, *, place: str) -> tuple[Thresholds, int]:
         """Return the thresholds of a condition, and the place of a level in them.
 
         Raises:
@@ -83,7 +82,7 @@ class CoverageTable(FileRecord):
         found = next((one for one in self.thresholds if one.condition == condition), None)
         if found is None:
             raise ConfigError(
-                f"{folder}: its sets are not calibrated for queries with {condition}. Ask with "
+                f"{place}: its sets are not calibrated for queries with {condition}. Ask with "
                 "the initial observation, and for one number of steps or for all of the run.",
                 setting="coverage",
             )
@@ -91,11 +90,10 @@ class CoverageTable(FileRecord):
             most = found.videos / (found.videos + 1)
             raise ConfigError(
                 f"coverage {level:g}: {found.videos} videos can guarantee at most {most:.3f} for "
-                f"{condition}. Ask for less, or calibrate {folder} on more videos, with 10 folds.",
+                f"{condition}. Ask for less, or calibrate {place} on more videos, with 10 folds.",
                 setting="coverage",
             )
-        place = next(place for place, one in enumerate(self.levels) if one >= level - 1e-9)
-        return found, place
+        return found, next(at for at, one in enumerate(self.levels) if one >= level - 1e-9)
 
 
 def weights_digest(files: Mapping[str, str]) -> str:

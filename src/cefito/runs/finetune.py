@@ -23,8 +23,8 @@ from cefito.planners.checks import check_finetuning
 from cefito.planners.methods import RunConfig, check_sections
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
-from cefito.runs.finetuning import Start
 from cefito.runs.run import Run
+from cefito.runs.start import Start
 from cefito.runs.train import train_run
 from cefito.runtime import Processes
 from cefito.settings import changed, flattened, validated

@@ -11,10 +11,10 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +23,12 @@ from pydantic import AfterValidator, Field
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection, Windows
 from cefito.errors import CefitoError, RunError, explained
-from cefito.files import file_digest, read_json, value_digest, write_json
+from cefito.files import FileRecord, file_digest, read_json, value_digest, write_json
 from cefito.settings import Record, read_record
 from cefito.training.result import TrainingResult
+
+if TYPE_CHECKING:
+    from cefito.planners.base import Planner
 
 RUN_FILE = "run.json"
 TUNING_FILE = "tuning.json"
@@ -128,6 +131,21 @@ def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
     return made
 
 
+class WindowSizes(TypedDict):
+    """Arguments of `cut_windows`."""
+
+    horizon: int
+    shortest: int | None
+
+
+def window_sizes(
+    planner: Planner | type[Planner], horizon: int, shortest: int | None
+) -> WindowSizes:
+    """Sizes of the windows of a planner, of all lengths from `shortest` if it plans several."""
+    several = planner.abilities.any_length
+    return {"horizon": horizon, "shortest": (shortest or horizon) if several else None}
+
+
 def versions(package: str | None = None) -> dict[str, str]:
     """Return the versions of the software that a run is made with, and of its method's package."""
     more = {} if package is None else {package: version(package)}
@@ -153,14 +171,16 @@ def _plain(name: str) -> str:
 _Name = Annotated[str, AfterValidator(_plain)]
 
 
-class Manifest(Record):
+class Manifest(FileRecord):
     """Content of `manifest.json`."""
+
+    what: ClassVar[str] = "manifest"
+    remedy: ClassVar[str] = _INTACT
 
     format_version: Literal[1] = 1
     files: dict[_Name, str]  # SHA-256 of each file of the run, by its name
-    sizes: dict[_Name, int] = Field(
-        default_factory=dict
-    )  # bytes of each, compared before anything is hashed
+    # bytes of each, compared before anything is hashed
+    sizes: dict[_Name, int] = Field(default_factory=dict)
 
 
 @contextmanager
@@ -171,26 +191,20 @@ def recorded(folder: Path) -> Iterator[None]:
     context ends early, that manifest makes opening refuse the folder.
     """
     before = _states(folder)
-    kept = read_manifest(folder / MANIFEST).files if MANIFEST in before else {}
+    kept = Manifest.read(folder / MANIFEST).files if MANIFEST in before else {}
     yield
     now = _states(folder)
     files = {name: digest for name, digest in kept.items() if name in now}
     files |= {name: file_digest(folder / name) for name in now if before.get(name) != now[name]}
     sizes = {name: (folder / name).stat().st_size for name in files}
     manifest = Manifest(files=dict(sorted(files.items())), sizes=dict(sorted(sizes.items())))
-    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    manifest.write(folder / MANIFEST)
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:
     """Inode and time of each file of a folder by its name, to see which were replaced."""
     files = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
-
-
-def read_manifest(path: Path) -> Manifest:
-    """Read a manifest (RunError if it is missing or damaged)."""
-    value = read_json(path, _INTACT, RunError)
-    return read_record(Manifest, value, f"{path}: not a manifest of this version", _INTACT)
 
 
 def check_manifest(
@@ -203,7 +217,7 @@ def check_manifest(
     path = folder / MANIFEST
     if not path.exists():
         return None
-    manifest = read_manifest(path)
+    manifest = Manifest.read(path)
     for name in needed:
         if name not in manifest.files:
             raise RunError(f"{path}: lists no hash of {name}. {_INTACT}")
@@ -225,31 +239,37 @@ def check_manifest(
 
 
 @contextmanager
-def checked_copy(folder: Path, needed: tuple[str, ...]) -> Iterator[tuple[Path, Manifest | None]]:
+def checked_copy(
+    folder: Path, needed: tuple[str, ...], place: str
+) -> Iterator[tuple[Path, Manifest | None]]:
     """Copy the files of a run into a temporary folder, so that what is read is what was checked.
 
-    A run that is replaced meanwhile, or later, changes nothing. Errors name the run's own files.
+    A run that is replaced meanwhile, or later, changes nothing. Errors name the `place` that the
+    user opened instead of both folders.
     """
-    with ExitStack() as stack:
-        with explained(folder, "cannot be copied", "", error=RunError, writes=True):
-            copies = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cefito-run-")))
-            manifest = check_manifest(folder, needed, copies)
-            if manifest is None and (folder / RUN_FILE).is_file():
-                for path in folder.iterdir():
-                    if path.is_file():
-                        shutil.copyfile(path, copies / path.name)
+    with tempfile.TemporaryDirectory(prefix="cefito-run-") as temporary:
+        copies = Path(temporary)
         try:
+            with explained(place, "cannot be copied", "", error=RunError, writes=True):
+                manifest = check_manifest(folder, needed, copies)
+                if manifest is None and (folder / RUN_FILE).is_file():
+                    for path in folder.iterdir():
+                        if path.is_file():
+                            shutil.copyfile(path, copies / path.name)
             yield copies, manifest
         except CefitoError as problem:
-            text = str(problem).replace(str(copies), str(folder))
+            text = str(problem).replace(temporary, place).replace(str(folder), place)
             raise type(problem)(text, setting=problem.setting) from problem
 
 
 VIDEOS_FILE = "videos.json"
 
 
-class TrainedVideos(Record):
+class TrainedVideos(FileRecord):
     """Ids of the videos that a run has seen, or their digests in a run that was shared."""
+
+    what: ClassVar[str] = "list of videos"
+    remedy: ClassVar[str] = "Train the run again, or remove the file."
 
     train: tuple[str, ...]  # videos that it was trained on
     val: tuple[str, ...]  # videos on whose windows epochs and weights were chosen
@@ -283,10 +303,6 @@ class TrainedVideos(Record):
             val=tuple(sorted(map(_digested, self.val))),
         )
 
-    def write(self, folder: Path) -> None:
-        """Write them into a run folder."""
-        write_json(folder / VIDEOS_FILE, self.model_dump(mode="json"))
-
 
 _DIGEST = "sha256:"
 
@@ -303,11 +319,7 @@ def _among(seen: Collection[str], ids: Iterable[str]) -> NDArray[np.bool_]:
 def trained_videos(folder: Path) -> TrainedVideos | None:
     """Return the videos that the run in a folder has seen; None if unknown (imported weights)."""
     path = folder / VIDEOS_FILE
-    if not path.exists():
-        return None
-    remedy = "Train the run again, or remove the file."
-    value = read_json(path, remedy, RunError)
-    return read_record(TrainedVideos, value, f"{path}: not the videos of a run", remedy)
+    return TrainedVideos.read(path) if path.exists() else None
 
 
 def video_ids(dataset: PreparedDataset, videos: ArrayLike) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from cefito.errors import ConfigError, RunError
 from cefito.files import sha256
-from cefito.runs.folder import MANIFEST, read_manifest
+from cefito.runs.folder import MANIFEST, Manifest
 
 HUB = "hub:"
 """Prefix of the name of a run on a hub."""
@@ -57,7 +57,7 @@ def fetched(place: str) -> Path:
     with _errors(place, hub):
         api = hub.HfApi(library_name="cefito")
         found = api.hf_hub_download(name, MANIFEST, revision=revision)
-        wanted = [*read_manifest(Path(found)).files, MANIFEST, CARD]
+        wanted = [*Manifest.read(Path(found)).files, MANIFEST, CARD]
         return Path(api.snapshot_download(name, revision=revision, allow_patterns=wanted))
 
 

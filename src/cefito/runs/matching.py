@@ -20,7 +20,7 @@ from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.markup import counted, listed
-from cefito.runs.folder import DatasetReference, observed_as
+from cefito.runs.folder import DatasetReference, observed_as, window_sizes
 from cefito.runs.run import Run
 from cefito.settings import Record
 
@@ -80,21 +80,20 @@ class DatasetMatch:
         logged as warnings; they are None for the run's own data set.
         """
         run, left_out = self.run, None
-        several = run.planner.abilities.any_length
-        shortest = (run.shortest or run.horizon) if several else None
-        windows = cut_windows(self.dataset, horizon=run.horizon, split=split, shortest=shortest)
+        sizes = window_sizes(run.planner, run.horizon, run.shortest)
+        windows = cut_windows(self.dataset, **sizes, split=split)
         if not self.vocabulary.same:
             windows, left_out = self.vocabulary.translated(windows)
         if not len(windows):
             raise RunError(
-                f"{self.dataset.folder}: {self.run.folder} knows none of the windows of split "
+                f"{self.dataset.folder}: {self.run.place} knows none of the windows of split "
                 f"'{split}'{_unknown(self.vocabulary)}. Give another data set, or teach the run "
                 "this one by cefito finetune."
             )
         if self.own:
             known = run.trained_on(self.dataset, windows.video) if split == "val" else False
             if known is not False:
-                logger.warning(_KNOWN if known else _UNKNOWN, run.folder)
+                logger.warning(_KNOWN if known else _UNKNOWN, run.place)
             return windows, None
         other = self._other(windows, left_out or LeftOut())
         self._warn(other, len(windows), split)
@@ -129,7 +128,7 @@ class DatasetMatch:
                 place,
                 other.dataset.name,
                 other.dataset.fingerprint[:12],
-                self.run.folder,
+                self.run.place,
                 other.trained_on.name,
                 other.trained_on.fingerprint[:12],
             )
@@ -147,7 +146,7 @@ class DatasetMatch:
                 _unknown(self.vocabulary),
             )
         if other.known_videos is None:
-            logger.warning(_UNKNOWN, self.run.folder)
+            logger.warning(_UNKNOWN, self.run.place)
         elif other.known_videos:
             logger.warning(
                 "%s: the run has seen %d of the videos scored in its training (%d of %d windows), "
@@ -165,7 +164,7 @@ def match_dataset(run: Run, dataset: PreparedDataset) -> DatasetMatch:
     check_observed(run, dataset, vocabulary)
     if len(vocabulary.new_tasks) == len(dataset.taxonomy.tasks):
         raise RunError(
-            f"{dataset.folder}: does not agree with what {run.folder} was trained on"
+            f"{dataset.folder}: does not agree with what {run.place} was trained on"
             f"{_unknown(vocabulary)}. Give another data set, or teach the run this one by cefito "
             "finetune.",
             setting="dataset",
@@ -197,7 +196,7 @@ def check_observed(
     wrong += _differences(given, trained)
     if wrong:
         raise RunError(
-            f"{dataset.folder}: does not agree with what {run.folder} was trained on: "
+            f"{dataset.folder}: does not agree with what {run.place} was trained on: "
             f"{'; '.join(wrong)}{'' if vocabulary is None else _unknown(vocabulary, start='; ')}. "
             "Prepare the data set like the run's.",
             setting="dataset",
@@ -206,7 +205,7 @@ def check_observed(
         logger.warning(
             "%s does not say how its observations were made; scores and plans make sense only if "
             "%s were made in the same way",
-            dataset.folder if not given else run.folder,
+            dataset.folder if not given else run.place,
             "the run's" if not given else f"the observations of {dataset.folder}",
         )
 

@@ -37,12 +37,13 @@ from cefito.runs.coverage import COVERAGE_FILE, CoverageTable, weights_digest
 from cefito.runs.folder import (
     MANIFEST,
     RUN_FILE,
+    VIDEOS_FILE,
+    Manifest,
     RunInfo,
     TrainedVideos,
     checked_copy,
     chosen_run,
     horizons_in,
-    read_manifest,
     recorded,
     trained_videos,
     video_ids,
@@ -83,7 +84,7 @@ class Run:
         return (
             f"{type(self).__name__}({self.method!r}, T = {self.steps}, data set "
             f"{self.info.dataset.name!r}, in "
-            f"{str(self.folder)!r})"
+            f"{self.place!r})"
         )
 
     def _repr_html_(self) -> str:
@@ -98,10 +99,15 @@ class Run:
                 "seed": "none" if info.seed is None else info.seed,
                 "epochs and weights chosen on": info.selection or "unknown",
                 "parameters": sum(self.planner.describe().parameters.values()),
-                "folder": self.folder,
+                "opened from": self.place,
             },
             [Folded("Settings", ("setting", "value"), list(flattened(info.config).items()))],
         )
+
+    @property
+    def place(self) -> str:
+        """What was opened, for messages: the archive or the name on a hub, else the folder."""
+        return self.copy_of or str(self.folder)
 
     @property
     def method(self) -> str:
@@ -134,7 +140,7 @@ class Run:
             if shortest == longest == self.horizon:
                 return self
             raise ConfigError(
-                f"{self.folder}: plans {self.horizon} steps. Train a run of several "
+                f"{self.place}: plans {self.horizon} steps. Train a run of several "
                 "lengths for this (method any-length).",
                 setting="steps",
             )
@@ -167,13 +173,14 @@ class Run:
             table = CoverageTable.read(path)
         if table is None:
             raise RunError(
-                f"{self.folder}: has no calibrated sets of plans. Make them with cefito calibrate "
-                f"{self.folder}.",
+                f"{self.place}: has no calibrated sets of plans. Make them with cefito calibrate "
+                f"{self.place}.",
                 setting="coverage",
             )
         if table.weights != weights_digest(self.files):
             raise RunError(
-                f"{path}: was made for other weights than the run has. {CoverageTable.remedy}",
+                f"{self.place}: {path.name} was made for other weights than the run has. "
+                f"{CoverageTable.remedy}",
                 setting="coverage",
             )
         return table
@@ -181,7 +188,7 @@ class Run:
     @property
     def settings(self) -> Settings:
         """All settings of its method, of the method's own class of settings."""
-        return method_settings(self.method, self.info.config, place=str(self.folder / RUN_FILE))
+        return method_settings(self.method, self.info.config, place=f"{self.place}/{RUN_FILE}")
 
     @property
     def trained_search(self) -> PlanningConfig | None:
@@ -233,7 +240,7 @@ class Run:
             )
         else:
             return found
-        raise RunError(f"{self.folder}: {problem}.", setting="dataset")
+        raise RunError(f"{self.place}: {problem}.", setting="dataset")
 
 
 def write_run(run: Run) -> Run:
@@ -241,13 +248,13 @@ def write_run(run: Run) -> Run:
     run.check_own()
     with recorded(run.folder):
         if run.videos is not None:
-            run.videos.write(run.folder)
+            run.videos.write(run.folder / VIDEOS_FILE)
         if run.coverage is not None:
             run.coverage.write(run.folder / COVERAGE_FILE)
         run.planner.save(run.folder)
         write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
         run.info.write(run.folder)
-    return replace(run, files=read_manifest(run.folder / MANIFEST).files)
+    return replace(run, files=Manifest.read(run.folder / MANIFEST).files)
 
 
 @torch.random.fork_rng(devices=[])  # networks that are built draw from the global generator
@@ -268,13 +275,14 @@ def open_run(
             unknown device.
     """
     found = chosen_run(local_folder(folder), horizon)
-    with checked_copy(found, (RUN_FILE, _TAXONOMY)) as (copies, manifest):
+    copy_of = "" if found.is_relative_to(folder) else str(folder)
+    with checked_copy(found, (RUN_FILE, _TAXONOMY), copy_of or str(found)) as (copies, manifest):
         run = _read(copies, horizon, device)
+    run = replace(run, folder=found, copy_of=copy_of)
     if manifest is None:
-        logger.warning("%s: has no %s, so that its files are not verified", found, MANIFEST)
-    files = {} if manifest is None else manifest.files
-    copy_of = "" if Path(folder).is_dir() else str(folder)
-    return replace(run, folder=found, files=files, copy_of=copy_of)
+        logger.warning("%s: has no %s, so that its files are not verified", run.place, MANIFEST)
+        return run
+    return replace(run, files=manifest.files)
 
 
 def _read(folder: Path, horizon: int | None, device: torch.device | str | None) -> Run:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cefito.runs.hub import HUB
 from cefito.settings import Settings, flattened, variant_applies
 
 _COLUMN = 33  # where comments begin, as in the shipped presets
+_COMMENT = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^#"'])*#(.*)""")  # not in quotes
 
 
 @dataclass(frozen=True)
@@ -190,15 +190,5 @@ def _commented(text: str) -> Iterator[tuple[str, str, str]]:
             place = head[1]
             yield place, "", ""
         elif entry := re.match(r"(\w+)\s*=\s*(.+)$", line):
-            yield place, entry[1], _comment(entry[2])
-
-
-def _comment(value: str) -> str:
-    """The comment behind a TOML value."""
-    for mark in re.finditer("#", value):
-        try:
-            tomllib.loads(f"value = {value[: mark.start()]}")
-        except tomllib.TOMLDecodeError:
-            continue  # a mark within a string
-        return value[mark.end() :].strip()
-    return ""
+            found = _COMMENT.match(entry[2])
+            yield place, entry[1], found[1].strip() if found else ""

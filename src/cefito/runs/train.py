@@ -17,7 +17,6 @@ from cefito.planners.base import Fitted, Planner
 from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import Progress, prefixed, silent
-from cefito.runs.finetuning import Start
 from cefito.runs.folder import (
     RUN_FILE,
     TUNING_FILE,
@@ -27,8 +26,10 @@ from cefito.runs.folder import (
     TrainedVideos,
     folders_for,
     versions,
+    window_sizes,
 )
 from cefito.runs.run import Run, open_run, write_run
+from cefito.runs.start import Start
 from cefito.runtime import Processes, check_seed, pick_device
 from cefito.training.log import check_tracker
 from cefito.training.trainer import TrainingContext
@@ -98,13 +99,8 @@ def train_run(
         info = info.model_copy(update={"started_from": start.reference()})
         train, val = start.windows(dataset, horizon=horizon, selection=selection)
     else:
-        several = planner.abilities.any_length
-        train, val = fitting_windows(
-            dataset,
-            horizon=horizon,
-            shortest=(shortest or horizon) if several else None,
-            selection=selection,
-        )
+        sizes = window_sizes(planner, horizon, shortest)
+        train, val = fitting_windows(dataset, **sizes, selection=selection)
     if planner.abilities.true_between:
         train, val = with_between(dataset, train), with_between(dataset, val)
     with locked(folder, "a training") if group.first else nullcontext():
@@ -278,23 +274,9 @@ def train_runs(
 
     Several runs are written to T3, T4, … of the folder, a single one to the folder itself. Among
     several, finished runs are opened and not trained again. Arguments are checked before the first
-    training begins.
-
-    Args:
-        dataset: The data set.
-        folder: Folder of the runs.
-        configs: Settings of each horizon, by T, all of one method.
-        seed: Seed of everything drawn, the same for all.
-        shortest: As in `train_run`, for a single horizon.
-        selection: As in `train_run`.
-        device: As in `train_run`.
-        progress: As in `train_run`.
-        group: As in `train_run`.
-        each: Called with every run as soon as it is finished, and whether it was trained now.
-        tracker: As in `train_run`.
-
-    Returns:
-        The runs, by T.
+    training begins; they are those of `train_run`, with the settings of each horizon, by T and all
+    of one method, in `configs`. `each` is called with every run as soon as it is finished, and
+    whether it was trained now. Return the runs, by T.
 
     Raises:
         ConfigError: No horizon, or as `train_run`.

@@ -238,7 +238,7 @@ def open_models(
         served = _with_dataset(served, folder)
     if encoder is not None or weights is not None:
         served = _with_encoder(served, encoder, weights)
-    names = {str(one.run.folder): one.name for one in served}
+    names = {place: one.name for one in served for place in (one.run.place, str(one.run.folder))}
     names |= {str(Path(folder)): Path(folder).name for folder in datasets}
     longest_first = dict(sorted(names.items(), key=lambda entry: -len(entry[0])))
     return Models(tuple(served), longest_first)

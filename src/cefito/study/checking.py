@@ -84,7 +84,7 @@ def _verified(path: Path) -> tuple[Run, dict[str, str]]:
     run = open_run(path)
     if not run.files:
         said = f"has no {MANIFEST}, so changes cannot be found. Train it again."
-        raise RunError(f"{run.folder}: {said}")
+        raise RunError(f"{run.place}: {said}")
     return run, dict(run.files)
 
 

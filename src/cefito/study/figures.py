@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.records import Calibration
 from cefito.evaluation.statistics import seed_interval
-from cefito.training.log import read_metrics
 
 COLORS = {
     "blue": "#1f5fa8",
@@ -27,16 +23,8 @@ COLORS = {
 }
 """Colours of lines, by their names in the style sheet of reports."""
 _BLUE, _RED, _SOFT = COLORS["blue"], COLORS["red"], COLORS["soft"]
+_GRID: Any = {"color": "#dddddd", "linewidth": 0.5}
 _LEAD = 0.55  # width of the text before a plan, in widths of an action
-
-
-@dataclass(frozen=True)
-class EnergyCurve:
-    """The energies of all candidates of one query."""
-
-    title: str
-    energies: NDArray[np.float64]  # ascending [M]
-    truth_rank: int | None  # rank of the annotated sequence, from 0; None if it is not a candidate
 
 
 @dataclass(frozen=True)
@@ -58,56 +46,6 @@ def _figure(rows: int, columns: int, width: float, height: float, **options: Any
     matplotlib.rcParams["font.family"] = ["DejaVu Sans", *noto]
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
-
-
-def _save(figure: Any, target: Path) -> None:
-    figure.savefig(target, dpi=150)
-
-
-def _grid(axis: Any) -> None:
-    axis.grid(color="#dddddd", linewidth=0.5)
-
-
-def draw_training(run: Path, target: Path) -> None:
-    """Draw losses and validation scores of classifier and field against epochs."""
-    figure, ((left, right),) = _figure(1, 2, 9, 3.2)
-    for axis, title, folder, score, label in (
-        (left, "task classifier", "classifier", "val_task_accuracy", "task accuracy"),
-        (right, "energy field", "field", "val_success_rate", "success rate"),
-    ):
-        lines = read_metrics(run / folder / "metrics.jsonl")
-        other = axis.twinx()
-        for part, name, color in ((axis, "loss", _BLUE), (other, score, _RED)):
-            points = [(line["epoch"], line[name]) for line in lines if name in line]
-            part.plot(*np.array(points).reshape(-1, 2).T, color=color, marker=".", markersize=4)
-            part.yaxis.label.set_color(color)
-        axis.set(title=title, xlabel="epoch", ylabel="training loss", ylim=(0, None))
-        other.set(ylabel=f"{label}, validation (%)", ylim=(0, 100))
-        _grid(axis)
-    _save(figure, target)
-
-
-def draw_energies(curves: Sequence[EnergyCurve], target: Path) -> None:
-    """Draw the energies of all candidates of some queries by rank."""
-    figure, (axes,) = _figure(1, len(curves), 3.4 * len(curves), 3.2)
-    for axis, curve in zip(axes, curves, strict=True):
-        ranks = np.arange(1, len(curve.energies) + 1)
-        axis.plot(ranks, curve.energies, color=_BLUE, label="candidates")
-        axis.plot(ranks[:1], curve.energies[:1], "o", color=_SOFT, label="plan")
-        if curve.truth_rank is not None:
-            axis.plot(
-                ranks[curve.truth_rank],
-                curve.energies[curve.truth_rank],
-                "*",
-                color=_RED,
-                markersize=11,
-                label=f"annotated (rank {curve.truth_rank + 1})",
-            )
-        axis.set(xlabel="rank among candidates", ylabel="energy", xscale="log")
-        axis.set_title(literal(curve.title), fontsize=9)
-        _grid(axis)
-        axis.legend(fontsize=7, loc="lower right")
-    _save(figure, target)
 
 
 def plot_reliability(axis: Any, calibration: Calibration) -> None:
@@ -136,20 +74,6 @@ def plot_coverage(axis: Any, calibrations: Sequence[Calibration]) -> None:
         xlim=(0, 100),
         ylim=(0, 100),
     )
-
-
-def draw_reliability(calibration: Calibration, target: Path, *, title: str = "") -> None:
-    """Draw success against probability, and against coverage."""
-    figure, ((left, right),) = _figure(1, 2, 7.4, 3.6)
-    plot_reliability(left, calibration)
-    plot_coverage(right, [calibration])
-    left.set_title(f"ECE {calibration.expected_calibration_error:.1f}", fontsize=9)
-    half = calibration.success_at_half_coverage
-    right.set_title(f"SR at 50 % coverage {half:.1f}", fontsize=9)
-    _grid(left)
-    _grid(right)
-    figure.suptitle(literal(title), fontsize=10)
-    _save(figure, target)
 
 
 def plain_log_scale(axis: Any) -> None:
@@ -198,11 +122,11 @@ def draw_curves(
         axis.minorticks_off()
         ticks = sorted({place for curve in curves for place, _ in curve.points})
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        _grid(axis)
+        axis.grid(**_GRID)
         if curves:
             axis.legend(fontsize=7)
     figure.suptitle(literal(title))
-    _save(figure, target)
+    figure.savefig(target, dpi=150)
 
 
 def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> None:
@@ -232,7 +156,7 @@ def draw_plans(windows: Sequence[WindowPlans], target: Path, *, title: str) -> N
                 axis.text(_LEAD + step, y + 0.5, short, fontsize=8, va="center", color=color)
     figure.suptitle(literal(title), fontsize=10)
     figure.supxlabel("blue: the annotated step, red: another one", fontsize=8, color=_SOFT)
-    _save(figure, target)
+    figure.savefig(target, dpi=150)
 
 
 def literal(text: str) -> str:

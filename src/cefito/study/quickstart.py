@@ -6,7 +6,7 @@ The whole method on a small simulated world, or its chain on real videos of a ki
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,16 +21,11 @@ from cefito.errors import DataError, RunError
 from cefito.evaluation.plan_files import WindowPlans, window_plans
 from cefito.evaluation.records import Evaluation
 from cefito.evaluation.score import evaluate_planner
-from cefito.files import write_json
-from cefito.planners.base import Queries
 from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
-from cefito.search.problem import Plans
-from cefito.search.settings import search_settings
-from cefito.study.figures import EnergyCurve, draw_energies, draw_training
 from cefito.training.trainer import TrainingContext
 
 HORIZON = 3
@@ -38,7 +33,6 @@ EXAMPLES = 3
 REAL = "captaincook4d"
 """Download of the real videos."""
 SIMPLE = ("nearest", "frequent")  # methods that are compared with
-_EVERYTHING = {"method": "exhaustive", "objective": "energy", "tasks": 1}
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,6 @@ class Quickstart:
     run: Run
     evaluations: list[Evaluation]  # of the run, the run with the true task, and `SIMPLE`
     examples: list[WindowPlans]
-    pictures: list[Path]
 
 
 def run_quickstart(
@@ -60,13 +53,9 @@ def run_quickstart(
     One that was stopped goes on when it is repeated, here and with real videos.
     """
     config = config or load_config("quickstart")
-    dataset = _made(folder, "world", partial(write_world, seed=seed))
-    made = _tour(dataset, folder, config, seed, progress)
-    test = cut_windows(dataset, horizon=HORIZON, split="test")
-    pictures = [made.run.folder / "training.png", made.run.folder / "energies.png"]
-    draw_training(made.run.folder, pictures[0])
-    draw_energies([_curve(made.run, test, row) for row in _example_rows(test)], pictures[1])
-    return replace(made, pictures=pictures)
+    return _tour(
+        _made(folder, "world", partial(write_world, seed=seed)), folder, config, seed, progress
+    )
 
 
 def run_real_quickstart(
@@ -79,13 +68,8 @@ def run_real_quickstart(
 ) -> Quickstart:
     """Download features of real videos, train the chain, plan the test videos, compare.
 
-    Args:
-        folder: Folder for data set and run.
-        downloads: Folder of the downloaded files, which are kept there.
-        seed: Seed of the training.
-        config: Settings of CEFITO, of which the sections of the chain are used; by default the
-            preset `quickstart`.
-        progress: Shows progress.
+    The downloaded files are kept in the folder `downloads`. Of the settings of CEFITO in `config`,
+    by default those of the preset `quickstart`, the sections of the chain are used.
 
     Raises:
         DataError: A file cannot be downloaded, or is not the published one.
@@ -134,7 +118,7 @@ def _tour(
     *,
     simple: RunConfig | None = None,
 ) -> Quickstart:
-    """Train, plan the test windows, compare; keep scores and examples beside the run.
+    """Train, plan the test windows, compare.
 
     The simple methods have the run's settings and task classifier, or those of `simple`.
     """
@@ -147,69 +131,29 @@ def _tour(
         progress=progress,
         reuse=True,
     )
-    splits = {
-        split: cut_windows(dataset, horizon=HORIZON, split=split)
-        for split in ("train", "val", "test")
-    }
+    train, val, test = (
+        cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val", "test")
+    )
+    evaluation, plans = evaluate_planner(run.planner, test)
+    evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
     context = TrainingContext(
         folder=run.folder if simple is None else folder / "simple", key=dataset.fingerprint
     )
-    evaluations, plans = _compare(run, splits, simple or config, seed, context)
-    write_json(
-        run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations]
-    )
-    rows = _example_rows(splits["test"])
+    for name in SIMPLE:
+        settings = method_settings(name, (simple or config).sections, place="quickstart")
+        fit = find_method(name).planner.fit
+        planner = fit(train, val, settings=settings, seed=seed, context=context).planner
+        evaluations.append(evaluate_planner(planner, test)[0])
+    rows = _example_rows(test)
     chosen = [plans[row] for row in rows]
     tasks = np.array([plan.tasks[0] for plan in chosen if plan.tasks is not None])
-    examples = window_plans(dataset, splits["test"].subset(rows), chosen, tasks=tasks)
-    write_json(run.folder / "examples.json", [example.to_dict() for example in examples])
-    return Quickstart(
-        folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=[]
-    )
-
-
-def _compare(
-    run: Run, splits: dict[str, Windows], config: RunConfig, seed: int, context: TrainingContext
-) -> tuple[list[Evaluation], list[Plans]]:
-    """Scores of the run, without and with true task, and of simple methods; the run's plans."""
-    test = splits["test"]
-    evaluation, plans = evaluate_planner(run.planner, test)
-    evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
-    for name in SIMPLE:
-        method = find_method(name)
-        fitted = method.planner.fit(
-            splits["train"],
-            splits["val"],
-            settings=method_settings(name, config.sections, place="quickstart"),
-            seed=seed,
-            context=context,
-        )
-        evaluations.append(evaluate_planner(fitted.planner, test)[0])
-    return evaluations, plans
+    examples = window_plans(dataset, test.subset(rows), chosen, tasks=tasks)
+    return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples)
 
 
 def _example_rows(test: Windows) -> list[int]:
     """The middle window of each of a few tasks, spread over the tasks."""
     tasks = np.unique(test.tasks)
     chosen = tasks[np.linspace(0, len(tasks) - 1, min(EXAMPLES, len(tasks))).round().astype(int)]
-    return [
-        int(rows[len(rows) // 2])
-        for rows in (np.flatnonzero(test.tasks == task) for task in chosen)
-    ]
-
-
-def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
-    """The energies of all candidates of a query, from a search that keeps every sequence."""
-    query = Queries.from_windows(test.subset([row]))
-    trained = run.trained_search or PlanningConfig()
-    planner = run.planner.with_search(search_settings(trained, **_EVERYTHING))
-    (best,) = planner.plan(query, 1)
-    assert best.tasks is not None
-    task = test.taxonomy.tasks[int(best.tasks[0])]
-    (everything,) = planner.plan(query, len(task.actions) ** test.horizon)
-    same = np.flatnonzero((everything.actions == test.actions[row]).all(axis=1))
-    return EnergyCurve(
-        title=task.name,
-        energies=everything.energies,
-        truth_rank=int(same[0]) if len(same) else None,
-    )
+    rows = (np.flatnonzero(test.tasks == task) for task in chosen)
+    return [int(own[len(own) // 2]) for own in rows]

@@ -137,7 +137,7 @@ def gather(study: Study) -> Results:
 def _titled(
     row: PlannerVariant, records: Sequence[TrialFile | FailedTrial], predicted: bool
 ) -> PlannerVariant:
-    """A row with its final title: its planner's name, if it is to have that and it is known."""
+    """Return a row with its final title, the planner's own name if it asks for that."""
     title = row.title + PREDICTED * predicted
     names = (
         record.planner
@@ -165,7 +165,7 @@ def _read(trial: Trial) -> TrialFile | FailedTrial:
 
 
 def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:
-    """A trial with the numbers of its windows among those of the horizon; None for all of them."""
+    """Return a trial with the numbers of its windows; None in their place if it has all."""
     scored = None
     if len(record.videos) < len(windows.video):
         every = _places(windows.video, windows.start, windows.length)
@@ -179,5 +179,5 @@ def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:
 def _places(
     videos: Sequence[int], starts: Sequence[int], lengths: Sequence[int] | None
 ) -> list[tuple[int, int, int]]:
-    """What distinguishes windows: video, first step and, if there are several, length."""
+    """Return video, first step and length (0 if all are alike) of each window."""
     return list(zip(videos, starts, lengths or [0] * len(videos), strict=True))

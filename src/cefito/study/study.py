@@ -55,8 +55,8 @@ class Study:
     out: Path
     rows: tuple[PlannerVariant, ...]
     horizons: tuple[int, ...] = (3, 4)
-    # score the windows of all lengths from this one to the single horizon; planners are not told
-    # the length. None to score windows of each horizon alone
+    # the shortest length of the scored windows, if planners are not told the length; None to score
+    # the windows of each horizon alone
     shortest: int | None = None
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     fewer_seeds: Mapping[str, int] = field(default_factory=dict)  # rows with the first seeds only
@@ -66,8 +66,10 @@ class Study:
     tuned: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
     selection: Selection = "held-out"  # windows that epochs and weights are chosen on
     sample: int | None = None  # size of a fixed sample of test windows to score; None for all
-    costly: float = 5000  # mean number of candidates above which exhaustive rows are scored on …
-    costly_sample: int = 100  # … a sample of this size
+    # exhaustive rows are scored on a sample of `costly_sample` windows if these have more than
+    # `costly` candidates on average
+    costly: float = 5000
+    costly_sample: int = 100
     device: str = "auto"  # "auto", "cpu" or "cuda"
     _test: dict[int, Windows] = field(default_factory=dict, init=False, repr=False, compare=False)
     _candidates: dict[int, tuple[int, ...]] = field(
@@ -135,7 +137,7 @@ class Study:
         )
 
     def _config(self, row: PlannerVariant, horizon: int) -> tuple[RunConfig, Any]:
-        """Settings of a row's run at a horizon, and those of them that training depends on."""
+        """Return the settings of a row's run, and the part that its training depends on."""
         tuned = self.tuned.get((row.name, horizon), {})
         overrides = {**self.settings, **row.settings, **tuned}
         key = (horizon, row.method, json.dumps(overrides, sort_keys=True, default=str))
@@ -157,7 +159,7 @@ class Study:
         return training_orders(self.dataset)
 
     def predicts_length(self, row: PlannerVariant) -> bool:
-        """Whether a row plans one length, which must be predicted if it is not told."""
+        """Whether a row plans one length only, so that the length must be predicted for it."""
         several = find_method(row.method).planner.abilities.any_length
         return self.shortest is not None and not several
 

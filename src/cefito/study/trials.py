@@ -76,7 +76,7 @@ def check_variant(row: PlannerVariant) -> None:
 
 
 def find_rows(names: Sequence[str], *, language_model: bool = False) -> tuple[PlannerVariant, ...]:
-    """Rows by their names; "all" stands for those that `ALL` describes."""
+    """Return rows by their names; "all" stands for the rows that `ALL` describes."""
     rows: list[PlannerVariant] = []
     for name in names:
         if name == ALL:
@@ -144,7 +144,7 @@ class Trial:
 
 
 class _Place(FileRecord):
-    """Names a trial of a study: its row, horizon and seed."""
+    """Base of the records of a trial: the row, the horizon and the seed that name it."""
 
     what: ClassVar[str] = "trial"
     remedy: ClassVar[str] = "Remove it to score the trial again."

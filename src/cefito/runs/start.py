@@ -116,10 +116,11 @@ class Start:
     def _roles(
         self, dataset: PreparedDataset, train: Windows, val: Windows
     ) -> tuple[Windows, Windows]:
-        """Training and validation windows, with no choice made on videos the run was trained on.
+        """Return windows to train and to choose on; the run was not trained on the latter.
 
-        If validation videos are held out from training, videos that the run has seen keep their
-        part, and others are held out among new videos only. Annotated ones are left out.
+        If the data set marks validation videos, those that the run was trained on are left out. If
+        it does not, videos that the run knows keep their role, and a share of the new videos is
+        held out for validation.
         """
         if self.seen is None or val.split != "val":
             return train, val

@@ -1,0 +1,134 @@
+"""Parts that several scripts share: options, what was run and where, folds of videos."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import torch
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from cefito.data import PreparedDataset, Windows
+from cefito.data.windows import fitting_windows, joined_windows, video_folds
+from cefito.evaluation.statistics import video_interval
+from cefito.runtime import capability
+
+TASK_SIZES = (6, 5, 8, 7, 10, 7, 9, 3, 8, 7, 11, 6, 8, 10, 7, 5, 8, 8)
+"""Actions of each task: 133 in 18 tasks of 3 to 11, as in CrossTask."""
+_ROWS = 1024  # of Parquet that are made at once
+
+
+def parser(doc: str | None, *, data: str | None = None) -> argparse.ArgumentParser:
+    """Options of a script: --out, and folders of data sets if `data` is `one` or `many`."""
+    made = argparse.ArgumentParser(description=(doc or "").split("\n", maxsplit=1)[0])
+    if data:
+        made.add_argument("data", type=Path, **({"nargs": "+"} if data == "many" else {}))
+    made.add_argument("--out", type=Path, help="JSON file to write")
+    return made
+
+
+def add_settings(made: argparse.ArgumentParser) -> None:
+    """Add --set, read by `settings`."""
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+
+
+def settings(entries: Iterable[str]) -> dict[str, str]:
+    """Settings of entries KEY=VALUE."""
+    return dict(entry.split("=", 1) for entry in entries)
+
+
+def about(script: str, given: argparse.Namespace, data: PreparedDataset) -> dict[str, Any]:
+    """The command, its arguments without folders, and the data set."""
+    left_out = ("data", "out", "work", "known")
+    return {
+        "command": f"python benchmarks/{script}.py DATA",
+        "arguments": {name: part for name, part in vars(given).items() if name not in left_out},
+        "dataset": {"name": data.name, "fingerprint": data.fingerprint},
+    }
+
+
+def machine(device: torch.device | None = None) -> dict[str, Any]:
+    """Processor, cores, versions and device of what was measured."""
+    device = device or torch.device("cpu")
+    return {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "bfloat16_by": capability(device),
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def peak_mib(device: torch.device | None = None) -> float:
+    """Peak memory so far: of the GPU, or of this process."""
+    if device is not None and device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def groups(count: int) -> Iterator[tuple[int, int]]:
+    """First row and number of rows of each group of a table."""
+    for first in range(0, count, _ROWS):
+        yield first, min(_ROWS, count - first)
+
+
+def write_table(path: Path, parts: Iterable[dict[str, Any]]) -> Path:
+    """Write a Parquet file group by group."""
+    writer = None
+    for part in parts:
+        table = pyarrow.table(part)
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+    return path
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Windows of the training and validation videos in folds of videos."""
+
+    data: PreparedDataset
+    windows: Windows
+    of: NDArray[np.int64]  # fold of each window [N]
+    for_val: NDArray[np.bool_]  # windows of validation videos [N]
+
+    @classmethod
+    def cut(
+        cls, data: PreparedDataset, *, horizon: int, folds: int, shortest: int | None = None
+    ) -> Folds:
+        """Cut the windows of a data set."""
+        train, val = fitting_windows(data, horizon=horizon, shortest=shortest)
+        windows = joined_windows(train, val)
+        return cls(
+            data,
+            windows,
+            video_folds(windows.video, folds),
+            np.isin(windows.video, val.video),
+        )
+
+    def parts(self, fold: int) -> list[Windows]:
+        """Training, validation and held-out windows."""
+        out = self.of != fold
+        masks = (out & ~self.for_val, out & self.for_val, ~out)
+        return [self.windows.subset(np.flatnonzero(mask)) for mask in masks]
+
+
+def interval(gain: NDArray[np.float64], video: NDArray[np.int64]) -> dict[str, float]:
+    """Mean over windows [N] and its 90 % interval, videos resampled."""
+    _, place, counts = np.unique(video, return_inverse=True, return_counts=True)
+    low, high = video_interval(np.bincount(place, weights=gain), counts)
+    return {"mean": float(gain.mean()), "low": low, "high": high}
