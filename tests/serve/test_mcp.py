@@ -214,7 +214,7 @@ import anyio, sys
 from mcp.server import Server
 from mcp_types import CallToolResult, TextContent
 from cefito.cli.console import ReaderGone
-from cefito.cli.mcp import run_until_ended
+from cefito.cli.serve import run_until_ended
 from cefito.serve.settings import Limits
 from cefito.serve.stdio import serve_lines
 

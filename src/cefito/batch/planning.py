@@ -17,8 +17,6 @@ from cefito.planners.base import Queries
 from cefito.runs.run import Run
 from cefito.settings import Record
 
-__all__ = ["PIECE", "BadRow", "PlannedRows", "plan_rows", "read_rows"]
-
 logger = logging.getLogger(__name__)
 
 PIECE = 64

@@ -26,8 +26,6 @@ from cefito.runs.run import Run, open_run
 from cefito.search.settings import SearchConfig
 from cefito.settings import Record
 
-__all__ = ["Counts", "ShardHeader", "ShardPlanner", "ShardRows", "Shards"]
-
 logger = logging.getLogger(__name__)
 
 

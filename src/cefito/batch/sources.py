@@ -31,8 +31,6 @@ from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.times import Seconds
 
-__all__ = ["EXPECTED", "Columns", "QuerySource", "Row", "file_state", "open_source", "open_table"]
-
 EXPECTED = (
     "Each line needs features, start and end, or initial and goal; for a run of several lengths, "
     "one of both, task or done is enough."

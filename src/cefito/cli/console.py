@@ -31,31 +31,6 @@ from cefito.progress import Advance, bar, silent
 if TYPE_CHECKING:
     from cefito.data.prepared import PreparedDataset
 
-__all__ = [
-    "VOLUMES",
-    "Ended",
-    "ReaderGone",
-    "Volume",
-    "at_volume",
-    "ending_signals",
-    "explain",
-    "log_warnings",
-    "lose_stdout",
-    "one_line",
-    "open_streams",
-    "passing_progress",
-    "print_json",
-    "printable",
-    "progress",
-    "show_traceback",
-    "split_volume",
-    "stoppable",
-    "table",
-    "talk",
-    "volume",
-    "wrote",
-]
-
 
 class Volume(IntEnum):
     """How much a command prints besides results and errors, which it always prints."""

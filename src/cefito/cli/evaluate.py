@@ -1,27 +1,91 @@
-"""`cefito evaluate`: score a run on a split, or a method by cross-validation."""
+"""`cefito evaluate` and `calibrate`: scores of a run, and its sets of plans with a guarantee."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Group, Parameter
 
-from cefito.cli.console import log_warnings, print_json, progress, table, talk
+from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, given_options, settings
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
-from cefito.cli.scores import score_table, task_table
 from cefito.errors import ConfigError
 from cefito.files import check_target
 from cefito.markup import counted
 from cefito.planners.given import Given
 
 if TYPE_CHECKING:
-    from cefito.evaluation.records import Answered, RunEvaluation
+    from cefito.evaluation.records import Answered, Evaluation, RunEvaluation
 
-__all__ = ["evaluate"]
+
+def metric_columns(evaluations: Sequence[Evaluation], *, brief: bool = True) -> dict[str, str]:
+    """Heads of metrics, few or all, that an evaluation has, by their names."""
+    from cefito.evaluation.metrics import metric_heads
+    from cefito.evaluation.records import CALIBRATION_HEADS
+
+    heads = metric_heads(brief=brief) | CALIBRATION_HEADS
+    return {
+        name: head
+        for name, head in heads.items()
+        if any(evaluation.percent(name) is not None for evaluation in evaluations)
+    }
+
+
+def metric_cells(evaluation: Evaluation, columns: Iterable[str]) -> list[str]:
+    """Cells of one row under the columns of these names."""
+    return [_number(evaluation.percent(name)) for name in columns]
+
+
+def score_table(scores: RunEvaluation) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: every metric and the accuracy of each step, with intervals if known."""
+    columns, intervals = metric_columns([scores], brief=False), scores.intervals
+    values = scores.metrics | {name: scores.percent(name) for name in columns}
+    lines = [(head, name, 0) for name, head in columns.items()]
+    steps = range(len(scores.position_accuracy))
+    lines += [(f"right action at step {step + 1}", "position_accuracy", step) for step in steps]
+    heads = ["per cent", scores.planner]
+    if intervals is not None:
+        videos = counted(intervals.videos, "video")
+        heads.append(f"{100 * intervals.level:g} % interval, {videos} resampled")
+    if scores.shared_metrics is not None:
+        heads.append("in the shared vocabulary")
+    rows = []
+    for head, name, step in lines:
+        row = [head, _number(_at(values, name, step))]
+        if intervals is not None:
+            ends = [_number(_at(end, name, step)) for end in (intervals.low, intervals.high)]
+            row.append(" to ".join(ends) if name in intervals.low else "–")
+        if scores.shared_metrics is not None:
+            row.append(_number(_at(scores.shared_metrics, name, step)))
+        rows.append(row)
+    return heads, rows
+
+
+def task_table(scores: RunEvaluation) -> tuple[list[str], list[list[object]]]:
+    """Heads and rows of a few metrics of each task."""
+    columns = {
+        name: head for name, head in metric_columns([scores]).items() if name in scores.metrics
+    }
+    rows: list[list[object]] = []
+    for part in scores.per_task:
+        numbers = [_number(part.metrics.get(name)) for name in columns]
+        rows.append([part.name, part.task, part.windows, part.videos, *numbers])
+    heads = columns | {"task_accuracy": "task right"} if "task_accuracy" in columns else columns
+    return ["task", "id", "windows", "videos", *heads.values()], rows
+
+
+def _at(metrics: Mapping[str, object], name: str, step: int) -> object:
+    """A metric, or its value at a step if it has one for each; None if it is not known."""
+    value = metrics.get(name)
+    return value[step] if isinstance(value, list) else value
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else "–"
+
 
 _PICTURES = (".png", ".svg", ".pdf")
 
@@ -272,3 +336,47 @@ def _answered(answered: Answered) -> str:
         f"answered with a probability of at least {100 * answered.min_probability:g} %: "
         f"{counted(answered.windows, 'window')}, {answered.coverage:.1f} %{success}"
     )
+
+
+def calibrate(
+    run: Path,
+    /,
+    *,
+    folds: int | None = None,
+    dataset: Path | None = None,
+    horizon: int | None = None,
+    device: str = "auto",
+) -> None:
+    """Calibrate the sets of plans of a run, for cefito plan --coverage.
+
+    Without folds, on the validation videos. With folds, the training is repeated without a part of
+    the training videos, for each part; an interrupted calibration continues.
+
+    Args:
+        run: Run folder, as cefito train makes it.
+        folds: Number of parts of the training videos; 0 to use the validation videos. By default 0
+            if there are at least 50 of these and the run was not trained on them, else 10.
+        dataset: The run's data set, if it has moved; with --folds 0 any data set with validation
+            videos and observations made in the same way.
+        horizon: Number of actions, if the folder holds runs of several.
+        device: auto, cpu or cuda.
+    """
+    from cefito.evaluation.calibrate import calibrate_run
+    from cefito.runs.coverage import COVERAGE_FILE
+    from cefito.runs.run import open_run
+    from cefito.runtime import pick_device
+
+    with log_warnings():
+        chosen = pick_device(device)
+        opened = open_run(run, horizon=horizon, device=chosen)
+        table = calibrate_run(
+            opened, folds=folds, dataset=dataset, device=chosen, progress=passing_progress
+        )
+    videos = max(one.videos for one in table.thresholds)
+    how = f"{table.folds} folds of training videos" if table.folds else "validation videos"
+    talk(
+        f"calibrated on {counted(videos, 'video')} ({how}), for a coverage of at most "
+        f"{min(table.levels[-1], videos / (videos + 1)):.3f}; kept in "
+        f"{opened.folder / COVERAGE_FILE}"
+    )
+    talk(f"ask with: cefito plan {run} … --coverage 0.9")

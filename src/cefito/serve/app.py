@@ -50,7 +50,6 @@ from cefito.serve.settings import ServiceSettings
 if TYPE_CHECKING:
     from cefito.serve.mcp import ToolServer
 
-__all__ = ["create_app"]
 
 _OTHER = {
     400: "The body cannot be read as its content type.",

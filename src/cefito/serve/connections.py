@@ -9,8 +9,6 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Connection", "client_of"]
-
 
 @lru_cache(4096)
 def client_of(host: str) -> str:

@@ -57,8 +57,6 @@ from cefito.serve.session_schemas import EventRequest, SessionRequest
 from cefito.serve.sessions import LISTED, apply_event, likely_next, session_goal
 from cefito.serve.stdio import serve_lines
 
-__all__ = ["ToolServer"]
-
 _MOST = 256  # steps of a plan or done
 
 

@@ -35,8 +35,6 @@ from cefito.serve.schemas import (
 )
 from cefito.serve.settings import Limits
 
-__all__ = ["Models", "Served", "open_models"]
-
 _LISTED = 8  # runs named in a message
 _SEARCHED = ("test", "val", "train")  # order of the splits in a search: new to the run first
 

@@ -16,14 +16,6 @@ from starlette.responses import Response
 from cefito.errors import CefitoError
 from cefito.search.constraints import declared
 
-__all__ = [
-    "REQUEST_FIELDS",
-    "ProblemDetails",
-    "ProblemError",
-    "possible_problems",
-    "to_problem",
-]
-
 _MEDIA_TYPE = "application/problem+json"
 
 # Settings of the library and the request fields that set them.

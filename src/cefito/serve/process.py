@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
     from cefito.serve.settings import Limits
 
-__all__ = [
-    "LOOPBACK",
-    "check_extra",
-    "is_loopback",
-    "listen",
-    "logging_to_stderr",
-    "make_server",
-    "serve",
-]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Host names of a service that only this machine can reach."""

@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-__all__ = ["BusyError", "ClosedError", "ExpiredError", "Scheduler", "SearchJob"]
-
 logger = logging.getLogger(__name__)
 
 _FIRST_GUESS = 0.05  # seconds of a search, before any was measured

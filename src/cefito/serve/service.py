@@ -39,8 +39,6 @@ from cefito.serve.session_schemas import GoalForm, SceneForm
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 
-__all__ = ["Service", "open_service"]
-
 logger = logging.getLogger(__name__)
 
 _PREPARED = 2  # requests prepared at a time

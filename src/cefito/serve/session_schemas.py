@@ -20,8 +20,6 @@ from cefito.serve.schemas import (
     Whole,
 )
 
-__all__ = ["EventRequest", "GoalForm", "SceneForm", "SessionAnswer", "SessionRequest"]
-
 
 class SessionRequest(RequestBody):
     """A live session; without a goal, its plans lead to the end of the procedure."""

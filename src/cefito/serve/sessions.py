@@ -34,8 +34,6 @@ from cefito.serve.session_schemas import (
     SessionRequest,
 )
 
-__all__ = ["LISTED", "Sessions", "apply_event", "likely_next", "session_goal"]
-
 _KEPT = 16  # states of a session that a stream can send again
 LISTED = 5
 """Number of tasks, next steps and plans in a state unless a request asks for another."""

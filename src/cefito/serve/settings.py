@@ -11,8 +11,6 @@ from cefito.errors import ConfigError
 from cefito.files import read_text
 from cefito.settings import Settings
 
-__all__ = ["TOKEN_VARIABLE", "Limits", "ServiceSettings", "read_token"]
-
 TOKEN_VARIABLE = "CEFITO_TOKEN"
 """Environment variable that may hold the token."""
 _SHORTEST_TOKEN = 16

@@ -31,8 +31,6 @@ from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import UploadForm
 from cefito.serve.session_schemas import GoalForm, SceneForm
 
-__all__ = ["Decoder", "EncodingProcess", "Upload", "kept"]
-
 _START_SECONDS = 180.0  # for a process to load torch and the encoder
 _ANSWER = 1 << 24  # most bytes that the process answers with
 _HEAD = 16  # bytes that tell formats apart
