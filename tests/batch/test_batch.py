@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cefito.batch.batch import plan_batch
-from cefito.batch.planning import PIECE
-from cefito.batch.query_rows import QuerySettings
+from cefito.batch.planning import PIECE, QuerySettings
 from cefito.data.readers.archives import load_features
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
@@ -250,7 +249,7 @@ def test_features_are_read_once(nearest, features, tmp_path, monkeypatch):
         read.append(path.name)
         return load_features(path)
 
-    monkeypatch.setattr("cefito.batch.query_rows.load_features", noting)
+    monkeypatch.setattr("cefito.batch.planning.load_features", noting)
     plan_batch(nearest, features, tmp_path / "plans.jsonl")
     assert read == [f"v{number}.npy" for number in range(8)]
 

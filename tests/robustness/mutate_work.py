@@ -36,7 +36,7 @@ from PIL import Image
 
 from cefito.arrays import load_npy
 from cefito.batch.batch import plan_batch
-from cefito.batch.query_rows import QuerySettings, read_queries
+from cefito.batch.planning import QuerySettings, read_queries
 from cefito.data.annotations import read_annotations
 from cefito.data.readers.archives import load_features
 from cefito.data.readers.step_source import read_steps

@@ -16,8 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-from cefito.batch.planning import PIECE
-from cefito.batch.query_rows import QuerySettings
+from cefito.batch.planning import PIECE, QuerySettings
 from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
 from cefito.batch.sources import QuerySource, open_source
 from cefito.errors import ConfigError, RunError
@@ -32,7 +31,7 @@ from cefito.runs.folder import MANIFEST
 from cefito.runs.run import Run
 from cefito.settings import flattened
 
-__all__ = ["BatchRecord", "BatchResult", "plan_batch"]
+__all__ = ["BatchRecord", "BatchResult", "QuerySettings", "plan_batch"]
 
 logger = logging.getLogger(__name__)
 

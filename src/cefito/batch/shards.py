@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cefito.arrays import check_regular
-from cefito.batch.planning import PIECE, PlannedRows, plan_rows, read_rows
-from cefito.batch.query_rows import QuerySettings
+from cefito.batch.planning import PIECE, PlannedRows, QuerySettings, plan_rows, read_rows
 from cefito.batch.sources import QuerySource, Row, file_state
 from cefito.errors import DataError, RunError
 from cefito.files import MAX_JSON, FileRecord, value_digest, value_sealed, write_bytes

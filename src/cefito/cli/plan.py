@@ -35,7 +35,7 @@ from cefito.inference.question import Question
 from cefito.markup import counted, percent
 
 if TYPE_CHECKING:
-    from cefito.batch.query_rows import QuerySettings
+    from cefito.batch.planning import QuerySettings
     from cefito.data.annotations import Taxonomy
     from cefito.inference.answer import Answer, PlannedSequence, ReplyAnswer
     from cefito.inference.plan_formats import PlanFormat, PlanRow
@@ -85,7 +85,7 @@ def plan(
     with log_warnings():
         opened, device = options.open(run, search)
         if queries is not None:
-            from cefito.batch.query_rows import QuerySettings
+            from cefito.batch.planning import QuerySettings
 
             if query.given - {"seconds", "precision"}:
                 raise ConfigError("--queries replaces --video, --features and others. Omit these.")
@@ -242,7 +242,7 @@ def _plan_many(
     chosen: PlanFormat | None,
 ) -> int:
     """Plan every query of a table, print the answers, and return the exit code."""
-    from cefito.batch.query_rows import read_queries
+    from cefito.batch.planning import read_queries
     from cefito.inference.answer import answers
     from cefito.inference.plan_formats import PlanRow
 
@@ -351,7 +351,7 @@ def plan_batch(
         shard: Queries of a part, a multiple of 64.
     """
     from cefito.batch.batch import plan_batch
-    from cefito.batch.query_rows import QuerySettings
+    from cefito.batch.planning import QuerySettings
 
     with log_warnings():
         opened, device = options.open(run, search)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from cefito.cli.options import Flag, SeveralPaths
 from cefito.errors import ConfigError
 
 _DEADLINE = 30.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")  # hosts that only this machine can reach
 
 
 def serve(
@@ -70,13 +72,12 @@ def serve(
         session_idle: Seconds after which a session ends if nobody uses it.
         device: auto, cpu or cuda.
     """
-    from cefito.serve.process import LOOPBACK, check_extra, is_loopback, listen, logging_to_stderr
-    from cefito.serve.settings import Limits, ServiceSettings, read_token
+    from cefito.serve.settings import Limits, ServiceSettings, check_extra, read_token
     from cefito.settings import validated
 
     check_extra(mcp=mcp)
     token = read_token(token_file)
-    if token is None and not (allow_unauthenticated or is_loopback(host)):
+    if token is None and not (allow_unauthenticated or _is_loopback(host)):
         raise ConfigError(
             f"--host {host}: without a token this service listens on this machine alone. Put "
             "a token of at least 16 characters into CEFITO_TOKEN or a --token-file, or give "
@@ -94,7 +95,7 @@ def serve(
         "session_seconds": session_idle,
     }
     limits = validated(Limits, given, place="cefito serve")
-    hosts = tuple(dict.fromkeys((*LOOPBACK, host)))
+    hosts = tuple(dict.fromkeys((*_LOOPBACK, host)))
     service = {
         "runs": (run, *more),
         "datasets": dataset,
@@ -108,6 +109,7 @@ def serve(
     }
     settings = validated(ServiceSettings, service, place="cefito serve")
     from cefito.serve.app import create_app
+    from cefito.serve.process import listen, logging_to_stderr
     from cefito.serve.process import serve as run_server
 
     with logging_to_stderr(access=volume() is not Volume.QUIET), listen(host, port) as listening:
@@ -122,6 +124,13 @@ def serve(
             ready=lambda: talk(f"serving {', '.join(names)} on {address}", urgent=True),
         )
     return 0
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def mcp(
@@ -142,12 +151,11 @@ def mcp(
         dataset: A data set whose videos the agent may name; may be repeated.
         device: auto, cpu or cuda.
     """
-    from cefito.serve.process import check_extra
+    from cefito.serve.settings import ServiceSettings, check_extra
 
     check_extra(mcp=True)
     from cefito.serve.mcp import ToolServer
     from cefito.serve.service import open_service
-    from cefito.serve.settings import ServiceSettings
     from cefito.settings import validated
 
     given = {"runs": (run, *more), "datasets": dataset, "device": device}

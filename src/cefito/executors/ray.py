@@ -18,7 +18,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from cefito.errors import ConfigError, RunError, explained
+from cefito.errors import ConfigError, RunError, explained, installing
 from cefito.executors.base import Failed, JobQueue, PoolExecutor, failure
 from cefito.executors.processes import threads_each
 from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
@@ -38,7 +38,7 @@ class RayExecutor(PoolExecutor):
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
-            remedy = "Run pip install cefito[ray], or choose 'processes'."
+            remedy = f"Run {installing('ray')}, or choose 'processes'."
             raise ConfigError(f"Ray is not installed. {remedy}", setting="executor")
 
     def _run(self, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:

@@ -19,6 +19,7 @@ from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
 from cefito.files import check_target, write_text
 from cefito.markup import counted
+from cefito.report.breakdowns import KINDS
 from cefito.report.charts import (
     confusion_chart,
     coverage_chart,
@@ -26,7 +27,6 @@ from cefito.report.charts import (
     line_chart,
     reliability_chart,
 )
-from cefito.report.mistakes import KINDS
 from cefito.report.schema import (
     ComparisonReport,
     GalleryQuery,

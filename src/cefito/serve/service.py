@@ -27,11 +27,11 @@ from cefito.planners.checks import check_partial
 from cefito.planners.queries import Queries
 from cefito.runs.run import Run
 from cefito.runtime import pick_device
-from cefito.serve.connections import client_of
 from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import closing
 from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
+from cefito.serve.process import client_of
 from cefito.serve.requests import PreparedRequest, prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
 from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, installing
 from cefito.files import read_text
 from cefito.settings import Settings
 
@@ -106,3 +107,14 @@ def read_token(path: Path | None) -> SecretStr | None:
         found = f"holds a token of {len(token)} characters; {expected}"
         raise ConfigError(f"{place}: {found}.", setting="token_file" if path else "")
     return SecretStr(token)
+
+
+def check_extra(*, mcp: bool = False) -> None:
+    """Check that the packages of the extra are installed, those of tools too (ConfigError)."""
+    packages = ("fastapi", "fastapi_offline", "asgi_correlation_id", "prometheus_client")
+    for package in (*packages, "python_multipart", "uvicorn", *["mcp"] * mcp):
+        if find_spec(package) is None:
+            raise ConfigError(
+                f"this needs the package {package}, which is not installed. Run: "
+                f"{installing('mcp' if mcp else 'serve')}"
+            )

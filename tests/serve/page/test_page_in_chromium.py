@@ -9,7 +9,7 @@ from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
 from cefito.planners.base import Marginals
-from cefito.report.mistakes import missing_steps, step_kinds
+from cefito.report.breakdowns import missing_steps, step_kinds
 
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
 WANTED = (

@@ -1,0 +1,189 @@
+"""`cefito extract` and `embed`: features of videos, and of the names of actions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import Parameter
+
+from cefito.cli.console import passing_progress, print_json, progress, table, talk, wrote
+from cefito.cli.options import Flag
+from cefito.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cefito.encoders.extraction import Extraction
+    from cefito.encoders.video import VideoEncoder
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EncoderOptions:
+    """The video encoder.
+
+    Attributes:
+        encoder: s3d (the benchmarks', D = 512, clips), or an image model, which sees the middle
+            frame of each second: clip, dinov2, the folder of such a model, or its name on the
+            Hugging Face hub (OWNER/MODEL).
+        weights: For s3d: the file s3d_howto100m.pth of the project antoine77340/S3D_HowTo100M.
+        frames: For s3d: frames of the clip that gives one vector; 32 by default.
+        rate: For s3d: frames per second of a clip; by default as many as frames, so that the clip
+            lasts a second.
+        size: For s3d: height and width of its pictures; 224 by default.
+        layer: For image models: projected (CLIP, the default) or pooled (CLIP, DINOv2).
+        revision: For image models on the hub: branch, tag or commit.
+        batch: Clips per batch.
+        device: auto, cpu, cuda, or mps on a Mac.
+    """
+
+    encoder: str = "s3d"
+    weights: Path | None = None
+    frames: int | None = None
+    rate: float | None = None
+    size: int | None = None
+    layer: str | None = None
+    revision: str | None = None
+    batch: int = 4
+    device: str = "auto"
+
+
+S3D_OF_BENCHMARKS = EncoderOptions()
+
+
+def extract(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    run: Path | None = None,
+    options: EncoderOptions = S3D_OF_BENCHMARKS,
+    json: Flag = False,
+) -> int:
+    """Extract features of videos: one .npy file a video, float32 [seconds, D].
+
+    Repeat it to continue after an interruption: complete files are kept. Videos that cannot be
+    read, or whose names differ by their endings alone, are left out and listed at the end, and the
+    exit code is 1. cefito data prepare custom makes a
+    data set of the files.
+
+    Args:
+        source: A video, or a folder of videos.
+        out: Folder to write.
+        run: A run whose encoder and settings are used, instead of those below.
+        options: The video encoder.
+        json: Print the outcome of each video as JSON.
+    """
+    result = extract_folder(source, out, options, run)
+    if json:
+        print_json({"out": str(out), **asdict(result)})
+    if failed := len(result.failed):
+        total = failed + len(result.written) + len(result.kept)
+        talk(f"error: {failed} of {total} videos could not be read.", urgent=True)
+    return 1 if failed else 0
+
+
+def _open(given: dict[str, Any]) -> VideoEncoder:
+    from cefito.encoders.video import open_encoder
+
+    return open_encoder(given.pop("encoder"), **given)
+
+
+def _encoder_of(run: Path, given: dict[str, Any]) -> VideoEncoder:
+    """Open the encoder of a run's features; weights may be given, if they have moved."""
+    from cefito.inference.observer import ObservationRecipe
+    from cefito.runs.run import open_run
+
+    weights, device = given.pop("weights"), given.pop("device")
+    default = asdict(S3D_OF_BENCHMARKS)
+    for name, value in given.items():
+        if value != default[name]:
+            message = f"--run gives the encoder's settings. Leave {name} out."
+            raise ConfigError(message, setting=name)
+    return ObservationRecipe.of(open_run(run)).open(weights=weights, device=device).encoder
+
+
+def extract_folder(
+    source: Path, out: Path, options: EncoderOptions, run: Path | None = None
+) -> Extraction:
+    """Extract features, and report the written, kept and failed videos."""
+    from cefito.encoders.extraction import extract_videos
+    from cefito.runtime import pick_device
+
+    given = asdict(options)
+    batch = given.pop("batch")
+    given["device"] = pick_device(options.device, float64=False)
+    opened = _open(given) if run is None else _encoder_of(run, given)
+    result = extract_videos(source, out, opened, batch=batch, progress=progress)
+    for problem in result.failed.values():
+        talk(f"left out: {problem}", urgent=True)
+    parts = {"written": result.written, "there already": result.kept, "left out": result.failed}
+    talk(f"{out}: " + ", ".join(f"{len(part)} {how}" for how, part in parts.items() if part))
+    return result
+
+
+_HIDDEN = ("suffix", "dataset", "fingerprint", "cefito")  # provenance of the data set
+
+
+def embed(
+    dataset: Path,
+    /,
+    *,
+    out: Path,
+    encoder: str = "clip",
+    prompt: str | None = None,
+    layer: str | None = None,
+    normalise: Flag = False,
+    revision: str | None = None,
+    cache: Path | None = None,
+    no_cache: Flag = False,
+    batch_size: int = 64,
+    device: str = "auto",
+) -> None:
+    """Write a copy of a data set with text embeddings of its actions' names.
+
+    Fields with the setting field.action_encoding = "text" use them.
+
+    Args:
+        dataset: Folder of a prepared data set.
+        out: Folder to write, empty or new.
+        encoder: clip (the paper's, ViT-B/32), t5 (Flan-T5-base), the folder of a CLIP or T5 model,
+            its name on the Hugging Face hub (OWNER/MODEL), or a .npy or .safetensors file of
+            embeddings, row = action id.
+        prompt: Template of the encoded text, with {action} for the name; by default the name.
+        layer: pooled (CLIP, before its projection: the default), projected (CLIP, after it), mean
+            (T5, over the tokens).
+        normalise: Divide every embedding by its length.
+        revision: Branch, tag or commit of a model on the hub.
+        cache: Folder of the cache, instead of the platform's.
+        no_cache: Neither read nor write embeddings in a cache.
+        batch_size: Names per batch.
+        device: auto, cpu, cuda, or mps on a Mac.
+    """
+    from functools import partial
+
+    from cefito.data.action_text import with_action_text
+    from cefito.data.prepared import open_dataset
+    from cefito.encoders.actions import embed_actions
+    from cefito.runtime import pick_device
+
+    embedding = partial(
+        embed_actions,
+        encoder=encoder,
+        prompt=prompt,
+        layer=layer,
+        normalise=normalise,
+        revision=revision,
+        cached=not no_cache,
+        cache=cache,
+        batch_size=batch_size,
+        device=str(pick_device(device, float64=False)),
+        progress=passing_progress,
+    )
+    written = with_action_text(open_dataset(dataset), out, embedding)
+    text, made_with = written.action_text, written.provenance["action_text"]
+    assert text is not None
+    shown = {name: value for name, value in made_with.items() if name not in _HIDDEN}
+    rows = [*shown.items(), ("actions", len(text)), ("size", text.shape[1])]
+    table("Action text", ("what", "value"), rows)
+    wrote(out, written)
