@@ -458,7 +458,7 @@ def test_plan_json(task, run, world, capsys):
     assert len(value["truth"]["actions"]) == 3
 
 
-def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monkeypatch, tmp_path):
+def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monkeypatch):
     count = len(world.taxonomy.tasks)
     tasks = np.where(np.arange(count) == 11, 0.01, 0.99 / (count - 1))[None]
     monkeypatch.setattr(CefitoPlanner, "marginals", lambda *_: Marginals(tasks=tasks))
@@ -471,16 +471,6 @@ def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monk
     assert captured.err.splitlines() == [f"warning: {said}"]
     assert json.loads(captured.out)["warnings"] == [said]
     assert "warning" not in succeeds(capsys, "plan", run, "--video", VIDEO).err
-
-    test = cut_windows(world, horizon=3, split="test")
-    ends = {name: getattr(test, name)[0].tolist() for name in ("initial", "goal")}
-    rows = [{"id": "a", **ends}, {"id": "b", **ends, "task": 11}]
-    table = tmp_path / "table.jsonl"
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    captured = succeeds(capsys, "plan", run, "--queries", table, "--json")
-    assert f"warning: query b: {said}" in captured.err.splitlines()
-    assert "query a" not in captured.err
-    assert [json.loads(line)["warnings"] for line in captured.out.splitlines()] == [[], [said]]
 
 
 # with a part of the prior, so that probabilities need a search whatever was fitted

@@ -41,13 +41,6 @@ def test_plan_with_coverage(call, calibrated, level):
     assert len(value["plans"]) == 1
 
 
-def test_tables_have_sets_and_batches_do_not(call, refused, calibrated, world, tmp_path):
-    query, _ = query_from_video(calibrated, VIDEO)
-    line = {"initial": query.initial[0].tolist(), "goal": query.goal[0].tolist()}
-    table = tmp_path / "queries.jsonl"
-    table.write_text(json.dumps(line) + "\n")
-    asked = ("--queries", table, "--coverage", 0.8, "--json")
-    found = json.loads(call("plan", calibrated.folder, *asked)[1])
-    assert found["sets"]["coverage"] == 0.8
-    batch = ("plan-batch", calibrated.folder, table, "--out", tmp_path / "plans.jsonl")
-    assert "short tables of them" in refused(*batch, "--coverage", 0.8)
+def test_batches_have_no_sets(refused, calibrated, world, tmp_path):
+    batch = ("plan-batch", calibrated.folder, world.folder, "--out", tmp_path / "plans.jsonl")
+    assert "given for single queries" in refused(*batch, "--coverage", 0.8)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from cefito.batch.sources import EXPECTED, Columns, Row, open_table
+from cefito.batch.sources import EXPECTED, Columns, Row
 from cefito.data.readers.archives import load_features
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
@@ -28,8 +28,10 @@ from cefito.planners.checks import check_partial
 from cefito.runs.run import Run
 from cefito.settings import Record, first_error
 
-__all__ = ["QueryRow", "QuerySettings", "query_from_row", "read_queries"]
+logger = logging.getLogger(__name__)
 
+PIECE = 64
+"""Number of rows that are planned together: always the same rows, for their last bits' sake."""
 _ENDS = ("initial", "goal")
 
 
@@ -39,75 +41,116 @@ class QuerySettings(Question):
     seconds: int | None = None  # see `cefito.inference.query.query_from_features`
     precision: Precision | None = None
 
-    def check(self, run: Run) -> None:
-        """Refuse what a run cannot follow, before anything is read (ConfigError)."""
-        nothing = np.zeros((1, run.planner.observation_dim), dtype=np.float32)
-        asked = self.model_copy(update={"coverage": None})  # whose conditions are each query's
-        Asked.of(asked, run, Queries(nothing, nothing))
 
+class BadRow(Record):
+    """A query that could not be planned, and the reason in one line."""
 
-_DEFAULTS = QuerySettings()
-
-
-@dataclass(frozen=True)
-class QueryRow:
-    """The query of a row."""
-
-    id: str  # otherwise its line number
+    query: str
     line: int
-    asked: Asked
-    files: tuple[Path, ...] = ()  # that the observations were read from
+    reason: str
 
 
-def read_queries(run: Run, path: Path | str, settings: QuerySettings = _DEFAULTS) -> list[QueryRow]:
-    """Read a short table of queries as a whole, with all observations.
+@dataclass
+class PlannedRows:
+    """Plans of some rows, rows without a plan, and the digests of `read_rows`."""
 
-    Each line has `features`, `start` and `end` (see `query_from_features`), or `initial` and
-    `goal`: files (see `query_from_files`) or lists of numbers. Optional are `id`, `task` (name or
-    id) and `constraints` (a `NamedConstraints` object, or its JSON as text). For a run of several
-    lengths, `steps` (3 or "2-4"), `done` (names or ids of the actions done before, oldest first:
-    a list, its JSON as text, or text with semicolons; [] if nothing was done yet) and `elapsed`
-    (seconds between both observations) are optional, and one observation, a task or done steps are
-    enough.
+    plans: list[PlanRow] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+    observed: list[str] = field(default_factory=list)
 
-    Raises:
-        CefitoError: A line is not a query or cannot be read.
+
+def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
+    """Plan the queries of a piece; a bad row does not affect the others."""
+    rows = [row.parsed() for row in rows]
+    asked, observed = read_rows(run, rows, folder, settings)
+    found = PlannedRows(observed=observed)
+    answered = iter(_answered([one for one in asked if isinstance(one, Asked)]))
+    for row, one in zip(rows, asked, strict=True):
+        if isinstance(one, Asked):
+            answer = next(answered)
+            if isinstance(answer, Answer) and answer.plans:
+                found.plans += PlanRow.of(answer, row.id, row.number)
+                continue
+            one = f"{row.place}: {answer if isinstance(answer, str) else 'no plan was found.'}"
+        found.bad.append(BadRow(query=row.id, line=row.number, reason=one))
+    return found
+
+
+def read_rows(
+    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
+) -> tuple[list[Asked | str], list[str]]:
+    """Return the question of each parsed row or why it has none, and digests of what files gave.
+
+    The digests are SHA-256 of the observations of each row that names files; empty if it has none.
     """
-    settings.check(run)
-    source = open_table(Path(path))
-    found: dict[str, QueryRow] = {}
-    for row in source.rows():
-        query = query_from_row(run, row.parsed(), source.folder, settings)
-        if query.id in found:
-            raise DataError(f"{row.place}: id '{query.id}' occurs twice. Give each query its own.")
-        found[query.id] = query
-    if not found:
-        raise DataError(f"{path}: holds no query. {EXPECTED}")
-    return list(found.values())
-
-
-def query_from_row(
-    run: Run, row: Row, folder: Path, settings: QuerySettings = _DEFAULTS
-) -> QueryRow:
-    """Return the query of a parsed row; files are found relative to `folder`."""
-    files: tuple[Path, ...] = ()
-    try:
-        if row.problem:
-            raise DataError(row.problem)
-        columns, lists = _validated(row)
-        question, run = settings.with_facts(columns), planning(run, columns.steps)
-        if lists:
-            query = _query_from_lists(lists)
+    found: list[Asked | str] = []
+    observed: list[str] = []
+    for row in rows:
+        digest = ""
+        try:
+            asked = _asked(run, row, folder, settings)
+        except Exception as problem:
+            found.append(_reason(problem, row.place))
         else:
-            query, files = _query_from_files(run, columns, folder, settings, whole=row.whole)
-        if not query.whole:
-            check_partial(run.planner, "queries")
-        asked = Asked.of(question, run, query, any_task=True)  # so that a table serves all methods
-    except CefitoError as problem:
-        setting = problem.setting if problem.setting in ("seconds", "precision") else "queries"
-        reason = str(problem).removeprefix(f"{row.place}: ")
-        raise DataError(f"{row.place}: {reason}", setting=setting) from problem
-    return QueryRow(columns.id or str(row.number), row.number, asked, files)
+            found.append(asked)
+            digest = _digest(asked.query)
+        observed += [digest] * row.names_files
+    return found, observed
+
+
+def _digest(query: Queries) -> str:
+    """Return the SHA-256 of the observations of a query, and of which of them it has."""
+    parts = query.initial.tobytes() + query.goal.tobytes()
+    seen = b"" if query.seen is None else query.seen.tobytes()
+    return hashlib.sha256(parts + seen).hexdigest()
+
+
+def _answered(asked: Sequence[Asked]) -> list[Answer | str]:
+    """Return the answer to each question or the reason; those of one kind are planned together."""
+    groups: dict[object, list[int]] = {}
+    for number, one in enumerate(asked):
+        groups.setdefault(one.kind, []).append(number)
+    found: dict[int, Answer | str] = {}
+    for numbers in groups.values():
+        try:
+            together = answers([asked[number] for number in numbers])
+            found |= dict(zip(numbers, together, strict=True))
+        except Exception:  # of one query: the others must not suffer
+            logger.debug("%d queries are planned one by one", len(numbers), exc_info=True)
+            for number in numbers:
+                try:
+                    (found[number],) = answers([asked[number]])
+                except Exception as problem:
+                    found[number] = _reason(problem)
+    return [found[number] for number in range(len(asked))]
+
+
+def _reason(problem: Exception, place: str = "") -> str:
+    """Return an error in one line; log it and mark it as a defect unless a user can act on it."""
+    reason = " ".join(str(problem).split())
+    if not isinstance(problem, CefitoError):
+        logger.error("%s: a defect of cefito", place or "a query", exc_info=problem)
+        reason = f"{type(problem).__name__}: {reason}. This is a defect of the program."
+    return f"{place}: {reason.removeprefix(f'{place}: ')}" if place else reason
+
+
+def _asked(run: Run, row: Row, folder: Path, settings: QuerySettings) -> Asked:
+    """Return the question of a parsed row; files are found relative to `folder`.
+
+    A row has `features`, `start` and `end` (see `query_from_features`), or `initial` and `goal`:
+    files (see `query_from_files`) or lists of numbers. docs/plan-batch.md lists all columns.
+    """
+    if row.problem:
+        raise DataError(row.problem)
+    columns, lists = _validated(row)
+    question, run = settings.with_facts(columns), planning(run, columns.steps)
+    if lists:
+        query = _query_from_lists(lists)
+    else:
+        query = _query_from_files(run, columns, folder, settings, whole=row.whole)
+    if not query.whole:
+        check_partial(run.planner, "queries")
+    return Asked.of(question, run, query, any_task=True)  # so that a table serves all methods
 
 
 def _validated(row: Row) -> tuple[Columns, dict[str, Any]]:
@@ -181,124 +224,16 @@ def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
 
 def _query_from_files(
     run: Run, columns: Columns, folder: Path, settings: QuerySettings, *, whole: bool
-) -> tuple[Queries, tuple[Path, ...]]:
-    """Return the query of the files that a row names, and these files."""
+) -> Queries:
+    """Return the query of the files that a row names."""
     if columns.features is None:
-        ends = (columns.initial, columns.goal)
-        initial, goal = (None if path is None else folder / path for path in ends)
-        files = tuple(path for path in (initial, goal) if path is not None)
-        if not files:
-            return Queries.partial(size=run.planner.observation_dim), ()
-        return query_from_files(initial, goal, run), files
+        initial, goal = (
+            None if path is None else folder / path for path in (columns.initial, columns.goal)
+        )
+        if initial is None and goal is None:
+            return Queries.partial(size=run.planner.observation_dim)
+        return query_from_files(initial, goal, run)
     features = load_features(folder / columns.features)
     start, end = (0.0, float(features.rows)) if whole else (columns.start, columns.end)
     how = settings.model_dump(include={"seconds", "precision"})
-    return query_from_features(run, features, start=start, end=end, **how), (features.path,)
-
-
-logger = logging.getLogger(__name__)
-
-PIECE = 64
-"""Number of rows that are planned together: always the same rows, for their last bits' sake."""
-
-
-class BadRow(Record):
-    """A query that could not be planned, and the reason in one line."""
-
-    query: str
-    line: int
-    reason: str
-
-
-@dataclass
-class PlannedRows:
-    """Plans of some rows, rows without a plan, and what was read of files."""
-
-    plans: list[PlanRow] = field(default_factory=list)
-    bad: list[BadRow] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
-    observed: list[str] = field(default_factory=list)  # as by `read_rows`
-
-
-def read_rows(
-    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
-) -> tuple[list[QueryRow | str], list[str]]:
-    """Return the query of each parsed row or why it has none, and a digest of what files gave.
-
-    The digests are SHA-256 of the observations of each row that names files; empty if it has none.
-    """
-    queries: list[QueryRow | str] = []
-    observed: list[str] = []
-    for row in rows:
-        digest = ""
-        try:
-            query = query_from_row(run, row, folder, settings)
-        except CefitoError as problem:
-            queries.append(_one_line(problem))
-        except Exception as problem:
-            logger.exception("%s: a defect of cefito", row.place)
-            queries.append(f"{row.place}: {_reason(problem)}")
-        else:
-            queries.append(query)
-            digest = _digest(query.asked.query)
-        observed += [digest] * row.names_files
-    return queries, observed
-
-
-def _digest(query: Queries) -> str:
-    """Return the SHA-256 of the observations of a query, and of which of them it has."""
-    parts = query.initial.tobytes() + query.goal.tobytes()
-    seen = b"" if query.seen is None else query.seen.tobytes()
-    return hashlib.sha256(parts + seen).hexdigest()
-
-
-def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
-    """Plan the queries of a piece; a bad row does not affect the others."""
-    rows = [row.parsed() for row in rows]
-    parsed, observed = read_rows(run, rows, folder, settings)
-    found = PlannedRows(observed=observed)
-    found.files += [file for one in parsed if isinstance(one, QueryRow) for file in one.files]
-    answered = iter(_plan([one for one in parsed if isinstance(one, QueryRow)]))
-    for row, one in zip(rows, parsed, strict=True):
-        if isinstance(one, QueryRow):
-            answer = next(answered)
-            if isinstance(answer, Answer) and answer.plans:
-                found.plans += PlanRow.of(answer, row.id, row.number)
-                continue
-            one = f"{row.place}: {answer if isinstance(answer, str) else 'no plan was found.'}"
-        found.bad.append(BadRow(query=row.id, line=row.number, reason=one))
-    return found
-
-
-def _plan(queries: Sequence[QueryRow]) -> list[Answer | str]:
-    """Return the answer to each query or the reason; queries of one kind are planned together."""
-    groups: dict[object, list[int]] = {}
-    for number, query in enumerate(queries):
-        groups.setdefault(query.asked.kind, []).append(number)
-    found: dict[int, Answer | str] = {}
-    for numbers in groups.values():
-        try:
-            together = answers([queries[number].asked for number in numbers])
-            found |= dict(zip(numbers, together, strict=True))
-        except Exception:  # of one query: the others must not suffer
-            logger.debug("%d queries are planned one by one", len(numbers), exc_info=True)
-            for number in numbers:
-                try:
-                    (found[number],) = answers([queries[number].asked])
-                except CefitoError as problem:
-                    found[number] = _reason(problem)
-                except Exception as problem:
-                    logger.exception("query '%s': a defect of cefito", queries[number].id)
-                    found[number] = _reason(problem)
-    return [found[number] for number in range(len(queries))]
-
-
-def _reason(problem: Exception) -> str:
-    """Return an error in one line, marked as a defect unless a user can act on it."""
-    if isinstance(problem, CefitoError):
-        return _one_line(problem)
-    return f"{type(problem).__name__}: {_one_line(problem)}. This is a defect of the program."
-
-
-def _one_line(problem: Exception) -> str:
-    return " ".join(str(problem).split())
+    return query_from_features(run, features, start=start, end=end, **how)
