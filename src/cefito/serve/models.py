@@ -24,7 +24,6 @@ from cefito.runs.run import Run, open_run
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import (
-    LimitsOut,
     ModelAnswer,
     ModelTaskOut,
     Named,
@@ -208,7 +207,7 @@ class Models:
         return ModelAnswer(
             runs=[served.describe() for served in self.runs],
             searches=sorted(SEARCHES),
-            limits=LimitsOut.model_validate(limits),
+            limits=limits,
             versions={**versions(), "fastapi": version("fastapi")},
         )
 

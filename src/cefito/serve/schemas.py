@@ -25,6 +25,7 @@ from cefito.inference.question import Question
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import REQUEST_FIELDS, ProblemDetails
+from cefito.serve.settings import Limits
 from cefito.times import Seconds
 
 _MOST_FEATURES = 1 << 17
@@ -59,6 +60,15 @@ class RequestBody(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         REQUEST_FIELDS.update(cls.model_fields)
+
+
+class RunRequest(RequestBody):
+    """The choice of a run."""
+
+    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
+    horizon: Whole | None = Field(
+        None, description="Number of actions, or the largest of a run; selects the run."
+    )
 
 
 class ObservationsRequest(RequestBody):
@@ -144,13 +154,9 @@ FACTS: Any = {  # the fields of a question in a request, but for its constraints
 }
 
 
-class UploadRequest(create_model("_Question", __base__=RequestBody, **FACTS)):  # type: ignore[misc]
+class UploadRequest(create_model("_Question", __base__=RunRequest, **FACTS)):  # type: ignore[misc]
     """A question about a query without its observations."""
 
-    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
-    horizon: Whole | None = Field(
-        None, description="Number of actions, or the largest of a run; selects the run."
-    )
     constraints: ConstraintsRequest = Field(
         default_factory=ConstraintsRequest,
         description=Question.model_fields["constraints"].description,
@@ -325,30 +331,12 @@ class RunOut(ResponseBody):
     actions: list[Named]
 
 
-class LimitsOut(ResponseBody):
-    """Limits of the service."""
-
-    top_k: int
-    queries: int
-    gflop: float
-    deadline_seconds: float
-    longest_seconds: float
-    body_bytes: int
-    upload_bytes: int
-    upload_pixels: int
-    queue: int
-    sessions: int
-    client_sessions: int
-    session_events: int
-    session_seconds: float
-
-
 class ModelAnswer(ResponseBody):
     """Runs, limits and versions of the service."""
 
     runs: list[RunOut]
     searches: list[str]
-    limits: LimitsOut
+    limits: Limits
     versions: dict[str, str] = Field(description="Versions of the packages of the service.")
 
 

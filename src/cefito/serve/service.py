@@ -180,8 +180,6 @@ class Service:
         # one at a time, so that other clients' queries come between
         read = [await self._read(request, value) for value in queries]
         jobs = [one for one in read if isinstance(one, SearchJob)]
-        for job in jobs:
-            job.single = len(jobs) == 1
         self._submit(jobs)
         found: list[PlanAnswer | ProblemDetails] = []
         try:
@@ -299,7 +297,7 @@ class Service:
         answer: Answer = await self._finished(request, job)
         if answer.search.interrupted and not answer.plans:
             self._count(job, "expired")
-            raise _expired()
+            raise _expired(job)
         self._count(job, "answered", answer.evaluated.token_forwards)
         self._note(request, job)
         return to_response(job, answer, request.state.began)
@@ -317,7 +315,7 @@ class Service:
                 self._count(job, "cancelled")
                 raise ProblemError("the client has disconnected.", kind="gone")
             self._count(job, "expired")
-            raise _expired()
+            raise _expired(job)
         finally:
             job.abandoned = True
             gone.cancel()
@@ -332,7 +330,7 @@ class Service:
             raise
         except ExpiredError as problem:
             self._count(job, "expired")
-            raise _expired() from problem
+            raise _expired(job) from problem
         except ClosedError as problem:
             raise closing() from problem
         except Exception:  # the middleware logs its traceback
@@ -379,7 +377,10 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _expired() -> ProblemError:
+def _expired(job: SearchJob) -> ProblemError:
+    if isinstance(job.work, _Call):  # whose request sets no deadline and no search
+        late = "the service is too busy to answer before its deadline. Try again later."
+        return ProblemError(late, kind="deadline")
     return ProblemError(
         "no plan was found before the deadline. Allow more seconds, search with 'guided', or "
         "search fewer tasks.",

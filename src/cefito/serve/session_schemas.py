@@ -16,16 +16,14 @@ from cefito.serve.schemas import (
     Observation,
     PlaceRequest,
     RequestBody,
+    RunRequest,
     Text,
-    Whole,
 )
 
 
-class SessionRequest(RequestBody):
+class SessionRequest(RunRequest):
     """A live session; without a goal, its plans lead to the end of the procedure."""
 
-    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
-    horizon: Whole | None = Field(None, description="Largest number of steps; selects the run.")
     task: Name | None = Field(None, description="The task, instead of the inferred one.")
     done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
         [], description="Actions done before, oldest first; null if unknown."
