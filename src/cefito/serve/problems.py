@@ -108,11 +108,11 @@ class ProblemError(HTTPException):
         return Response(body, self.status_code, self.headers, _MEDIA_TYPE)
 
 
-def possible_problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """Problems that a route may answer with, for the OpenAPI document."""
+def possible_problems() -> dict[int | str, dict[str, Any]]:
+    """Return the problems that routes may answer with, for the OpenAPI document."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
-    titles: dict[int, list[str]] = {}
-    for status, title in (_KINDS[kind] for kind in ("token", "host", *kinds)):
+    titles = {400: ["The body cannot be read as its content type"], 403: ["Sent by another site"]}
+    for status, title in _KINDS.values():
         titles.setdefault(status, []).append(title)
     return {
         status: {"description": ". ".join(said) + ".", "model": ProblemDetails, "content": content}

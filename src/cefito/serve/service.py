@@ -82,8 +82,8 @@ class Service:
                 recipes,
                 encoder=None if settings.encoder == "own" else settings.encoder,
                 weights=settings.weights,
-                pixels=limits.upload_pixels,
-                memory=limits.upload_memory_bytes,
+                pixels=int(limits.upload_megapixels * 1e6),
+                memory=int(limits.upload_memory_mib * 2**20),
                 texts=frozenset(one.title for one in models.runs if one.text),
             )
             self.encoding = EncodingProcess(
@@ -174,7 +174,7 @@ class Service:
         self, request: Request, queries: Sequence[Any]
     ) -> list[PlanAnswer | ProblemDetails]:
         """An answer or a problem for each query."""
-        if len(queries) > (most := self.limits.queries):
+        if len(queries) > (most := min(self.limits.queries, self.limits.queue)):
             detail = f"{len(queries)} queries: a batch holds at most {most}. Send several."
             raise ProblemError(detail, "queries", limit=most)
         # one at a time, so that other clients' queries come between
@@ -228,6 +228,9 @@ class Service:
             return to_problem(error, self.models.names)
         return self._job(request, prepared, request.state.began)
 
+    def _deadline(self, began: float, seconds: float | None = None) -> float:
+        return began + min(seconds or self.limits.deadline_seconds, self.limits.longest_seconds)
+
     def _job(self, request: Request, prepared: PreparedRequest, began: float) -> SearchJob:
         limits, operations = self.limits, prepared.operations
         seconds = prepared.request.deadline_seconds
@@ -235,7 +238,7 @@ class Service:
             work=prepared,
             kind=prepared.kind,
             expensive=operations is not None and operations > limits.cheap_gflop * 1e9,
-            deadline=began + min(seconds or limits.deadline_seconds, limits.longest_seconds),
+            deadline=self._deadline(began, seconds),
             client=client_of(request.client.host if request.client else ""),
         )
 
@@ -266,7 +269,7 @@ class Service:
             work=_Call(served, served.run, function),
             kind=None,
             expensive=False,
-            deadline=time.monotonic() + self.limits.deadline_seconds,
+            deadline=self._deadline(time.monotonic()),
             client=client_of(request.client.host if request.client else ""),
             alone=alone,
         )
