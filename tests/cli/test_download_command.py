@@ -1,10 +1,8 @@
 import hashlib
 import http.server
-import io
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -53,17 +51,6 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     assert "exists already: " in captured.err.splitlines()[-1]
 
 
-def test_archives_are_unpacked(address, tmp_path, capsys, monkeypatch):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("tea.npy", "1")
-    (tmp_path / "niv-features.archive").write_bytes(stream.getvalue())  # put there by hand
-    monkeypatch.chdir(tmp_path)
-    assert main(["data", "download", "niv-features"]) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == "unpacked: niv-features"
-    assert (tmp_path / "niv-features" / "tea.npy").read_text() == "1"
-
-
 def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["data", "download"]) == 0
@@ -94,13 +81,6 @@ def test_a_group_of_files(tmp_path, capsys, refused, monkeypatch):
     assert "captaincook4d-features: EgoVLP features of CaptainCook4D's steps" in captured.err
     for file in FILES.values():
         assert (tmp_path / "mine" / file).read_bytes() == (served / file).read_bytes()
-
-
-def test_a_place_that_is_gone_exits_2(address, tmp_path, capsys):
-    assert main(["data", "download", "s3d", str(tmp_path), "--address", address + "/old"]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"error: {address}/old: the server answers 404 (Not Found). The project")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_is_light():
