@@ -45,6 +45,7 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("check", "{data}"),
     ("new-planner", "Bad", "--out", "{out}"),
     ("evaluate", "{run}", "--sample", "2"),
+    ("cross-validate", "{data}", "--horizon", "none"),
     ("finetune", "{run}", "{here}/none", "--out", "{out}"),
     ("llm-prompt", "{simple}"),
     ("report", "{simple}", "--json"),

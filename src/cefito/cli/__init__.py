@@ -28,6 +28,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train:train", "Train a planner on a prepared data set."),
     "finetune": ("train:finetune", "Train a run further: new videos, new tasks and actions."),
     "evaluate": ("evaluate:evaluate", "Score a run on a split."),
+    "cross-validate": (
+        "evaluate:cross_validate",
+        "Score a method on all videos, each by a run that never saw it.",
+    ),
     "calibrate": ("evaluate:calibrate", "Sets of plans with a guarantee, for plan --coverage."),
     "planners": (
         "methods:planners",
@@ -74,7 +78,8 @@ GROUPS = {
     "Train": ("train", "finetune", "calibrate", "config", "import-checkpoint", "export-checkpoint"),
     "Plan": ("plan", "plan-batch", "serve", "mcp"),
     "Compare": (
-        *("evaluate", "report", "planners", "compare", "reproduce", "new-planner", "llm-prompt"),
+        *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),
+        *("new-planner", "llm-prompt"),
     ),
     "Share": ("check", "export", "push", "pull"),
 }
@@ -134,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
                 return result if isinstance(result, int) and not isinstance(result, bool) else 0
     except KeyboardInterrupt as problem:
-        message, code, cause = "interrupted", 130, problem
+        message, code, cause = str(problem) or "interrupted", 130, problem
     except console.Ended as problem:
         message, code = f"ended by {problem.signal.name}", 128 + problem.signal
     except console.ReaderGone:

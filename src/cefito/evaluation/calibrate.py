@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ def calibrate_run(
     dataset: Path | str | None = None,
     device: torch.device | str | None = None,
     progress: Progress = silent,
+    begin: Callable[[int], None] | None = None,
 ) -> CoverageTable:
     """Calibrate the sets of a run, and keep their thresholds in its folder.
 
@@ -60,6 +61,7 @@ def calibrate_run(
             videos of the same kind.
         device: Where folds are trained.
         progress: Shows progress.
+        begin: Called with the number of trainings before they begin, if there are any.
 
     Raises:
         ConfigError: Plans without probabilities, or a number of folds that is not possible.
@@ -81,7 +83,7 @@ def calibrate_run(
     run.check_own()
     with locked(run.folder / _FOLDER, "a calibration"):
         scores = (
-            _fold_scores(run, data, folds, device, progress)
+            _fold_scores(run, data, folds, device, progress, begin)
             if folds
             else _validation_scores(run, data, progress)
         )
@@ -121,6 +123,7 @@ def _fold_scores(
     folds: int,
     device: torch.device | str | None,
     progress: Progress,
+    begin: Callable[[int], None] | None,
 ) -> list[WindowScores]:
     """Return the scores of training windows, each by a planner trained without its video."""
     info, splits = run.info, split_videos(data.videos)
@@ -141,6 +144,8 @@ def _fold_scores(
     method = find_method(info.method)
     settings = method.settings.model_validate(_single(info.config))
     config = RunConfig(method=info.method, preset=info.preset, settings=settings)
+    if begin is not None:
+        begin(folds)
     found = []
     for fold, held in enumerate(parts):
         train = sorted(set(videos) - set(held))
