@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -133,36 +132,6 @@ def test_an_oracle_is_asked_for_and_named(run, served, call):
     assert (run / "evaluation-test-oracle-ends-sample-6.json").exists()
     assert "annotated" in served.asked[0]["messages"][1]["content"]
     assert "predicted task, true ends" in call("evaluate", run, "--sample", 6, "--oracle-ends")[1]
-
-
-def test_a_comparison(world, served, call, tmp_path):
-    rows = "llm-ends,llm-ends-pkg,llm-ranked-examples,llm-oracle-ends,pkg,pkg-oracle-ends"
-    compare = ("compare", world.folder, "--planners", rows, "--horizons", "3", "--seeds", 1)
-    compare = (*compare, "--out", tmp_path / "cmp", "--no-published", "--sample", 12, *SET)
-    code, out, err = call(*compare)
-    assert (code, [line for line in err.splitlines() if "failed" in line]) == (0, [])
-    trials = {
-        trial["row"]: trial
-        for trial in json.loads((tmp_path / "cmp/results.json").read_text())["trials"]
-    }
-    day = trials["llm-ends"]["replies"]["last"]
-    said = f"({MODEL}, {day}, 0.0 % repaired, 0.0 % replaced)"
-    assert f"LLM, recognised ends {said}" in out
-    assert f"LLM, ranked ends + examples {said}" in out
-    assert f"LLM, true ends (oracle) {said}" in out
-    assert trials["llm-oracle-ends"]["oracle_ends"]
-    for name in ("llm-oracle-ends", "pkg-oracle-ends"):
-        assert trials[name]["metrics"]["position_accuracy"][0] == 100
-    assert "oracle_ends" not in trials["pkg"]
-    assert trials["pkg"]["metrics"]["position_accuracy"][0] == pytest.approx(
-        trials["llm-ends"]["metrics"]["position_accuracy"][0]
-    )
-    asked = len(served.asked)
-    assert max(Counter(served.questions).values()) == 1
-    for path in (tmp_path / "cmp").glob("T3/seed0/trials/*.json"):
-        path.unlink()
-    assert call(*compare)[0] == 0
-    assert len(served.asked) == asked
 
 
 def test_no_key_reaches_a_file(world, served, call, tmp_path, monkeypatch):

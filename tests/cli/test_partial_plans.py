@@ -315,11 +315,3 @@ def test_a_goal_in_words(words, call):
     code, out, err = call(*plan)  # the goal alone
     assert code == 0, err
     assert json.loads(out)["known"]["initial"] is False
-
-
-def test_goals_in_words_that_are_refused(words, refused):
-    plan = ("plan", words / "run", "--video", "v7", "--goal-text")
-    assert "an empty goal" in refused(*plan, "")  # the run knows the folder of its encoder
-    assert "an empty goal" in refused(*plan, "", "--encoder", words / "clip")
-    wrong = ("--without-goal", "--encoder", words / "clip")
-    assert "takes the place of every other goal" in refused(*plan, "tent", *wrong)

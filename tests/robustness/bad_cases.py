@@ -35,7 +35,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("data", "info", "{data}"),
     ("data", "list", "{data}", "tasks"),
     ("data", "advise", "{data}"),
-    ("data", "check", "{data}"),
     ("data", "simulate", "{data}", "{out}"),
     ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
     ("data", "pad", "{data}", "{out}", "--horizon", "3"),

@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "quickstart:quickstart",
         "The library once, in minutes, on a small simulated world or on real videos.",
     ),
-    "data": ("data:app", "Prepare, describe and check data sets."),
+    "data": ("data:app", "Prepare and describe data sets."),
     "train": ("train:train", "Train a planner on a prepared data set."),
     "finetune": ("train:finetune", "Train a run further: new videos, new tasks and actions."),
     "evaluate": ("evaluate:evaluate", "Score a run on a split."),

@@ -1,4 +1,4 @@
-"""`cefito data`: describe, list, check, simulate and download data sets."""
+"""`cefito data`: describe, list, simulate and download data sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cefito.cli.prepare import app as prepare
 from cefito.cli.prepare import steps
 from cefito.errors import ConfigError
 
-app = App(name="data", help="Prepare, describe and check data sets.")
+app = App(name="data", help="Prepare and describe data sets.")
 app.command(prepare)
 app.command(steps)
 
@@ -123,25 +123,6 @@ def list_(
         for row in rows
     ]
     table("", columns, cells)
-
-
-@app.command
-def check(path: Path, /, *, json: Flag = False) -> None:
-    """Check a prepared data set: its structure, its values and the SHA-256 of every file.
-
-    Args:
-        path: Folder of a prepared data set.
-        json: Print JSON instead of a table.
-    """
-    from cefito.data.prepared import open_dataset
-
-    dataset = open_dataset(path, verify=True)
-    if json:
-        entries = {"name": dataset.name, "fingerprint": dataset.fingerprint}
-        print_json({"ok": True, **entries, "files": dataset.hashes})
-    else:
-        rows = sorted(dataset.hashes.items())
-        table(f"{dataset.name}: complete and unchanged", ("file", "SHA-256"), rows)
 
 
 @app.command
