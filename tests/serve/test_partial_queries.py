@@ -265,7 +265,7 @@ def test_pictures_and_words_in_sessions(seeing):
     for path_, status, files, data, message in (
         (path, 422, {"goal": picture(1)}, {}, "Extra inputs"),
         (path, 422, {"video": picture(1)}, {"start": "0"}, "'video' is not MP4"),
-        (path, 422, {"video": picture(1)}, {}, "expected the file 'initial', or 'video' with"),
+        (path, 422, {"video": picture(1)}, {}, "expected 'initial', or 'video' with"),
         ("/v1/sessions/none/upload", 404, {"initial": picture(1)}, {}, "no such session"),
         ("/v1/sessions/upload", 422, goal, {"request": '{"goal": [1.0]}'}, "leave them out"),
         ("/v1/sessions/upload", 422, {"initial": picture(1)}, {}, "Extra inputs"),

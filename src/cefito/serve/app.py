@@ -33,7 +33,6 @@ from cefito.serve.schemas import (
     ModelAnswer,
     PlanAnswer,
     PlanRequest,
-    UploadForm,
     VideosAnswer,
 )
 from cefito.serve.service import Service, open_service
@@ -43,6 +42,7 @@ from cefito.serve.session_schemas import (
     SceneForm,
     SessionAnswer,
     SessionRequest,
+    UploadForm,
 )
 from cefito.serve.sessions import LISTED, Sessions
 from cefito.serve.settings import ServiceSettings

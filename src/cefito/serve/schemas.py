@@ -9,7 +9,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    Json,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -186,43 +185,6 @@ class UploadRequest(create_model("_Question", __base__=RunRequest, **FACTS)):  #
         """Return the question in the library's form."""
         facts = {name: getattr(self, name) for name in FACTS}
         return Question(**facts, constraints=self.constraints.named())
-
-
-class UploadForm(BaseModel):
-    """An upload: two pictures, or a video with two of its seconds; one for `any_length`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    initial: File = Field(None, description="Picture before the first step.")
-    goal: File = Field(None, description="Picture after the last step.")
-    video: File = Field(None, description="A video, instead of the pictures.")
-    start: Moment = Field(None, description="Second where the first step begins.")
-    end: Moment = Field(None, description="Second where the last step ends.")
-    request: Annotated[Json[UploadRequest], WithJsonSchema({"type": "string"})] = Field(
-        default_factory=UploadRequest,
-        description="JSON of the fields of PlanRequest except 'observations' and 'video'.",
-    )
-
-    @property
-    def whole(self) -> bool:
-        """Whether both observations are given."""
-        return {"initial", "goal"} <= self.model_fields_set or (
-            {"start", "end"} <= self.model_fields_set
-        )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        given = self.model_fields_set - {"request"}
-        of_pictures = given and given <= {"initial", "goal"}
-        of_video = "video" in given and len(given) > 1 and not given & {"initial", "goal"}
-        if not (of_pictures or of_video):
-            raise ValueError(
-                "expected the files 'initial' and 'goal', or 'video' with 'start' and 'end'; found "
-                f"{', '.join(map(repr, sorted(given))) or 'nothing'}"
-            )
-        if self.request.goal_text is not None and given & {"goal", "end"}:
-            raise ValueError("'goal_text' takes the place of 'goal' and 'end'; leave out one")
-        return self
 
 
 class PlanRequest(UploadRequest):

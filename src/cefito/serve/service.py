@@ -34,8 +34,8 @@ from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
 from cefito.serve.process import client_of
 from cefito.serve.requests import PreparedRequest, prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
-from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
-from cefito.serve.session_schemas import GoalForm, SceneForm
+from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadRequest
+from cefito.serve.session_schemas import UploadedForm, UploadForm
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
 
@@ -123,7 +123,7 @@ class Service:
         # Encoding has a time limit of its own; the deadline is for the search.
         return await self._search(request, body, observed, goal, time.monotonic())
 
-    async def observed(self, served: Served, form: UploadForm | GoalForm | SceneForm) -> Queries:
+    async def observed(self, served: Served, form: UploadedForm) -> Queries:
         """The observations of an upload for a run."""
         encoding = self.check_upload()
         if not (served.video if form.video else served.pictures):
