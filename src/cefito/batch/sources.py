@@ -305,9 +305,10 @@ def _open_split(run: Run, path: Path, split: str, given: Given) -> QuerySource:
 
 
 def _places(run: Run, steps: int, *, several: bool) -> list[tuple[int, int]]:
-    """Return the first step and the length of each window of a video of so many steps.
+    """Return the windows of a video that has `steps` steps: the first one, from 0, and the length.
 
-    They are of all lengths, or of the longest from each first step.
+    If `several`, there are windows of every length that the run plans, otherwise the longest one
+    from each first step.
     """
     least = run.shortest or run.horizon
     most = [min(run.horizon, steps - first) for first in range(steps - least + 1)]

@@ -49,7 +49,7 @@ _OF_TRAINING = ("actions", "fitting_windows")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search; by default as the run was trained. Fields: the settings of `SearchConfig`."""
+    """How to search, by default as in training; its fields are settings of `SearchConfig`."""
 
     def changes(self) -> dict[str, Any]:
         """Return the given settings."""
@@ -93,7 +93,7 @@ AS_TRAINED = SearchOptions()
 
 @dataclass(frozen=True)
 class ConstraintOptions:
-    """Constraints on every plan, as text. Fields: the constraints of `Constraints`."""
+    """Constraints on every plan, as text; its fields are those of `Constraints`."""
 
 
 def _constraint_options() -> Iterator[tuple[str, Any, Any]]:
@@ -112,7 +112,7 @@ UNCONSTRAINED = ConstraintOptions()
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """How to plan. Fields besides: the facts of a `Question`.
+    """How to plan; its further fields are the facts of a `Question`.
 
     Attributes:
         horizon: Number of actions, if the folder holds runs of several.
