@@ -8,33 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from batch.conftest import own  # noqa: F401
 from cefito.cli import main
-
-STEPS = ("boil", "pour", "stir", "drink")
-EACH = 4  # seconds of a step
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A table of steps, features of 5 numbers a second, a data set, and runs of T = 2 and 3."""
-    root = tmp_path_factory.mktemp("own")
-    generator = np.random.default_rng(0)
-    (root / "features").mkdir()
-    lines = ["video,task,step,start,end,split"]
-    for number in range(8):
-        split = ("train", "train", "val", "test")[number % 4]
-        for place, step in enumerate(STEPS):
-            lines.append(f"v{number},tea,{step},{EACH * place + 1},{EACH * (place + 1)},{split}")
-        features = generator.standard_normal((EACH * len(STEPS) + 1, 5)).astype(np.float32)
-        np.save(root / "features" / f"v{number}.npy", features)
-    (root / "steps.csv").write_text("\n".join(lines) + "\n")
-    np.save(root / "features" / "row.npy", np.zeros(5, np.float32))
-    data, features = str(root / "data"), str(root / "features")
-    prepare = ["data", "prepare", "custom", str(root / "steps.csv"), data, "--features", features]
-    assert main(prepare) == 0
-    train = ["train", data, "--method", "nearest", "--horizon", "2,3", "--out", str(root / "runs")]
-    assert main(train) == 0
-    return root
+def made(own):  # noqa: F811
+    """The folder of `own`, with runs of T = 2 and 3."""
+    train = ["train", str(own / "data"), "--method", "nearest", "--horizon", "2,3"]
+    assert main([*train, "--out", str(own / "runs")]) == 0
+    np.save(own / "row.npy", np.zeros(5, np.float32))
+    return own
 
 
 def call(capsys, *argv):
@@ -68,8 +52,11 @@ def test_planning_from_features_and_from_the_video(made, capsys):
         ("--features v3.npy --from-step 2", "--from-step: does not go with features"),
         ("--video v3 --seconds 3", "--seconds: does not go with a video of a data set"),
         ("--features gone.npy --start 1 --end 4", "gone.npy: no such file"),
-        ("--initial row.npy --goal row.npy", "has 5 features; this run was trained on 15, which"),
-        ("--initial row.npy --goal row.npy", "(--features)"),
+        (
+            "--initial ../row.npy --goal ../row.npy",
+            "has 5 features; this run was trained on 15, which",
+        ),
+        ("--initial ../row.npy --goal ../row.npy", "(--features)"),
     ],
 )
 def test_invalid_options_with_features(argv, message, made, refused, monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from cefito.arrays import check_regular
@@ -218,30 +218,15 @@ def _read_parquet(path: Path) -> Iterator[Row]:
             for batch in file.iter_batches(
                 _BATCH, row_groups=[group], columns=columns, use_threads=False
             ):
-                cells = [_cells(name, batch.column(name)) for name in columns]
-                for row in zip(*cells, strict=True):
+                for row in batch.to_pylist():
                     number += 1
-                    value = dict(zip(columns, row, strict=True))
+                    value = {name: _cell(name, cell) for name, cell in row.items()}
                     yield Row(number, f"{path}, row {number}", value)
-
-
-def _cells(name: str, column: Any) -> list[Any]:
-    """Return the cells of a column of Parquet; floating-point numbers in a list as an array."""
-    if str(getattr(column.type, "value_type", "")) not in ("float", "double", "halffloat"):
-        return [_cell(name, value) for value in column.to_pylist()]
-    flat, first, cells = column.flatten(), 0, []
-    # through DLPack, which imports no pandas
-    numbers = flat.to_numpy(zero_copy_only=False) if flat.null_count else np.from_dlpack(flat)
-    for length in column.value_lengths().to_pylist():
-        last = first + (length or 0)
-        cells.append(None if length is None else numbers[first:last])
-        first = last
-    return cells
 
 
 def _cell(name: str, value: Any) -> Any:
     if isinstance(value, float):
-        if np.isnan(value):
+        if math.isnan(value):
             return None
         if name in ("id", "task", "steps") and value.is_integer():
             return int(value)  # pandas stores integers as floats if a cell is empty
