@@ -32,8 +32,8 @@ from cefito.data import cut_windows
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field.energy import EnergyField
 from cefito.field.fields import IncrementalField
-from cefito.planners.cefito.objective import ENERGY, Weights
 from cefito.files import write_json
+from cefito.planners.cefito.objective import ENERGY, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries

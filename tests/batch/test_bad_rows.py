@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cefito.batch.batch import plan_batch
-from cefito.batch.query_rows import QuerySettings
+from cefito.batch.planning import QuerySettings
 from cefito.errors import CefitoError
 from cefito.planners.base import Marginals
 from cefito.planners.cefito.planner import CefitoPlanner

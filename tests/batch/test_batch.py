@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cefito.batch.batch import plan_batch
-from cefito.batch.planning import PIECE
-from cefito.batch.query_rows import QuerySettings
+from cefito.batch.planning import PIECE, QuerySettings
 from cefito.data.readers.archives import load_features
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
@@ -225,24 +224,6 @@ def test_shards_whose_features_were_replaced_are_planned_again(
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_features_that_are_replaced_while_they_are_planned(
-    nearest, features, tmp_path, monkeypatch
-):
-    class Late(EXECUTORS["serial"]):
-        def map(self, function, arguments, **how):
-            outcomes = super().map(function, arguments, **how)
-            np.save(features / "v3.npy", np.load(features / "v5.npy"))
-            return outcomes
-
-    out = tmp_path / "plans.jsonl"
-    with monkeypatch.context() as patch:
-        patch.setitem(EXECUTORS, "serial", Late)
-        problems = plan_batch(nearest, features, out).problems
-    assert problems == ("queries 1 to 8: the files of their observations have changed meanwhile.",)
-    assert not out.exists()
-    assert plan_batch(nearest, features, out).counts.plans > 0
-
-
 def test_features_are_read_once(nearest, features, tmp_path, monkeypatch):
     read = []
 
@@ -250,7 +231,7 @@ def test_features_are_read_once(nearest, features, tmp_path, monkeypatch):
         read.append(path.name)
         return load_features(path)
 
-    monkeypatch.setattr("cefito.batch.query_rows.load_features", noting)
+    monkeypatch.setattr("cefito.batch.planning.load_features", noting)
     plan_batch(nearest, features, tmp_path / "plans.jsonl")
     assert read == [f"v{number}.npy" for number in range(8)]
 
@@ -298,15 +279,6 @@ def test_a_changed_shard_is_planned_again(
     assert f"00000000.shard {reason}" in caplog.text
     plan_batch(nearest, path, tmp_path / "whole.jsonl")
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-
-
-def test_sizes_are_compared_before_plans_are_hashed(nearest, listed, tmp_path, monkeypatch):
-    path, out = listed(observed(2)), tmp_path / "plans.jsonl"
-    plan_batch(nearest, path, out)
-    os.truncate(out, 20 << 30)  # takes no room
-    monkeypatch.setattr("cefito.batch.batch._digest", None)
-    with pytest.raises(RunError, match="has changed since it was planned"):
-        plan_batch(nearest, path, out)
 
 
 def test_a_changed_record_is_refused(nearest, listed, tmp_path):

@@ -13,7 +13,7 @@ from cefito.planners import methods
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.study.reproduce import EXPERIMENTS
 from cefito.study.results import Results
-from cefito.study.trials import ROWS, FailedTrial
+from cefito.study.trials import ROWS
 from tiny_runs import as_arguments, snapshot
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
@@ -148,20 +148,8 @@ def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys,
     assert "error: fails, T = 2, seed 1 failed" in captured.err.splitlines()
     assert "Traceback" not in captured.err
     assert "fails, seed 1: ValueError" in (tmp_path / "out" / "tables.md").read_text()
-    results = Results.read(tmp_path / "out" / "results.json")
-    assert [cell.row for cell in results.trials if isinstance(cell, FailedTrial)] == ["fails"]
     (tmp_path / "trap").unlink()
-    (broken,) = (tmp_path / "out").glob("T2/seed0/trials/nearest.json")
-    broken.write_text(broken.read_text()[:50])
-    (tmp_path / "out" / "results.json").write_text('{"format_ver')  # made again from the trials
-    before = snapshot(tmp_path / "out" / "T2")
-    captured = call(capsys, *command)
-    assert "failed" not in captured.err
-    after = snapshot(tmp_path / "out" / "T2")
-    changed = {name for name in after if before.get(name) != after[name] and "/trials/" in name}
-    assert changed == {"seed0/trials/nearest.json", "seed1/trials/fails.json"}
-    results = Results.read(tmp_path / "out" / "results.json")
-    assert not any(isinstance(cell, FailedTrial) for cell in results.trials)
+    assert "failed" not in call(capsys, *command).err
 
 
 # reproduce

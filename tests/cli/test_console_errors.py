@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from cefito.cli import build_app, console, main
 from cefito.cli.options import real_number, whole_number
 from cefito.data import open_dataset
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, installing
 
 START = "import sys; from cefito.cli import main; sys.exit(main())"
 
@@ -70,7 +71,7 @@ def test_names_move_no_terminal(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("encoding", "shown"),
-    [("ascii", "a -> \\xe9 \\u8336"), ("cp1252", "a -> é \\u8336"), ("utf-8", "a → é 茶")],
+    [("ascii", "a \\u2192 \\xe9 \\u8336"), ("utf-8", "a → é 茶")],
 )
 def test_consoles_of_few_letters(encoding, shown, monkeypatch):
     buffer = io.BytesIO()
@@ -136,6 +137,21 @@ def test_nohup_is_respected(monkeypatch):
         assert main(["x"]) == 7
     finally:
         signal.signal(signal.SIGHUP, inherited)
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        (None, "pip install 'cefito[serve]'"),
+        ('{"url": "https://a.b/c.whl"}', "pip install 'cefito[serve]'"),
+        ('{"url": "file:///a%20b"}', " -m pip install '/a b[serve]'"),
+        ('{"url": "file:///a", "dir_info": {"editable": true}}', " pip install -e '/a[serve]'"),
+    ],
+)
+def test_the_command_that_installs_an_extra(origin, words, monkeypatch):
+    found = SimpleNamespace(read_text=lambda _: origin)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: found)
+    assert installing("serve").endswith(words)
 
 
 def test_numbers(capsys):

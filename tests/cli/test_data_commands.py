@@ -21,7 +21,7 @@ def one_line(text: str) -> str:
     ("argv", "names"),
     [
         ([], COMMANDS),
-        (["data"], ("prepare", "info", "list", "advise", "check", "simulate", "world")),
+        (["data"], ("prepare", "info", "list", "advise", "simulate", "world")),
         *(([name], ()) for name in sorted(COMMANDS)),
     ],
 )
@@ -42,7 +42,7 @@ def test_wrong_calls_exit_2_with_one_line(argv, refused, tmp_path, monkeypatch):
     refused(*argv.split())
 
 
-def test_prepare_check_info(make_source, tmp_path, capsys):
+def test_prepare_and_info(make_source, tmp_path, capsys):
     source, target = make_source(), tmp_path / "out"
     argv = ["data", "prepare", "custom", str(source), str(target), "--name", "My kitchen"]
     assert main(argv) == 0
@@ -51,14 +51,6 @@ def test_prepare_check_info(make_source, tmp_path, capsys):
     assert captured.out == ""
     wrote = f"wrote {target}: My kitchen, fingerprint {dataset.fingerprint[:12]}"
     assert one_line(captured.err) == wrote
-
-    assert main(["data", "check", str(target)]) == 0
-    captured = capsys.readouterr()
-    assert "My kitchen: complete and unchanged" in captured.out
-    assert dataset.hashes["videos.jsonl"] in captured.out
-    assert main(["data", "check", str(target), "--json"]) == 0
-    value = json.loads(capsys.readouterr().out)
-    assert (value["ok"], value["files"]) == (True, dataset.hashes)
 
     assert main(["data", "info", str(target)]) == 0
     captured = capsys.readouterr()
@@ -152,13 +144,6 @@ def test_simulate_passes_its_options_on(make_source, tmp_path, capsys):
     assert main(["data", "simulate", str(source), str(target), "--seed", "7"]) == 0
     assert "tiny-simulated" in one_line(capsys.readouterr().err)
     assert open_dataset(target).provenance["seed"] == 7
-
-
-def test_check_of_a_changed_file(tiny_dataset, refused):
-    path = tiny_dataset.folder / "videos.jsonl"
-    path.write_text(path.read_text().replace('"a"', '"z"'))
-    found = refused("data", "check", tiny_dataset.folder, "--json")
-    assert "videos.jsonl: has changed since" in found
 
 
 def test_interrupt_exits_130_with_one_line(tiny_dataset, capsys, monkeypatch):

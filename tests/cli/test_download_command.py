@@ -83,13 +83,6 @@ def test_a_group_of_files(tmp_path, capsys, refused, monkeypatch):
         assert (tmp_path / "mine" / file).read_bytes() == (served / file).read_bytes()
 
 
-def test_a_place_that_is_gone_exits_2(address, tmp_path, capsys):
-    assert main(["data", "download", "s3d", str(tmp_path), "--address", address + "/old"]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"error: {address}/old: the server answers 404 (Not Found). The project")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_command_is_light():
     check = (
         "from cefito.cli import main\n"

@@ -5,7 +5,6 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.prepared import write_dataset
 from cefito.encoders.text import LAYERS, PretrainedText
 from tiny_models import tiny_t5
 
@@ -69,15 +68,6 @@ def test_options_are_passed_on(tiny_dataset, t5, tmp_path, embed):
     assert written.provenance["action_text"]["normalisation"] == "unit length"
 
 
-def test_cache(tiny_dataset, t5, tmp_path, embed, monkeypatch):
-    embed(tiny_dataset.folder, tmp_path / "one", "--encoder", t5)
-    assert len(list((tmp_path / "home-cache" / "cefito" / "text").iterdir())) == 1
-    monkeypatch.setattr("cefito.encoders.text.load_weights", None)  # the model is not needed again
-    embed(tiny_dataset.folder, tmp_path / "two", "--encoder", t5)
-    one, two = (open_dataset(tmp_path / name).fingerprint for name in ("one", "two"))
-    assert one == two
-
-
 def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
     rows = np.random.default_rng(3).standard_normal((8, 5)).astype(np.float16)
     np.save(tmp_path / "mine.npy", rows)
@@ -94,16 +84,6 @@ def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
     # only the last embeddings are part of the name
     embed(tmp_path / "out", tmp_path / "two", "--encoder", t5)
     assert open_dataset(tmp_path / "two").name == "tiny-tiny-t5-mean"
-
-
-def test_foreign_provenance(tiny_dataset, tmp_path, embed):
-    names = ("annotations", "start", "end")
-    parts = {name: getattr(tiny_dataset, name) for name in names}
-    foreign = {"name": "kitchen", "provenance": {"action_text": "by hand"}}
-    write_dataset(tmp_path / "data", **parts, **foreign)
-    np.save(tmp_path / "mine.npy", np.ones((8, 2), np.float32))
-    embed(tmp_path / "data", tmp_path / "out", "--encoder", tmp_path / "mine.npy")
-    assert open_dataset(tmp_path / "out").name == "kitchen-mine.npy"
 
 
 @pytest.mark.parametrize(

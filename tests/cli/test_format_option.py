@@ -27,7 +27,7 @@ def test_plan_prints_a_format(call, run_of_lengths):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_table_and_a_batch_give_the_same_file(name, run_of_lengths, tmp_path, capfdbinary):
+def test_what_is_printed_is_the_file_of_the_format(name, run_of_lengths, tmp_path, capfdbinary):
     from cefito.cli import main
 
     lines = []
@@ -39,17 +39,20 @@ def test_a_table_and_a_batch_give_the_same_file(name, run_of_lengths, tmp_path, 
     batch = plan_batch(
         open_run(run_of_lengths.folder), table, tmp_path / f"p{FORMATS[name].ending}"
     )
-    asked = ["plan", str(run_of_lengths.folder), "--queries", str(table), "--format", name]
-    assert main(asked) == 0
-    printed, written = capfdbinary.readouterr().out, batch.plans.read_bytes()
-    if name in ("md", "howto"):  # other numbers differ in last bits, as queries are together
-        assert printed == written
-    assert printed.count(b"\n") == written.count(b"\n") or FORMATS[name].binary
+    asked = ["plan-batch", str(run_of_lengths.folder), str(table)]
+    assert main([*asked, "--format", name]) == 0
+    written = batch.plans.read_bytes()
+    assert capfdbinary.readouterr().out == written
+    if name in ("md", "jsonl"):  # the defaults
+        assert main([*asked, *["--json"] * (name == "jsonl")]) == 0
+        assert capfdbinary.readouterr().out == written
 
 
 def test_formats_that_are_refused(refused, run_of_lengths, monkeypatch):
     asked = ("plan", run_of_lengths.folder, "--video", VIDEO)
     assert "unknown. Choose one of jsonl" in refused(*asked, "--format", "xml")
     assert "Leave one out" in refused(*asked, "--format", "csv", "--json")
+    batch = ("plan-batch", run_of_lengths.folder, "q.csv", "--format", "csv")
+    assert "Leave one out" in refused(*batch, "--out", "plans.csv")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert "is not text" in refused(*asked, "--format", "parquet")

@@ -130,21 +130,6 @@ def test_refusals_are_one_line(source, tmp_path, refused):
     assert [path.name for path in tmp_path.iterdir()] == ["evil.pth"]
 
 
-def test_and_back_again(source, tmp_path, capsys):
-    run, field, vectors = (tmp_path / name for name in ("run", "field.pth", "vectors.npy"))
-    assert main(field_arguments(source, run)) == 0
-    call = ["export-checkpoint", str(run), "--out", str(field), "--action-text", str(vectors)]
-    assert main(call) == 0
-    assert str(field) in capsys.readouterr().err
-    given = torch.load(source / "field.pth", weights_only=True)["ema"]
-    written = torch.load(field, weights_only=True)["ema"]
-    assert set(written) == set(given)
-    torch.testing.assert_close(written, given, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(np.load(vectors), np.load(source / "text.npy"), rtol=1e-6)
-    assert main([*call, "--classifier", str(tmp_path / "classifier.pth")]) == 2
-    assert "no task classifier" in capsys.readouterr().err
-
-
 def test_from_the_authors_repository_to_tables(tmp_path, capsys):
     """Window files, taxonomy, features, embeddings and checkpoints as they are."""
     folder = write_repository(tmp_path / "clone") / "dataset" / "CrossTask"

@@ -2,19 +2,11 @@
 
 import json
 import os
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
-from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cefito.cli import main
-from cefito.planners.language_model.server import FILE
 from language_model import MODEL, answered, stand
 from tiny_runs import as_arguments
 
@@ -140,82 +132,6 @@ def test_an_oracle_is_asked_for_and_named(run, served, call):
     assert (run / "evaluation-test-oracle-ends-sample-6.json").exists()
     assert "annotated" in served.asked[0]["messages"][1]["content"]
     assert "predicted task, true ends" in call("evaluate", run, "--sample", 6, "--oracle-ends")[1]
-
-
-def test_the_budget_is_kept(run, served, call, monkeypatch):
-    monkeypatch.setenv("CEFITO_LLM_BUDGET", "3")
-    code, _, err = call("evaluate", run)
-    assert (code, served.asked) == (2, [])
-    assert "but the budget is 3 requests; none was made. Raise it" in err
-
-
-def test_a_comparison(world, served, call, tmp_path):
-    rows = "llm-ends,llm-ends-pkg,llm-ranked-examples,llm-oracle-ends,pkg,pkg-oracle-ends"
-    compare = ("compare", world.folder, "--planners", rows, "--horizons", "3", "--seeds", 1)
-    compare = (*compare, "--out", tmp_path / "cmp", "--no-published", "--sample", 12, *SET)
-    code, out, err = call(*compare)
-    assert (code, [line for line in err.splitlines() if "failed" in line]) == (0, [])
-    trials = {
-        trial["row"]: trial
-        for trial in json.loads((tmp_path / "cmp/results.json").read_text())["trials"]
-    }
-    day = trials["llm-ends"]["replies"]["last"]
-    said = f"({MODEL}, {day}, 0.0 % repaired, 0.0 % replaced)"
-    assert f"LLM, recognised ends {said}" in out
-    assert f"LLM, ranked ends + examples {said}" in out
-    assert f"LLM, true ends (oracle) {said}" in out
-    assert trials["llm-oracle-ends"]["oracle_ends"]
-    for name in ("llm-oracle-ends", "pkg-oracle-ends"):
-        assert trials[name]["metrics"]["position_accuracy"][0] == 100
-    assert "oracle_ends" not in trials["pkg"]
-    assert trials["pkg"]["metrics"]["position_accuracy"][0] == pytest.approx(
-        trials["llm-ends"]["metrics"]["position_accuracy"][0]
-    )
-    asked = len(served.asked)
-    assert max(Counter(served.questions).values()) == 1
-    for path in (tmp_path / "cmp").glob("T3/seed0/trials/*.json"):
-        path.unlink()
-    assert call(*compare)[0] == 0
-    assert len(served.asked) == asked
-
-
-def cached(folder):
-    """The questions in the cache."""
-    with closing(sqlite3.connect(folder / "answers" / FILE)) as database:
-        return [row[0] for row in database.execute("SELECT question FROM responses")]
-
-
-def test_a_killed_scoring_is_continued_without_repeated_requests(run, served, call, tmp_path):
-    served.delay = 0.05
-    command = [sys.executable, "-m", "cefito", "evaluate", str(run)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-        ended = time.monotonic() + 120
-        while len(served.asked) < 8 and child.poll() is None and time.monotonic() < ended:
-            time.sleep(0.01)
-        child.send_signal(signal.SIGKILL)
-        _, err = child.communicate()
-    assert len(served.asked) >= 8, err.decode()
-    served.delay = 0.0
-    time.sleep(0.3)  # until the last requests of the killed one have come
-    before = served.questions
-    kept = [
-        json.dumps([{"role": role, "content": text} for role, text in json.loads(question)])
-        for question in cached(tmp_path)
-    ]
-    assert 1 <= len(kept) <= len(before)
-    code, out, _ = call("evaluate", run, "--json")
-    assert code == 0
-    after = served.questions[len(before) :]
-    assert not set(after) & set(kept)
-    assert max(Counter(after).values()) == 1
-    assert len(set(before) & set(after)) <= QUICK["llm.concurrency"]  # what was under way
-    asked = len(served.asked)
-    code, again, _ = call("evaluate", run, "--json")
-    assert len(served.asked) == asked
-    ours, theirs = json.loads(again), json.loads(out)
-    assert ours["metrics"] == theirs["metrics"]
-    assert ours["replies"] == theirs["replies"]
-    assert ours["replies"]["requests"] == len(cached(tmp_path))
 
 
 def test_no_key_reaches_a_file(world, served, call, tmp_path, monkeypatch):

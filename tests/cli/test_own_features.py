@@ -8,33 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from batch.conftest import own  # noqa: F401
 from cefito.cli import main
-
-STEPS = ("boil", "pour", "stir", "drink")
-EACH = 4  # seconds of a step
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A table of steps, features of 5 numbers a second, a data set, and runs of T = 2 and 3."""
-    root = tmp_path_factory.mktemp("own")
-    generator = np.random.default_rng(0)
-    (root / "features").mkdir()
-    lines = ["video,task,step,start,end,split"]
-    for number in range(8):
-        split = ("train", "train", "val", "test")[number % 4]
-        for place, step in enumerate(STEPS):
-            lines.append(f"v{number},tea,{step},{EACH * place + 1},{EACH * (place + 1)},{split}")
-        features = generator.standard_normal((EACH * len(STEPS) + 1, 5)).astype(np.float32)
-        np.save(root / "features" / f"v{number}.npy", features)
-    (root / "steps.csv").write_text("\n".join(lines) + "\n")
-    np.save(root / "features" / "row.npy", np.zeros(5, np.float32))
-    data, features = str(root / "data"), str(root / "features")
-    prepare = ["data", "prepare", "custom", str(root / "steps.csv"), data, "--features", features]
-    assert main(prepare) == 0
-    train = ["train", data, "--method", "nearest", "--horizon", "2,3", "--out", str(root / "runs")]
-    assert main(train) == 0
-    return root
+def made(own):  # noqa: F811
+    """The folder of `own`, with runs of T = 2 and 3."""
+    train = ["train", str(own / "data"), "--method", "nearest", "--horizon", "2,3"]
+    assert main([*train, "--out", str(own / "runs")]) == 0
+    np.save(own / "row.npy", np.zeros(5, np.float32))
+    return own
 
 
 def call(capsys, *argv):
@@ -68,80 +52,16 @@ def test_planning_from_features_and_from_the_video(made, capsys):
         ("--features v3.npy --from-step 2", "--from-step: does not go with features"),
         ("--video v3 --seconds 3", "--seconds: does not go with a video of a data set"),
         ("--features gone.npy --start 1 --end 4", "gone.npy: no such file"),
-        ("--initial row.npy --goal row.npy", "has 5 features; this run was trained on 15, which"),
-        ("--initial row.npy --goal row.npy", "(--features)"),
+        (
+            "--initial ../row.npy --goal ../row.npy",
+            "has 5 features; this run was trained on 15, which",
+        ),
+        ("--initial ../row.npy --goal ../row.npy", "(--features)"),
     ],
 )
 def test_invalid_options_with_features(argv, message, made, refused, monkeypatch):
     monkeypatch.chdir(made / "features")
     assert message in refused("plan", made / "runs", "--horizon", 3, *argv.split())
-
-
-def test_a_list_of_queries(made, capsys, tmp_path):
-    plan = ("plan", made / "runs", "--horizon", 3)
-    moments = [("v3", 5, 16), ("v7", 1, 12), ("v3", 1, 12.0)]
-    lines = [f"{made}/features/{video}.npy,{start},{end}" for video, start, end in moments]
-    np.save(tmp_path / "a.npy", np.zeros(15, np.float32))
-    listed = [
-        {"id": f"q{number}", "features": f"{made}/features/{video}.npy", "start": start, "end": end}
-        for number, (video, start, end) in enumerate(moments)
-    ]
-    (tmp_path / "list.csv").write_text("\n".join(["features,start,end", *lines]) + "\n")
-    (tmp_path / "list.jsonl").write_text(
-        "".join(json.dumps(line) + "\n\n" for line in listed)
-        + '{"initial": "a.npy", "goal": "a.npy"}'
-    )
-    found = {}
-    for name in ("list.csv", "list.jsonl"):
-        out = call(capsys, *plan, "--json", "--queries", tmp_path / name)
-        found[name] = [json.loads(line) for line in out.splitlines()]
-    assert [entry.pop("id") for entry in found["list.csv"]] == ["2", "3", "4"]
-    assert [entry.pop("id") for entry in found["list.jsonl"]] == ["q0", "q1", "q2", "7"]
-    assert found["list.csv"] == found["list.jsonl"][:3]
-    for (video, start, end), entry in zip(moments, found["list.csv"], strict=True):
-        file = made / "features" / f"{video}.npy"
-        alone = call(capsys, *plan, "--json", "--features", file, "--start", start, "--end", end)
-        assert json.loads(alone) == entry
-    capsys.readouterr()
-    assert main([str(part) for part in (*plan, "--queries", tmp_path / "list.jsonl")]) == 0
-    captured = capsys.readouterr()
-    heads, *rows = captured.out.splitlines()
-    assert re.split(r"  +", heads)[0] == "query"
-    assert [row.split()[0] for row in rows] == ["q0", "q1", "q2", "7"]
-    assert all(row.count(" → ") == 2 for row in rows)
-    assert captured.err == "4 queries, the plans of 4 are exact\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("q.txt", "", "q.txt: expected .jsonl, .csv or .parquet."),
-        ("q.jsonl", "\n\n", "q.jsonl: holds no query. Each line needs features, start and end"),
-        ("q.csv", "features,start,end\n", "q.csv: holds no query"),
-        ("q.jsonl", '{"features": "v3.npy"', "q.jsonl, line 1: not valid JSON"),
-        ("q.jsonl", "[" * 5000, "q.jsonl, line 1: not valid JSON"),
-        ("q.jsonl", '{"features": "v3.npy", "start": 1}', "line 1: nearest window needs both"),
-        ("q.jsonl", '{"features": "v3.npy"}', "is not a query (found features)"),
-        ("q.jsonl", '{"video": "v3"}', "line 1: is not a query (video: Extra inputs"),
-        ("q.jsonl", '{"features": "v3.npy", "start": NaN, "end": 2}', "is not a query (start: "),
-        ("q.csv", "features,start,end\nv3.npy,1\n", "q.csv, line 2: has 2 cells, the header 3"),
-        ("q.csv", "features,start,end\nv3.npy,1,99\n", "q.csv, line 2: second 99 is outside of"),
-        ("q.csv", "id,initial,goal\na,v3.npy,v3.npy\n", "line 2: v3.npy: has shape [17, 5]"),
-        ("q.csv", "id,features,start,end\na,v3.npy,1,9\na,v3.npy,1,8\n", "id 'a' occurs twice"),
-    ],
-)
-def test_lists_that_hold_no_queries(name, text, message, made, refused, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for file in (made / "features").glob("v3*"):
-        shutil.copy(file, tmp_path)
-    Path(name).write_text(text)
-    assert message in refused("plan", made / "runs", "--horizon", 3, "--queries", name)
-
-
-@pytest.mark.parametrize("more", ["--video v3", "--features v3.npy", "--from-step 2"])
-def test_a_list_goes_with_no_other_query(more, made, refused):
-    plan = ("plan", made / "runs", "--horizon", 3, "--queries", "q.csv", *more.split())
-    assert "--queries replaces --video" in refused(*plan)
 
 
 def test_several_horizons(made, capsys, refused):

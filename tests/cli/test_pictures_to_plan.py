@@ -99,10 +99,6 @@ def test_two_pictures(model, tmp_path, capsys):
     moved.rename(model)
     main(["plan", str(silent), *map(str, pictures), "--encoder", str(model)])
     assert "plans make sense only if it was" in capsys.readouterr().err
-    (features / "extract.json").write_text(json.dumps({**extracted, "weights": "0" * 64}))
-    other = prepare_and_train("other")
-    said = call("plan", other, *pictures, "--encoder", model, code=2)
-    assert "the run was trained on features of" in said
     Image.new("1", (3_000_000, 1)).save(tmp_path / "7-3.png")
     said = call("plan", run, *pictures, "--encoder", model, code=2)
     assert "7-3.png: a picture of 3,000,000 × 1 pixels is too long" in said

@@ -20,7 +20,8 @@ def plan(own, tmp_path, monkeypatch, capsys):  # noqa: F811
 
     def call(source, *options, out="plans.jsonl"):
         capsys.readouterr()
-        code = main(["plan-batch", str(own / "run"), str(own / source), "--out", out, *options])
+        target = [] if out is None else ["--out", out]
+        code = main(["plan-batch", str(own / "run"), str(own / source), *target, *options])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -56,6 +57,10 @@ def test_some_and_all_that_cannot_be_planned(plan, own, tmp_path):  # noqa: F811
     assert err == "1 of 2 queries could not be planned; plans.jsonl.bad.jsonl says why\n"
     (bad,) = map(json.loads, (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines())
     assert "second 99 is outside of" in bad["reason"]
+    code, out, err = plan("some.csv", out=None)
+    assert (code, out.count("\n")) == (0, 4)  # a table in Markdown
+    assert err.startswith("failed: ")
+    assert "some.csv, line 3: second 99 is outside of" in err
     code, _, err = plan("none.csv", out="none.jsonl")
     assert code == 1
     assert "1 of 1 queries could not be planned" in err
@@ -71,7 +76,7 @@ def test_a_shard_that_cannot_be_written(plan, monkeypatch):
     assert code == 1
     failed, error = err.splitlines()
     assert failed.startswith("failed: queries 1 to 4: plans.jsonl.parts/00000000.shard: could not")
-    assert error == "error: no file of plans was written. Repeat the command to resume."
+    assert error == "error: no plans were written. Repeat the command."
 
 
 def test_folders_and_parquet(plan, tmp_path):
@@ -86,7 +91,7 @@ def test_folders_and_parquet(plan, tmp_path):
     ("options", "message"),
     [
         ("--executor abacus", "no executor 'abacus'; there are serial, processes, ray"),
-        ("--executor ray", "Run pip install cefito[ray], or choose 'processes'"),
+        ("--executor ray", "[ray]', or choose 'processes'"),
         ("--workers 0", "workers 0: expected at least 1. (--workers)"),
         ("--workers 2.5", "--workers"),
         ("--shard 65", "expected a multiple of 64. (--shard)"),

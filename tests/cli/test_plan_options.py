@@ -8,7 +8,6 @@ import signal
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from cefito.cli import main
@@ -77,37 +76,6 @@ def test_actions_and_tasks_by_name(plans, space, world, trained, call):
     code, out, err = call("plan", trained, "--video", VIDEO, "--task", "Repot Plan", *by_name)
     assert (code, out) == (2, "")
     assert err == "error: unknown task 'Repot Plan'; similar names: 'Repot Plant'. (--task)\n"
-
-
-def test_a_list_of_queries_with_tasks_and_constraints(
-    space, world, trained, call, refused, tmp_path
-):
-    np.save(tmp_path / "a.npy", world.start[0])
-    np.save(tmp_path / "b.npy", world.end[2])
-    a, b, c, *_ = space[11]
-    first, second, _ = world.taxonomy.names([a, b, c])
-    files = {"initial": "a.npy", "goal": "b.npy"}
-    lines = [
-        {**files, "id": "one", "task": "Repot Plant", "constraints": {"pinned": [[1, first]]}},
-        {**files, "id": "two", "task": 11, "constraints": {"required": [second, c]}},
-        {**files, "id": "three"},
-    ]
-    path = tmp_path / "list.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    argv = ("plan", trained, "--queries", path, "--no-repeats", "--task", 10)
-    code, out, _ = call(*argv, "--json", "--top-k", 30)
-    assert code == 0
-    one, two, three = map(json.loads, out.splitlines())
-    assert [entry["task_id"] for entry in (one, two, three)] == [11, 11, 10]
-    assert {plan["actions"][0] for plan in one["plans"]} == {a}
-    assert all({b, c} <= set(plan["actions"]) for plan in two["plans"])
-    for entry in (one, two, three):
-        assert all(len(set(plan["actions"])) == 3 for plan in entry["plans"])
-    code, out, _ = call(*argv, "--ids")
-    assert code == 0
-    assert f"{first} ({a}) → " in out.splitlines()[1]
-    path.write_text(json.dumps(lines[0] | {"task": "Repot Plan"}))
-    assert "line 1: unknown task 'Repot Plan'" in refused("plan", trained, "--queries", path)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@
 
 import json
 import re
-import runpy
 from pathlib import Path
 
 import numpy as np
@@ -86,19 +85,6 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     assert prepare("coin", *given, "--out", tmp_path / "other", "--beyond", "error") == 2
     assert "Leave such steps out" in one_line(capsys.readouterr().err)
     assert not (tmp_path / "other").exists()
-
-
-def test_prepare_the_table_of_the_guide(tmp_path, capsys):
-    example = Path(__file__).resolve().parents[2] / "examples" / "table"
-    runpy.run_path(str(example / "features.py"))["main"](tmp_path / "features")
-    features = ("--features", tmp_path / "features", "--seconds", "1")
-    assert prepare("custom", example / "steps.csv", tmp_path / "out", *features) == 0
-    captured = capsys.readouterr()
-    near, _, split, *_, last = captured.err.splitlines()
-    assert near.startswith("note: step names that differ by little: 'boil water' and 'Boil water'")
-    assert "have no split: 30 % of the videos of each task were drawn for test." in split
-    assert last.startswith("--suggest-merges MAP.csv writes such a map")
-    assert captured.out.startswith("steps: 1 s around each start and end, 16 numbers, float16\n")
 
 
 def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused, monkeypatch):

@@ -209,25 +209,6 @@ def test_evaluate_prints_a_table(run, world, capsys):
     assert task.split()[1] == "100.00"
 
 
-def test_evaluate_in_the_shared_vocabulary(
-    make_source, tiny_taxonomy, tiny_videos, tmp_path, capsys
-):
-    tiny_videos[-1]["split"] = "val"
-    count = len(tiny_taxonomy["actions"])
-    tiny_taxonomy[f"map_{count}_to_1"] = [0] * count
-    tiny_taxonomy["actions_1"] = [{"id": 0, "name": "anything"}]
-    dataset = prepare_custom(
-        make_source(taxonomy=tiny_taxonomy, videos=tiny_videos), tmp_path / "data"
-    )
-    train = ("train", dataset.folder, "--method", "nearest", "--horizon", 3, "--out")
-    succeeds(capsys, *train, tmp_path / "run")
-    captured = succeeds(capsys, "evaluate", tmp_path / "run")
-    _, heads, *rows = (re.split(r"  +", line) for line in captured.out.splitlines())
-    assert heads[-1] == "in the shared vocabulary"
-    assert [row[-1] for row in rows[:5]] == ["100.00"] * 5
-    assert ", 0 parameters; every search was exact; kept in" in captured.err
-
-
 def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     path = tmp_path / "plans.jsonl"
     captured = succeeds(capsys, "evaluate", run, "--save-plans", path, "--per-task")
@@ -331,21 +312,6 @@ def other(world, tmp_path, reseal):
     (folder / "dataset.json").write_text(json.dumps(header | {"name": "more (simulated)"}))
     reseal(folder)
     return open_dataset(folder)
-
-
-def test_evaluate_on_other_data(run, other, capsys):
-    captured = succeeds(capsys, "evaluate", run, "--dataset", other.folder)
-    assert captured.out.startswith("more (simulated), test, T = 3")
-    assert f"fingerprint {other.fingerprint[:12]}) is not the data set that {run}" in captured.err
-    assert "windows of split 'test' are left out" in captured.err
-    assert "new to the run: 1 of its 12 tasks ('Brew Coffee')" in captured.err
-    assert "new to their tasks: 1 action ('ring the bell' of 'Cook Porridge')" in captured.err
-    path = run / f"evaluation-test-{other.fingerprint[:12]}.json"
-    assert f"kept in {path}" in captured.err
-    value = json.loads(path.read_text())["other_dataset"]
-    assert value["dataset"] == {"name": other.name, "fingerprint": other.fingerprint}
-    assert value["new_task"] > 0
-    assert value["new_action"] > 0
 
 
 def test_plan_for_a_video_of_other_data(run, other, world, capsys):
@@ -457,7 +423,7 @@ def test_plan_json(task, run, world, capsys):
     assert len(value["truth"]["actions"]) == 3
 
 
-def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monkeypatch, tmp_path):
+def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monkeypatch):
     count = len(world.taxonomy.tasks)
     tasks = np.where(np.arange(count) == 11, 0.01, 0.99 / (count - 1))[None]
     monkeypatch.setattr(CefitoPlanner, "marginals", lambda *_: Marginals(tasks=tasks))
@@ -470,16 +436,6 @@ def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monk
     assert captured.err.splitlines() == [f"warning: {said}"]
     assert json.loads(captured.out)["warnings"] == [said]
     assert "warning" not in succeeds(capsys, "plan", run, "--video", VIDEO).err
-
-    test = cut_windows(world, horizon=3, split="test")
-    ends = {name: getattr(test, name)[0].tolist() for name in ("initial", "goal")}
-    rows = [{"id": "a", **ends}, {"id": "b", **ends, "task": 11}]
-    table = tmp_path / "table.jsonl"
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    captured = succeeds(capsys, "plan", run, "--queries", table, "--json")
-    assert f"warning: query b: {said}" in captured.err.splitlines()
-    assert "query a" not in captured.err
-    assert [json.loads(line)["warnings"] for line in captured.out.splitlines()] == [[], [said]]
 
 
 PROBABLE = ("--objective", "fitted", "--tasks", 3)

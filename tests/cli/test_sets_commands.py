@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from cefito.errors import RunError
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
 from cefito.runs.run import open_run
@@ -25,6 +26,16 @@ def test_calibrate(call, refused, run_of_lengths, calibrated, tmp_path):
     assert call("check", folder)[0] == 0
 
 
+def test_trainings_are_announced(call, run_of_lengths, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise RunError("enough.")
+
+    monkeypatch.setattr("cefito.evaluation.calibrate.train_run", stop)
+    code, _, err = call("calibrate", shutil.copytree(run_of_lengths.folder, tmp_path / "run"))
+    assert code == 2
+    assert err.startswith("10 trainings follow, each without a part of the training videos;")
+
+
 @pytest.mark.parametrize("level", [0.6, 0.9])
 def test_plan_with_coverage(call, calibrated, level):
     asked = ("plan", calibrated.folder, "--video", VIDEO, "--coverage", level, "--top-k", 1)
@@ -41,13 +52,6 @@ def test_plan_with_coverage(call, calibrated, level):
     assert len(value["plans"]) == 1
 
 
-def test_tables_have_sets_and_batches_do_not(call, refused, calibrated, world, tmp_path):
-    query, _ = query_from_video(calibrated, VIDEO)
-    line = {"initial": query.initial[0].tolist(), "goal": query.goal[0].tolist()}
-    table = tmp_path / "queries.jsonl"
-    table.write_text(json.dumps(line) + "\n")
-    asked = ("--queries", table, "--coverage", 0.8, "--json")
-    found = json.loads(call("plan", calibrated.folder, *asked)[1])
-    assert found["sets"]["coverage"] == 0.8
-    batch = ("plan-batch", calibrated.folder, table, "--out", tmp_path / "plans.jsonl")
-    assert "short tables of them" in refused(*batch, "--coverage", 0.8)
+def test_batches_have_no_sets(refused, calibrated, world, tmp_path):
+    batch = ("plan-batch", calibrated.folder, world.folder, "--out", tmp_path / "plans.jsonl")
+    assert "given for single queries" in refused(*batch, "--coverage", 0.8)

@@ -4,7 +4,6 @@ import re
 
 import html5lib
 import pytest
-from markupsafe import escape
 
 from cefito.evaluation.calibration import calibration
 from cefito.report.charts import (
@@ -58,16 +57,6 @@ def test_labels_are_escaped():
 
 def test_nothing_to_draw():
     assert lines([]) == lines([[(3, 0.0)]], logarithmic=True) == ""
-
-
-def test_long_names_are_shortened_with_titles():
-    name = "assemble <the> cabinet with " + "many " * 9 + "screws"
-    drawing = str(confusion_chart(Confusion(tasks={3: name, 12: "切菜"}, pairs=[(3, 12, 4)])))
-    html5lib.HTMLParser(strict=True).parseFragment(drawing)
-    assert f"<title>{escape(name)}</title>assemble &lt;the&gt; cabinet with… · 3</text>" in drawing
-    assert "<title>切菜</title>切菜 · 12</text>" in drawing
-    many = dict.fromkeys(range(40), name)
-    assert "<title>" not in confusion_chart(Confusion(tasks=many, pairs=[(3, 12, 4)]))
 
 
 def test_bars_and_squares():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.report.mistakes import KINDS, missing_steps, plan_kinds, step_kinds
+from cefito.report.breakdowns import KINDS, missing_steps, plan_kinds, step_kinds
 
 R, S, O, A = "right", "substitution", "order", "repetition"  # noqa: E741
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from cefito.serve import process
-from cefito.serve.connections import client_of
+from cefito.serve.process import client_of
 from cefito.serve.settings import Limits
 
 HEAD = b"POST /v1/plan HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

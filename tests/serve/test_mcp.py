@@ -99,7 +99,11 @@ def test_next_steps_are_those_of_a_session(address, run_of_lengths):
     first = session.next_actions(1)[0][0]
     session.done(first)
     body = {"run": "run", "task": 3, "done": [actions[first].name], "top_k": 2}
-    plain, refused = asked(address, ("next_steps", body), ("next_steps", {"run": "tea"}))
+    many = body | {"done": [first] * 256}  # as many as a request may hold
+    plain, refused, long = asked(
+        address, ("next_steps", body), ("next_steps", {"run": "tea"}), ("next_steps", many)
+    )
+    assert value(long)["next_steps"]
     found = value(plain)
     assert [step["id"] for step in found["next_steps"]] == [
         action for action, _ in session.next_actions(2)
@@ -214,7 +218,7 @@ import anyio, sys
 from mcp.server import Server
 from mcp_types import CallToolResult, TextContent
 from cefito.cli.console import ReaderGone
-from cefito.cli.mcp import run_until_ended
+from cefito.cli.serve import run_until_ended
 from cefito.serve.settings import Limits
 from cefito.serve.stdio import serve_lines
 

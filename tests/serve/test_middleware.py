@@ -259,10 +259,3 @@ def test_invalid_tokens(tmp_path, monkeypatch, text):
     monkeypatch.setenv(TOKEN_VARIABLE, text)
     with pytest.raises(ConfigError, match="CEFITO_TOKEN"):
         read_token(None)
-
-
-def test_limits_that_do_not_fit():
-    with pytest.raises(ValueError, match="does not fit a queue"):
-        Limits(queue=4, queries=8)
-    with pytest.raises(ValueError, match="exceeds the maximum"):
-        Limits(deadline_seconds=10, longest_seconds=5)

@@ -11,10 +11,8 @@ from fastapi.testclient import TestClient
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.errors import ConfigError
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
-from cefito.planners.base import Marginals
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.serve.app import create_app
@@ -126,23 +124,6 @@ def test_constraints_by_id_and_by_name(client, place, run, windows):
     asked |= {"pin": {"1": name}}
     query = {"observations": place.observations(), "task": run.taxonomy.tasks[task].name}
     assert plans_of(ask(client, run="tea", constraints=asked, **query)) == plans_of(reply)
-
-
-def test_warnings(client, place, run, monkeypatch):
-    count = len(run.taxonomy.tasks)
-    tasks = np.where(np.arange(count) == 1, 0.98, 0.02 / (count - 1))[None]
-    monkeypatch.setattr(type(run.planner), "marginals", lambda *_: Marginals(tasks=tasks))
-    query = {"run": "tea", "observations": place.observations()}
-    assert ask(client, **query)["warnings"] == []
-    assert ask(client, **query, task=1)["warnings"] == []
-    (warning,) = ask(client, **query, task=0)["warnings"]
-    assert warning.startswith(f"the observations point to the task '{run.taxonomy.tasks[1].name}'")
-
-
-def test_a_least_probability(client, place):
-    sure = ask(client, run="tea", observations=place.observations(), min_probability=0)
-    unsure = ask(client, run="tea", observations=place.observations(), min_probability=1)
-    assert (sure["sure"], unsure["sure"]) == (True, False)
 
 
 def test_horizon_picks_the_run(client, place):
@@ -328,15 +309,6 @@ def test_before_its_start_it_is_not_ready(place):
     client = TestClient(create_app(place.settings()))  # its lifespan was not entered
     assert client.get("/ready").status_code == 503
     assert client.get("/health").status_code == 200
-
-
-def test_runs_of_equal_names(place, tmp_path):
-    for name in ("a", "b"):
-        shutil.copytree(place.run, tmp_path / name / "tea")
-    models = open_models([tmp_path / "a" / "tea", tmp_path / "b" / "tea"])
-    assert [served.name for served in models.runs] == ["a/tea", "b/tea"]
-    with pytest.raises(ConfigError, match="given twice"):
-        open_models([place.run, place.run])
 
 
 def test_several_horizons_of_one_folder(place, tmp_path):

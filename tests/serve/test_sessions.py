@@ -139,18 +139,6 @@ def test_goals_and_a_task(client, run_of_lengths, video, rows):
         end(client, state)
 
 
-def test_names_and_notes(client, run_of_lengths):
-    taxonomy = run_of_lengths.taxonomy
-    task = taxonomy.tasks[1]
-    state = begin(client, task=task.name)
-    state = tell(client, state, done=taxonomy.actions[task.actions[0]].name)
-    assert state["done"][0]["id"] == task.actions[0]
-    foreign = next(one.id for one in taxonomy.actions if one.id not in task.actions)
-    state = tell(client, state, done=foreign)
-    assert "is not among the steps of" in state["notes"][-1]
-    end(client, state)
-
-
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
@@ -301,25 +289,6 @@ def test_metrics(serving, run_of_lengths):
         'cefito_searches_total{horizon="4",outcome="refused",run="run"} 2.0',
     ):
         assert line in said
-
-
-def test_uploads_need_an_encoder(client):  # those with one: test_partial_queries.py
-    response = client.post("/v1/sessions/upload", files={"goal": b"x"})
-    assert response.json()["type"] == "urn:cefito:no-encoder"
-
-
-def test_the_interface_is_described(client):
-    document = client.get("/openapi.json").json()
-    paths = {path: set(of) for path, of in document["paths"].items() if "sessions" in path}
-    assert paths == {
-        "/v1/sessions": {"post"},
-        "/v1/sessions/upload": {"post"},
-        "/v1/sessions/{id}": {"get", "delete"},
-        "/v1/sessions/{id}/events": {"get", "post"},
-        "/v1/sessions/{id}/upload": {"post"},
-    }
-    follow = document["paths"]["/v1/sessions/{id}/events"]["get"]
-    assert list(follow["responses"]["200"]["content"]) == ["text/event-stream"]
 
 
 # streams, from a service that really listens

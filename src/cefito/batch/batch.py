@@ -16,23 +16,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-from cefito.batch.planning import PIECE
-from cefito.batch.query_rows import QuerySettings
+import numpy as np
+
+from cefito.batch.planning import PIECE, QuerySettings
 from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
 from cefito.batch.sources import QuerySource, open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
 from cefito.executors.base import ignore
 from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
+from cefito.inference.asked import Asked
 from cefito.inference.plan_formats import format_of
 from cefito.locks import locked
 from cefito.planners.given import Given
+from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.runs.folder import MANIFEST
 from cefito.runs.run import Run
 from cefito.settings import flattened
 
-__all__ = ["BatchRecord", "BatchResult", "plan_batch"]
+__all__ = ["BatchRecord", "BatchResult", "QuerySettings", "plan_batch"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +54,7 @@ class BatchRecord(FileRecord):
     depends_on: dict[str, Any]  # all that the plans depend on
     counts: Counts
     observed: list[str | None]  # `ShardHeader.observed` of each shard
-    plans_bytes: int
     plans_sha256: str
-    bad_bytes: int | None
     bad_sha256: str | None
 
 
@@ -184,11 +185,11 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
         raise ConfigError(f"shard {shard}: expected a multiple of {PIECE}.", setting="shard")
     if settings.coverage is not None:
         raise ConfigError(
-            "sets of plans are given for single queries and short tables of them. Leave out the "
-            "coverage.",
+            "sets of plans are given for single queries. Leave out the coverage.",
             setting="coverage",
         )
-    settings.check(run)
+    nothing = np.zeros((1, run.planner.observation_dim), dtype=np.float32)
+    Asked.of(settings, run, Queries(nothing, nothing))
     format_of(out, "out")
 
 
@@ -220,7 +221,7 @@ def _results(
         elif isinstance(outcome, Killed):
             error = f"killed by signal {outcome.signal}, perhaps because memory ran out"
         else:
-            error = "the files of their observations have changed meanwhile"
+            error = "their file has changed meanwhile"
         problems.append(f"{shards.name(number)}: {error}.")
     return headers, tuple(problems)
 
@@ -256,10 +257,8 @@ class _Files:
         if self.record.exists():
             record = BatchRecord.read(self.record)
             _check_same(record.depends_on, depends_on, self.record, _again(self.out))
-            sizes = record.plans_bytes, record.bad_bytes  # compared before anything is hashed
             digests = record.plans_sha256, record.bad_sha256
-            both = self.out, self.bad
-            if tuple(map(_size, both)) == sizes and tuple(map(_digest, both)) == digests:
+            if (_digest(self.out), _digest(self.bad)) == digests:
                 return record
             reason = "has changed since it was planned"
         if (self.parts / _BEGUN).exists():
@@ -296,9 +295,7 @@ class _Files:
             depends_on=depends_on,
             counts=counts,
             observed=[header.observed for header in headers],
-            plans_bytes=self.out.stat().st_size,
             plans_sha256=sha256(self.out),
-            bad_bytes=_size(self.bad),
             bad_sha256=_digest(self.bad),
         ).write(self.record)
         return counts
@@ -329,10 +326,6 @@ def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
             write(file)
 
     write_atomic(path, fill)
-
-
-def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
 
 
 def _digest(path: Path) -> str | None:

@@ -1,28 +1,45 @@
-"""Plans of the queries of a piece: together if possible, each alone if one of them fails."""
+"""Queries of rows and their plans: together if possible, each alone if one of them fails."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from cefito.batch.query_rows import QueryRow, QuerySettings, query_from_row
-from cefito.batch.sources import Row
-from cefito.errors import CefitoError
+import numpy as np
+from pydantic import ValidationError
+
+from cefito.batch.sources import EXPECTED, Columns, Row
+from cefito.data.readers.archives import load_features
+from cefito.errors import CefitoError, DataError, explained
+from cefito.files import NOT_JSON
 from cefito.inference.answer import Answer, answers
+from cefito.inference.asked import Asked
 from cefito.inference.plan_formats import PlanRow
+from cefito.inference.query import Precision, query_from_features, query_from_files
+from cefito.inference.question import Question
+from cefito.inference.steps import planning
 from cefito.planners.base import Queries
+from cefito.planners.checks import check_partial
 from cefito.runs.run import Run
-from cefito.settings import Record
-
-__all__ = ["PIECE", "BadRow", "PlannedRows", "plan_rows", "read_rows"]
+from cefito.settings import Record, first_error
 
 logger = logging.getLogger(__name__)
 
 PIECE = 64
 """Number of rows that are planned together: always the same rows, for their last bits' sake."""
+_ENDS = ("initial", "goal")
+
+
+class QuerySettings(Question):
+    """What is asked of all queries of a source, as far as they do not say it themselves."""
+
+    seconds: int | None = None  # see `cefito.inference.query.query_from_features`
+    precision: Precision | None = None
 
 
 class BadRow(Record):
@@ -35,55 +52,21 @@ class BadRow(Record):
 
 @dataclass
 class PlannedRows:
-    """Plans of some rows, rows without a plan, and what was read of files."""
+    """Plans of some rows, rows without a plan, and the digests of `read_rows`."""
 
     plans: list[PlanRow] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
-    observed: list[str] = field(default_factory=list)  # as by `read_rows`
-
-
-def read_rows(
-    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
-) -> tuple[list[QueryRow | str], list[str]]:
-    """Return the query of each parsed row or why it has none, and a digest of what files gave.
-
-    The digests are SHA-256 of the observations of each row that names files; empty if it has none.
-    """
-    queries: list[QueryRow | str] = []
-    observed: list[str] = []
-    for row in rows:
-        digest = ""
-        try:
-            query = query_from_row(run, row, folder, settings)
-        except CefitoError as problem:
-            queries.append(_one_line(problem))
-        except Exception as problem:
-            logger.exception("%s: a defect of cefito", row.place)
-            queries.append(f"{row.place}: {_reason(problem)}")
-        else:
-            queries.append(query)
-            digest = _digest(query.asked.query)
-        observed += [digest] * row.names_files
-    return queries, observed
-
-
-def _digest(query: Queries) -> str:
-    """Return the SHA-256 of the observations of a query, and of which of them it has."""
-    parts = query.initial.tobytes() + query.goal.tobytes()
-    seen = b"" if query.seen is None else query.seen.tobytes()
-    return hashlib.sha256(parts + seen).hexdigest()
+    observed: list[str] = field(default_factory=list)
 
 
 def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
     """Plan the queries of a piece; a bad row does not affect the others."""
     rows = [row.parsed() for row in rows]
-    parsed, observed = read_rows(run, rows, folder, settings)
+    asked, observed = read_rows(run, rows, folder, settings)
     found = PlannedRows(observed=observed)
-    found.files += [file for one in parsed if isinstance(one, QueryRow) for file in one.files]
-    answered = iter(_plan([one for one in parsed if isinstance(one, QueryRow)]))
-    for row, one in zip(rows, parsed, strict=True):
-        if isinstance(one, QueryRow):
+    answered = iter(_answered([one for one in asked if isinstance(one, Asked)]))
+    for row, one in zip(rows, asked, strict=True):
+        if isinstance(one, Asked):
             answer = next(answered)
             if isinstance(answer, Answer) and answer.plans:
                 found.plans += PlanRow.of(answer, row.id, row.number)
@@ -93,35 +76,164 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
     return found
 
 
-def _plan(queries: Sequence[QueryRow]) -> list[Answer | str]:
-    """Return the answer to each query or the reason; queries of one kind are planned together."""
+def read_rows(
+    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
+) -> tuple[list[Asked | str], list[str]]:
+    """Return the question of each parsed row or why it has none, and digests of what files gave.
+
+    The digests are SHA-256 of the observations of each row that names files; empty if it has none.
+    """
+    found: list[Asked | str] = []
+    observed: list[str] = []
+    for row in rows:
+        digest = ""
+        try:
+            asked = _asked(run, row, folder, settings)
+        except Exception as problem:
+            found.append(_reason(problem, row.place))
+        else:
+            found.append(asked)
+            digest = _digest(asked.query)
+        observed += [digest] * row.names_files
+    return found, observed
+
+
+def _digest(query: Queries) -> str:
+    """Return the SHA-256 of the observations of a query, and of which of them it has."""
+    parts = query.initial.tobytes() + query.goal.tobytes()
+    seen = b"" if query.seen is None else query.seen.tobytes()
+    return hashlib.sha256(parts + seen).hexdigest()
+
+
+def _answered(asked: Sequence[Asked]) -> list[Answer | str]:
+    """Return the answer to each question or the reason; those of one kind are planned together."""
     groups: dict[object, list[int]] = {}
-    for number, query in enumerate(queries):
-        groups.setdefault(query.asked.kind, []).append(number)
+    for number, one in enumerate(asked):
+        groups.setdefault(one.kind, []).append(number)
     found: dict[int, Answer | str] = {}
     for numbers in groups.values():
         try:
-            together = answers([queries[number].asked for number in numbers])
+            together = answers([asked[number] for number in numbers])
             found |= dict(zip(numbers, together, strict=True))
         except Exception:  # of one query: the others must not suffer
             logger.debug("%d queries are planned one by one", len(numbers), exc_info=True)
             for number in numbers:
                 try:
-                    (found[number],) = answers([queries[number].asked])
-                except CefitoError as problem:
-                    found[number] = _reason(problem)
+                    (found[number],) = answers([asked[number]])
                 except Exception as problem:
-                    logger.exception("query '%s': a defect of cefito", queries[number].id)
                     found[number] = _reason(problem)
-    return [found[number] for number in range(len(queries))]
+    return [found[number] for number in range(len(asked))]
 
 
-def _reason(problem: Exception) -> str:
-    """Return an error in one line, marked as a defect unless a user can act on it."""
-    if isinstance(problem, CefitoError):
-        return _one_line(problem)
-    return f"{type(problem).__name__}: {_one_line(problem)}. This is a defect of the program."
+def _reason(problem: Exception, place: str = "") -> str:
+    """Return an error in one line; log it and mark it as a defect unless a user can act on it."""
+    reason = " ".join(str(problem).split())
+    if not isinstance(problem, CefitoError):
+        logger.error("%s: a defect of cefito", place or "a query", exc_info=problem)
+        reason = f"{type(problem).__name__}: {reason}. This is a defect of the program."
+    return f"{place}: {reason.removeprefix(f'{place}: ')}" if place else reason
 
 
-def _one_line(problem: Exception) -> str:
-    return " ".join(str(problem).split())
+def _asked(run: Run, row: Row, folder: Path, settings: QuerySettings) -> Asked:
+    """Return the question of a parsed row; files are found relative to `folder`.
+
+    A row has `features`, `start` and `end` (see `query_from_features`), or `initial` and `goal`:
+    files (see `query_from_files`) or lists of numbers. docs/plan-batch.md lists all columns.
+    """
+    if row.problem:
+        raise DataError(row.problem)
+    columns, lists = _validated(row)
+    question, run = settings.with_facts(columns), planning(run, columns.steps)
+    if lists:
+        query = _query_from_lists(lists)
+    else:
+        query = _query_from_files(run, columns, folder, settings, whole=row.whole)
+    if not query.whole:
+        check_partial(run.planner, "queries")
+    return Asked.of(question, run, query, any_task=True)  # so that a table serves all methods
+
+
+def _validated(row: Row) -> tuple[Columns, dict[str, Any]]:
+    """Return the columns of a row, and its observations if they are lists of numbers."""
+    value, lists = row.value, {}
+    if isinstance(value, Mapping):
+        value = {name: cell for name, cell in value.items() if cell is not None}
+        for name in _ENDS:
+            if isinstance(value.get(name), list | np.ndarray):
+                lists[name] = value.pop(name)
+        if type(value.get("id")) is int:
+            value["id"] = str(value["id"])
+        if "constraints" in value:
+            value["constraints"] = _constraints(value["constraints"])
+        if "done" in value:
+            value["done"] = _done(value["done"])
+    try:
+        columns = Columns.model_validate(value)
+    except ValidationError as problem:
+        raise DataError(f"is not a query ({first_error(problem)}). {EXPECTED}") from problem
+    sources = {"features", "start", "end", *_ENDS}
+    given = {name for name, cell in columns if cell is not None} & sources | set(lists)
+    if "features" in given:
+        valid = not given & set(_ENDS) and (row.whole or len(given) > 1)
+    else:
+        said = bool(given) or columns.task is not None or columns.done is not None
+        valid = given <= set(_ENDS) and len(lists) in (0, len(given)) and said
+    if not valid:
+        found = ", ".join(sorted(given)) or "nothing"
+        raise DataError(f"is not a query (found {found}). {EXPECTED}")
+    return columns, lists
+
+
+def _constraints(given: Any) -> Any:
+    """Return the constraints of a row: an object, or its JSON as text."""
+    if isinstance(given, str):
+        expected = 'Expected an object, as in {"forbidden": ["add ham"]}.'
+        with explained("constraints", "not valid JSON", expected, *NOT_JSON):
+            given = json.loads(given)
+    if isinstance(given, Mapping):  # Parquet has a null for each field that is not given
+        return {name: part for name, part in given.items() if part is not None}
+    return given
+
+
+def _done(given: Any) -> Any:
+    """Return the actions done before: a list, its JSON as text, or text with semicolons.
+
+    An empty list or text says that nothing was done yet.
+    """
+    if not isinstance(given, str):
+        return tuple(given) if isinstance(given, list) else given
+    if not given.lstrip().startswith("["):
+        return tuple(part.strip() for part in given.split(";")) if given.strip() else ()
+    with explained("done", "not valid JSON", 'Expected a list, as in ["boil"].', *NOT_JSON):
+        return _done(json.loads(given))
+
+
+def _query_from_lists(lists: Mapping[str, Any]) -> Queries:
+    """Return the query of one or two lists of numbers [E]."""
+    found = {}
+    for name, given in lists.items():
+        kinds = {type(number) for number in given} if isinstance(given, list) else {float}
+        array = np.asarray(given if kinds <= {int, float} else [], dtype=np.float64)
+        if not array.size or array.ndim != 1 or not np.isfinite(array).all():
+            raise DataError(f"'{name}' is not a list of finite numbers. Give one observation [E].")
+        with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused
+            found[name] = array.astype(np.float32)
+    initial, goal = (found.get(name) for name in _ENDS)
+    return Queries.partial(size=len(next(iter(found.values()))), initial=initial, goal=goal)
+
+
+def _query_from_files(
+    run: Run, columns: Columns, folder: Path, settings: QuerySettings, *, whole: bool
+) -> Queries:
+    """Return the query of the files that a row names."""
+    if columns.features is None:
+        initial, goal = (
+            None if path is None else folder / path for path in (columns.initial, columns.goal)
+        )
+        if initial is None and goal is None:
+            return Queries.partial(size=run.planner.observation_dim)
+        return query_from_files(initial, goal, run)
+    features = load_features(folder / columns.features)
+    start, end = (0.0, float(features.rows)) if whole else (columns.start, columns.end)
+    how = settings.model_dump(include={"seconds", "precision"})
+    return query_from_features(run, features, start=start, end=end, **how)

@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cefito.arrays import check_regular
-from cefito.batch.planning import PIECE, PlannedRows, plan_rows, read_rows
-from cefito.batch.query_rows import QuerySettings
-from cefito.batch.sources import QuerySource, Row, file_state
+from cefito.batch.planning import PIECE, PlannedRows, QuerySettings, plan_rows, read_rows
+from cefito.batch.sources import QuerySource, Row
 from cefito.errors import DataError, RunError
 from cefito.files import MAX_JSON, FileRecord, value_digest, value_sealed, write_bytes
 from cefito.inference.plan_formats import json_line
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.run import Run, open_run
 from cefito.settings import Record
-
-__all__ = ["Counts", "ShardHeader", "ShardPlanner", "ShardRows", "Shards"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +51,6 @@ class ShardHeader(FileRecord):
     size: int  # bytes of the rows
     rows: str  # SHA-256 of the rows
     observed: str | None  # digest of the observations in files; None if no row names a file
-    files: dict[str, tuple[int, ...]]  # `file_state` of each file that observations were read from
 
 
 @dataclass(frozen=True)
@@ -101,8 +97,6 @@ class Shards:
             whole = False
         if whole and (header.batch, header.number) != (self.batch, number):
             whole, reason = False, "is of other queries"
-        elif whole and any(file_state(Path(file)) != at for file, at in header.files.items()):
-            whole, reason = False, "was made of files that have changed"
         if not whole:
             logger.warning("%s %s; %s are planned again", path, reason, self.name(number))
         return header if whole else None
@@ -173,7 +167,6 @@ class ShardPlanner:
                 found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
                 planned.plans += found.plans
                 planned.bad += found.bad
-                planned.files += found.files
                 planned.observed += found.observed
         finally:
             torch.set_num_threads(before)
@@ -185,7 +178,6 @@ class ShardPlanner:
             size=len(text),
             rows=hashlib.sha256(text).hexdigest(),
             observed=_digest(planned.observed),
-            files={str(path): file_state(path) for path in sorted(set(planned.files))},
         )
         first_line = json.dumps(value_sealed(header.to_dict())).encode() + b"\n"
         write_bytes(self.shards.path(number), first_line + text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from cefito.arrays import check_regular
@@ -30,8 +30,6 @@ from cefito.planners.given import Given
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.times import Seconds
-
-__all__ = ["EXPECTED", "Columns", "QuerySource", "Row", "file_state", "open_source", "open_table"]
 
 EXPECTED = (
     "Each line needs features, start and end, or initial and goal; for a run of several lengths, "
@@ -220,30 +218,15 @@ def _read_parquet(path: Path) -> Iterator[Row]:
             for batch in file.iter_batches(
                 _BATCH, row_groups=[group], columns=columns, use_threads=False
             ):
-                cells = [_cells(name, batch.column(name)) for name in columns]
-                for row in zip(*cells, strict=True):
+                for row in batch.to_pylist():
                     number += 1
-                    value = dict(zip(columns, row, strict=True))
+                    value = {name: _cell(name, cell) for name, cell in row.items()}
                     yield Row(number, f"{path}, row {number}", value)
-
-
-def _cells(name: str, column: Any) -> list[Any]:
-    """Return the cells of a column of Parquet; floating-point numbers in a list as an array."""
-    if str(getattr(column.type, "value_type", "")) not in ("float", "double", "halffloat"):
-        return [_cell(name, value) for value in column.to_pylist()]
-    flat, first, cells = column.flatten(), 0, []
-    # through DLPack, which imports no pandas
-    numbers = flat.to_numpy(zero_copy_only=False) if flat.null_count else np.from_dlpack(flat)
-    for length in column.value_lengths().to_pylist():
-        last = first + (length or 0)
-        cells.append(None if length is None else numbers[first:last])
-        first = last
-    return cells
 
 
 def _cell(name: str, value: Any) -> Any:
     if isinstance(value, float):
-        if np.isnan(value):
+        if math.isnan(value):
             return None
         if name in ("id", "task", "steps") and value.is_integer():
             return int(value)  # pandas stores integers as floats if a cell is empty
@@ -307,9 +290,10 @@ def _open_split(run: Run, path: Path, split: str, given: Given) -> QuerySource:
 
 
 def _places(run: Run, steps: int, *, several: bool) -> list[tuple[int, int]]:
-    """Return the first step and the length of each window of a video of so many steps.
+    """Return the windows of a video that has `steps` steps: the first one, from 0, and the length.
 
-    They are of all lengths, or of the longest from each first step.
+    If `several`, there are windows of every length that the run plans, otherwise the longest one
+    from each first step.
     """
     least = run.shortest or run.horizon
     most = [min(run.horizon, steps - first) for first in range(steps - least + 1)]

@@ -24,46 +24,50 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "quickstart:quickstart",
         "The library once, in minutes, on a small simulated world or on real videos.",
     ),
-    "data": ("data:app", "Prepare, describe and check data sets."),
+    "data": ("data:app", "Prepare and describe data sets."),
     "train": ("train:train", "Train a planner on a prepared data set."),
     "finetune": ("train:finetune", "Train a run further: new videos, new tasks and actions."),
     "evaluate": ("evaluate:evaluate", "Score a run on a split."),
-    "calibrate": ("calibrate:calibrate", "Sets of plans with a guarantee, for plan --coverage."),
+    "cross-validate": (
+        "evaluate:cross_validate",
+        "Score a method on all videos, each by a run that never saw it.",
+    ),
+    "calibrate": ("evaluate:calibrate", "Sets of plans with a guarantee, for plan --coverage."),
     "planners": (
-        "planners:planners",
+        "methods:planners",
         "Every method: its paper, what it needs and can do, its size, its rows of tables.",
     ),
-    "new-planner": ("new_planner:new_planner", "A package for a planner of your own."),
+    "new-planner": ("methods:new_planner", "A package for a planner of your own."),
     "compare": ("compare:compare", "Planners beside each other: train, score, tables."),
     "report": (
         "report:report",
         "One HTML file about a run or a comparison, to look at and to pass on.",
     ),
-    "reproduce": ("reproduce:reproduce", "A table or figure of the paper, on a prepared data set."),
+    "reproduce": ("compare:reproduce", "A table or figure of the paper, on a prepared data set."),
     "plan": ("plan:plan", "Plan the actions between two observations."),
     "llm-prompt": (
-        "llm_prompt:llm_prompt",
+        "methods:llm_prompt",
         "Show the prompt for a language model, and the number of requests.",
     ),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (pip install 'cefito[serve]')."),
-    "mcp": ("mcp:mcp", "Tools for agents over stdin and stdout (pip install 'cefito[mcp]')."),
+    "mcp": ("serve:mcp", "Tools for agents over stdin and stdout (pip install 'cefito[mcp]')."),
     "plan-batch": (
-        "plan_batch:plan_batch",
+        "plan:plan_batch",
         "Plan any number of queries into a file, resumable, on several processes or a cluster.",
     ),
-    "config": ("config:app", "Show the settings of presets; compare those of runs."),
-    "check": ("check:check", "Whether a data set, run or study is whole and unchanged."),
+    "config": ("methods:app", "Show the settings of presets; compare those of runs."),
+    "check": ("share:check", "Whether a data set, run or study is whole and unchanged."),
     "export": ("share:export", "A run as one zip file, with a model card."),
     "push": ("share:push", "A run onto a model hub."),
     "pull": ("share:pull", "A run from a model hub."),
-    "extract": ("extract:extract", "Features of videos, one vector a second."),
-    "embed": ("embed:embed", "A data set with text embeddings of its actions' names."),
+    "extract": ("features:extract", "Features of videos, one vector a second."),
+    "embed": ("features:embed", "A data set with text embeddings of its actions' names."),
     "import-checkpoint": (
-        "checkpoints:import_checkpoint",
+        "share:import_checkpoint",
         "Weights of the authors' checkpoints as a run.",
     ),
     "export-checkpoint": (
-        "checkpoints:export_checkpoint",
+        "share:export_checkpoint",
         "Weights of a run as a checkpoint of the authors' layout.",
     ),
 }
@@ -74,7 +78,8 @@ GROUPS = {
     "Train": ("train", "finetune", "calibrate", "config", "import-checkpoint", "export-checkpoint"),
     "Plan": ("plan", "plan-batch", "serve", "mcp"),
     "Compare": (
-        *("evaluate", "report", "planners", "compare", "reproduce", "new-planner", "llm-prompt"),
+        *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),
+        *("new-planner", "llm-prompt"),
     ),
     "Share": ("check", "export", "push", "pull"),
 }
@@ -134,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
                 return result if isinstance(result, int) and not isinstance(result, bool) else 0
     except KeyboardInterrupt as problem:
-        message, code, cause = "interrupted", 130, problem
+        message, code, cause = str(problem) or "interrupted", 130, problem
     except console.Ended as problem:
         message, code = f"ended by {problem.signal.name}", 128 + problem.signal
     except console.ReaderGone:

@@ -1,4 +1,4 @@
-"""`cefito compare`: compare planners on one data set by one protocol."""
+"""`cefito compare` and `reproduce`: planners beside each other, and results of the paper."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from cefito.cli.options import Duration, Flag, Settings, known_settings, setting
 from cefito.cli.options import horizons as numbers
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
+from cefito.markup import counted
 
 if TYPE_CHECKING:
     from cefito.study.rendering import Table
     from cefito.study.results import Results
     from cefito.study.study import Study
 
+
 MOST_SEEDS = 10_000
 _OF_HORIZONS = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent"
 _OF_LENGTHS = "any-length,chain,pkg,nearest,frequent"  # quick to train once for each length
-
-__all__ = ["StudyOptions", "compare", "finish"]
 
 
 @Parameter(name="*")
@@ -238,3 +238,57 @@ def _planners(text: str) -> tuple[list[str], dict[str, int]]:
                 raise ConfigError(f"--planners {part}: expected a number of seeds, as in {name}:3.")
             counts[name] = int(count)
     return names, counts
+
+
+def reproduce(
+    table: str,
+    dataset: Path,
+    /,
+    *,
+    horizons: str | None = None,
+    options: StudyOptions,
+    json: Flag = False,
+) -> int:
+    """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
+
+    Repeat the command to continue after an interruption.
+
+    Args:
+        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
+            or qualitative.
+        dataset: Folder of a prepared data set.
+        horizons: Other numbers of actions than the paper's, separated by commas.
+        options: Training and scoring.
+        json: Print the results as JSON instead of tables.
+    """
+    known_settings(options.set_)
+    from cefito.planners.methods import check_sections
+    from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
+    from cefito.study.results import gather
+    from cefito.study.running import missing_trials, run_study
+    from cefito.study.study import check_study
+
+    experiment = find_experiment(table)
+    others = None if horizons is None else numbers(horizons, "--horizons")
+    study = experiment_study(table, options.study(dataset, rows=()), horizons=others)
+    check_sections(study.settings, (row.method for row in study.rows))
+    check_study(study, workers=options.workers)
+    talk(
+        f"{table}: {experiment.title}; {counted(len(study.rows), 'row')}, T = "
+        f"{', '.join(map(str, study.horizons))}, {counted(options.seeds, 'seed')}. "
+        f"Needs {experiment.needs}."
+    )
+    name = study.dataset.name
+    if experiment.dataset and not name.startswith(experiment.dataset):
+        talk(f"The paper's table is of {experiment.dataset}; this data set is '{name}'.")
+    with log_warnings():
+        talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
+        problems = run_study(study, workers=options.workers, progress=progress)
+    results, against = gather(study), experiment.against or None
+    code = finish(
+        results, options.out, against, problems, published=experiment.published, json=json
+    )
+    with log_warnings():
+        for picture in draw_experiment(table, study, results) if not problems else []:
+            talk(f"drew {picture}")
+    return code

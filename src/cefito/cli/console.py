@@ -1,13 +1,12 @@
 """The console of all commands: results to stdout, messages, progress and errors to stderr.
 
 Output is safe: one line for any error, and text that cannot change the terminal. Letters that a
-console cannot show are replaced by similar ones. `--verbose` and `--quiet`, anywhere on the line,
-say how much is shown.
+console cannot show become escapes. `--verbose` and `--quiet`, anywhere on the line, say how much is
+shown.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
 import logging
 import os
@@ -30,31 +29,6 @@ from cefito.progress import Advance, bar, silent
 
 if TYPE_CHECKING:
     from cefito.data.prepared import PreparedDataset
-
-__all__ = [
-    "VOLUMES",
-    "Ended",
-    "ReaderGone",
-    "Volume",
-    "at_volume",
-    "ending_signals",
-    "explain",
-    "log_warnings",
-    "lose_stdout",
-    "one_line",
-    "open_streams",
-    "passing_progress",
-    "print_json",
-    "printable",
-    "progress",
-    "show_traceback",
-    "split_volume",
-    "stoppable",
-    "table",
-    "talk",
-    "volume",
-    "wrote",
-]
 
 
 class Volume(IntEnum):
@@ -101,12 +75,6 @@ _LONGEST = 2000
 _NARROWEST, _WIDEST = 40, 400  # columns of help and of tables
 # control characters but tab and newline, and those that turn the direction of writing
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_NEAREST = {
-    **{"→": "->", "–": "-", "—": "-", "…": "...", "≤": "<=", "≥": ">=", "×": "x", "±": "+-"},
-    **{"−": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "·": "*", "⁹": "^9", "¹": "(1)"},
-    **{"²": "(2)", "λ": "lambda", "═": "=", "─": "-", "│": "|"},
-}
-_HANDLER = "cefito.nearest"
 
 
 class Ended(BaseException):
@@ -154,7 +122,6 @@ def open_streams() -> None:
 
     A full or closed stderr loses messages only, and a stdout of this kind ends the command.
     """
-    codecs.register_error(_HANDLER, _nearest)
     if "COLUMNS" in os.environ:  # rich takes it as it is
         width = shutil.get_terminal_size().columns
         os.environ["COLUMNS"] = str(min(max(width, _NARROWEST), _WIDEST))
@@ -171,7 +138,7 @@ def open_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # not every replacement can do this
-            stream.reconfigure(errors=_HANDLER)  # type: ignore[union-attr]
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if not isinstance(sys.stdout, _Stream):
         sys.stdout = cast("TextIO", _Stream(sys.stdout, lose_stdout))
     if not isinstance(sys.stderr, _Stream):
@@ -187,14 +154,6 @@ def lose_stdout(problem: OSError) -> None:
     if isinstance(problem, BrokenPipeError):
         raise ReaderGone from problem
     raise OSError(problem.errno, problem.strerror, "standard output") from problem
-
-
-def _nearest(problem: UnicodeError) -> tuple[str, int]:
-    if not isinstance(problem, UnicodeEncodeError):
-        raise problem
-    letters = problem.object[problem.start : problem.end]
-    shown = "".join(_NEAREST.get(letter, ascii(letter)[1:-1]) for letter in letters)
-    return shown, problem.end
 
 
 @contextmanager

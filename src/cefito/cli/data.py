@@ -1,4 +1,4 @@
-"""`cefito data`: prepare, describe and check data sets."""
+"""`cefito data`: describe, list, simulate and download data sets."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from cefito.cli.console import print_json, table, talk, wrote
-from cefito.cli.download import download
+from cefito.cli.console import print_json, progress, table, talk, wrote
 from cefito.cli.options import Flag
 from cefito.cli.prepare import app as prepare
-from cefito.cli.steps import steps
+from cefito.cli.prepare import steps
 from cefito.errors import ConfigError
 
-__all__ = ["app"]
-
-app = App(name="data", help="Prepare, describe and check data sets.")
+app = App(name="data", help="Prepare and describe data sets.")
 app.command(prepare)
 app.command(steps)
-app.command(download)
 
 
 @app.command
@@ -127,25 +123,6 @@ def list_(
 
 
 @app.command
-def check(path: Path, /, *, json: Flag = False) -> None:
-    """Check a prepared data set: its structure, its values and the SHA-256 of every file.
-
-    Args:
-        path: Folder of a prepared data set.
-        json: Print JSON instead of a table.
-    """
-    from cefito.data.prepared import open_dataset
-
-    dataset = open_dataset(path, verify=True)
-    if json:
-        entries = {"name": dataset.name, "fingerprint": dataset.fingerprint}
-        print_json({"ok": True, **entries, "files": dataset.hashes})
-    else:
-        rows = sorted(dataset.hashes.items())
-        table(f"{dataset.name}: complete and unchanged", ("file", "SHA-256"), rows)
-
-
-@app.command
 def advise(path: Path, /, *, horizon: int = 3, json: Flag = False) -> None:
     """Say whether a data set is enough, and what would help most. Never reads the test split.
 
@@ -242,3 +219,56 @@ def world(target: Path, /, *, seed: int = 0) -> None:
     from cefito.data.simulation.world import write_world
 
     wrote(target, write_world(target, seed=seed))
+
+
+@app.command
+def download(
+    name: str | None = None,
+    target: Path = Path(),
+    /,
+    *,
+    address: str | None = None,
+    sha256: str | None = None,
+    json: Flag = False,
+) -> None:
+    """Download weights, annotations or features; without a name, list what is available.
+
+    Args:
+        name: What to download, a file or a group of files.
+        target: Folder to write into.
+        address: URL to use if none is documented or the documented one has changed.
+        sha256: SHA-256 that the file must have; by default the documented one, if any.
+        json: Print JSON instead of a table or lines.
+    """
+    from cefito.data import downloads
+
+    if name is None:
+        known = list(downloads.places().values())
+        if json:
+            print_json([place.model_dump() for place in known])
+            return
+        columns = ("name", "what", "address", "licence")
+        rows = [(at.name, at.what, at.address or "needs --address", at.licence) for at in known]
+        for group in dict.fromkeys(at.group for at in known if at.group):
+            count = sum(at.group == group for at in known)
+            rows.append((group, f"All {count} files {group}-…", "", ""))
+        table("Available downloads", columns, rows)
+        return
+    chosen = downloads.find_places(name)
+    if len(chosen) > 1 and (address is not None or sha256 is not None):
+        parts = ", ".join(place.name for place in chosen)
+        raise ConfigError(f"--address and --sha256 apply to one file: {parts}. Name one of them.")
+    fetched = []
+    for place in chosen:
+        talk(f"{place.name}: {place.what}; licence: {place.licence}")
+        done = downloads.download(
+            place.name, target, address=address, sha256=sha256, progress=progress
+        )
+        checked = "as expected" if done.checked else "not checked: no SHA-256 is documented"
+        size = f"{done.bytes:,} bytes, SHA-256 {done.sha256} ({checked})"
+        talk(f"{'exists already' if done.kept else 'wrote'}: {done.path}, {size}")
+        checksum = {"sha256": done.sha256, "checked": done.checked}
+        entry = {"name": place.name, "file": str(done.path), "bytes": done.bytes, **checksum}
+        fetched.append({**entry, "kept": done.kept})
+    if json:
+        print_json(fetched if len(chosen) > 1 else fetched[0])

@@ -1,54 +1,89 @@
-"""`cefito evaluate`: score a run on a split, or a method by cross-validation."""
+"""`cefito evaluate` and `calibrate`: scores of a run, and its sets of plans with a guarantee."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import Group, Parameter
-
-from cefito.cli.console import log_warnings, print_json, progress, table, talk
+from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, given_options, settings
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
-from cefito.cli.scores import score_table, task_table
 from cefito.errors import ConfigError
 from cefito.markup import counted
 from cefito.planners.given import Given
 
 if TYPE_CHECKING:
-    from cefito.evaluation.records import RunEvaluation
-
-__all__ = ["evaluate"]
+    from cefito.evaluation.records import Evaluation, RunEvaluation
 
 
-@Parameter(name="*", group=Group("Cross-validation", sort_key=6))
-@dataclass(frozen=True, kw_only=True)
-class FoldOptions:
-    """Cross-validation of a method on a data set, which is then given instead of a run.
+def metric_columns(evaluations: Sequence[Evaluation], *, brief: bool = True) -> dict[str, str]:
+    """Heads of metrics, few or all, that an evaluation has, by their names."""
+    from cefito.evaluation.metrics import metric_heads
+    from cefito.evaluation.records import CALIBRATION_HEADS
 
-    Attributes:
-        folds: Number of parts of the videos of training and validation: each is scored by a run
-            that is trained on the others.
-        all_videos: Also use the videos of the test split.
-        method: Name of the method, as in cefito train.
-        preset: As in cefito train; small by default.
-        seed: Seed of the folds and of the trainings.
-        set_: Change a setting of the preset; may be repeated.
-        out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
-    """
-
-    folds: int | None = None
-    all_videos: Flag = False
-    method: str | None = None
-    preset: str | None = None
-    seed: int | None = None
-    set_: Settings = ()
-    out: Path | None = None
+    heads = metric_heads(brief=brief) | CALIBRATION_HEADS
+    return {
+        name: head
+        for name, head in heads.items()
+        if any(evaluation.percent(name) is not None for evaluation in evaluations)
+    }
 
 
-_NO_FOLDS = FoldOptions()
+def metric_cells(evaluation: Evaluation, columns: Iterable[str]) -> list[str]:
+    """Cells of one row under the columns of these names."""
+    return [_number(evaluation.percent(name)) for name in columns]
+
+
+def score_table(scores: RunEvaluation) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: every metric and the accuracy of each step, with intervals if known."""
+    columns, intervals = metric_columns([scores], brief=False), scores.intervals
+    values = scores.metrics | {name: scores.percent(name) for name in columns}
+    lines = [(head, name, 0) for name, head in columns.items()]
+    steps = range(len(scores.position_accuracy))
+    lines += [(f"right action at step {step + 1}", "position_accuracy", step) for step in steps]
+    heads = ["per cent", scores.planner]
+    if intervals is not None:
+        videos = counted(intervals.videos, "video")
+        heads.append(f"{100 * intervals.level:g} % interval, {videos} resampled")
+    if scores.shared_metrics is not None:
+        heads.append("in the shared vocabulary")
+    rows = []
+    for head, name, step in lines:
+        row = [head, _number(_at(values, name, step))]
+        if intervals is not None:
+            ends = [_number(_at(end, name, step)) for end in (intervals.low, intervals.high)]
+            row.append(" to ".join(ends) if name in intervals.low else "–")
+        if scores.shared_metrics is not None:
+            row.append(_number(_at(scores.shared_metrics, name, step)))
+        rows.append(row)
+    return heads, rows
+
+
+def task_table(scores: RunEvaluation) -> tuple[list[str], list[list[object]]]:
+    """Heads and rows of a few metrics of each task."""
+    columns = {
+        name: head for name, head in metric_columns([scores]).items() if name in scores.metrics
+    }
+    rows: list[list[object]] = []
+    for part in scores.per_task:
+        numbers = [_number(part.metrics.get(name)) for name in columns]
+        rows.append([part.name, part.task, part.windows, part.videos, *numbers])
+    heads = columns | {"task_accuracy": "task right"} if "task_accuracy" in columns else columns
+    return ["task", "id", "windows", "videos", *heads.values()], rows
+
+
+def _at(metrics: Mapping[str, object], name: str, step: int) -> object:
+    """A metric, or its value at a step if it has one for each; None if it is not known."""
+    value = metrics.get(name)
+    return value[step] if isinstance(value, list) else value
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, int | float) else "–"
+
+
 _Given = given_options(*(name for name in Given.model_fields if name != "oracle_between"))
 _OBSERVATIONS = _Given()
 
@@ -63,22 +98,19 @@ def evaluate(
     save_plans: Path | None = None,
     per_task: Flag = False,
     options: SearchOptions = AS_TRAINED,
-    folds: FoldOptions = _NO_FOLDS,
     dataset: Path | None = None,
     horizon: int | None = None,
     steps: str | None = None,
     device: str = "auto",
     json: Flag = False,
-) -> int:
+) -> None:
     """Score a run: success rate, accuracies, IoU, edit similarity, calibration, cost.
 
     The table includes 90 % intervals with videos resampled. The scores are also kept in the run
     folder, with the scores of each task; another search has its own file.
 
-    With --folds, score a method on all videos of training and validation by cross-validation.
-
     Args:
-        run: Run folder, as cefito train makes it; with --folds the folder of a data set.
+        run: Run folder, as cefito train makes it.
         split: train, val or test.
         given: What the planner is given.
         sample: Score a fixed random sample of this many windows.
@@ -86,12 +118,11 @@ def evaluate(
             or .parquet.
         per_task: Also show the scores of each task.
         options: Settings of the search.
-        folds: Cross-validation.
         dataset: The data set to score it on, if not its own: any with observations made in the same
             way; tasks and actions are matched by name.
-        horizon: Number of actions, for a folder with runs of several; with --folds, of a plan.
+        horizon: Number of actions, for a folder with runs of several.
         steps: Numbers of steps of the plans, for a run of several lengths: one (3) or a range
-            (2-4); all by default. With --folds, as in cefito train.
+            (2-4); all by default.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
@@ -102,69 +133,73 @@ def evaluate(
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
-    known = given.given()  # type: ignore[attr-defined]
-    changed: Mapping[str, object] = {}
-    with log_warnings():
-        try:
-            if folds.folds is not None:
-                for option, alone in (
-                    ("--split", split == "test"),
-                    ("--dataset", dataset is None),
-                    ("--search", not options.changes()),
-                    ("--stored-task", "stored_task" not in known),
-                ):
-                    if not alone:
-                        raise ConfigError(f"{option}: is for runs, not for --folds. Leave it out.")
-                scores = _cross_validated(
-                    run,
-                    folds,
-                    horizon=horizon,
-                    steps=steps,
-                    device=pick_device(device),
-                    sample=sample,
-                    plans_file=save_plans,
-                    progress=progress,
-                    **known,
-                )
-                path = None if folds.out is None else folds.out / "folds.json"
-            elif folds != _NO_FOLDS:
-                raise ConfigError(
-                    "training a method to score it needs the number of folds.", setting="folds"
-                )
-            else:
-                opened = options.applied(
-                    open_planning(run, horizon=horizon, steps=steps, device=pick_device(device))
-                )
-                scores, path = evaluate_run(
-                    opened,
-                    split=split,
-                    sample=sample,
-                    dataset=dataset,
-                    plans_file=save_plans,
-                    progress=progress,
-                    **known,
-                )
-                changed = changed_search(opened)
-        except KeyboardInterrupt:
-            talk("error: interrupted; no scores were kept", urgent=True)
-            return 130
+    with log_warnings(), _interruptible():
+        opened = options.applied(
+            open_planning(run, horizon=horizon, steps=steps, device=pick_device(device))
+        )
+        scores, path = evaluate_run(
+            opened,
+            split=split,
+            sample=sample,
+            dataset=dataset,
+            plans_file=save_plans,
+            progress=progress,
+            **given.given(),  # type: ignore[attr-defined]
+        )
     if json:
         print_json(scores.to_dict())
     else:
-        _show(scores, changed, path, per_task=per_task)
+        _show(scores, changed_search(opened), path, per_task=per_task)
     if save_plans is not None:
         talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
-    return 0
 
 
-def _cross_validated(
-    dataset: Path, options: FoldOptions, *, horizon: int | None, steps: str | None, **rest: Any
-) -> RunEvaluation:
-    """Score a method by cross-validation."""
+def cross_validate(
+    dataset: Path,
+    /,
+    *,
+    folds: int = 5,
+    all_videos: Flag = False,
+    horizon: int | None = None,
+    steps: str | None = None,
+    method: str | None = None,
+    preset: str = "small",
+    seed: int = 0,
+    set_: Settings = (),
+    out: Path | None = None,
+    given: _Given = _OBSERVATIONS,  # type: ignore[valid-type]
+    sample: int | None = None,
+    save_plans: Path | None = None,
+    per_task: Flag = False,
+    device: str = "auto",
+    json: Flag = False,
+) -> None:
+    """Score a method on all videos of training and validation, each by a run that never saw it.
+
+    Args:
+        dataset: Folder of a prepared data set.
+        folds: Number of parts of the videos: each is scored by a run trained on the others.
+        all_videos: Also use the videos of the test split.
+        horizon: Number of actions of a plan.
+        steps: Range of numbers of actions instead, as in cefito train.
+        method: Name of the method, as in cefito train.
+        preset: As in cefito train.
+        seed: Seed of the folds and of the trainings.
+        set_: Change a setting of the preset; may be repeated.
+        out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
+        given: What the planner is given.
+        sample: Score a fixed random sample of this many windows.
+        save_plans: File for the plans and the true sequence of every window: .jsonl (a line each)
+            or .parquet.
+        per_task: Also show the scores of each task.
+        device: auto, cpu or cuda.
+        json: Print JSON instead of a table.
+    """
     from cefito.data.prepared import open_dataset
     from cefito.evaluation.runs import cross_validate
     from cefito.inference.steps import steps_range
     from cefito.planners.methods import load_config
+    from cefito.runtime import pick_device
 
     if (horizon is None) == (steps is None):
         raise ConfigError(
@@ -172,25 +207,44 @@ def _cross_validated(
         )
     shortest, longest = steps_range(horizon or steps or "")
     several = shortest < longest
-    data = open_dataset(dataset)
-    config = load_config(
-        options.preset or "small",
-        method=options.method or ("any-length" if several else "cefito"),
-        dataset=data.taxonomy.dataset,
-        horizon=longest,
-        overrides=settings(options.set_),
-    )
-    return cross_validate(
-        data,
-        config=config,
-        horizon=longest,
-        shortest=shortest if several else None,
-        folds=options.folds or 0,
-        seed=options.seed or 0,
-        all_videos=options.all_videos,
-        out=options.out,
-        **rest,
-    )
+    with log_warnings(), _interruptible():
+        data = open_dataset(dataset)
+        scores = cross_validate(
+            data,
+            config=load_config(
+                preset,
+                method=method or ("any-length" if several else "cefito"),
+                dataset=data.taxonomy.dataset,
+                horizon=longest,
+                overrides=settings(set_),
+            ),
+            horizon=longest,
+            shortest=shortest if several else None,
+            folds=folds,
+            seed=seed,
+            all_videos=all_videos,
+            out=out,
+            sample=sample,
+            plans_file=save_plans,
+            device=pick_device(device),
+            progress=progress,
+            **given.given(),  # type: ignore[attr-defined]
+        )
+    if json:
+        print_json(scores.to_dict())
+    else:
+        _show(scores, {}, None if out is None else out / "folds.json", per_task=per_task)
+    if save_plans is not None:
+        talk(f"wrote the plans of {counted(scores.windows, 'window')} into {save_plans}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Say of an interruption that nothing was kept."""
+    try:
+        yield
+    except KeyboardInterrupt as problem:
+        raise KeyboardInterrupt("interrupted; no scores were kept") from problem
 
 
 def _show(
@@ -241,3 +295,55 @@ def _title(scores: RunEvaluation) -> str:
     sampled = scores.windows != scores.sampled_from
     windows = f"{scores.windows:,}" + (f" of {scores.sampled_from:,}" if sampled else "")
     return f"{scores.dataset}, {scores.split}, T = {scores.steps}, {windows} windows"
+
+
+def calibrate(
+    run: Path,
+    /,
+    *,
+    folds: int | None = None,
+    dataset: Path | None = None,
+    horizon: int | None = None,
+    device: str = "auto",
+) -> None:
+    """Calibrate the sets of plans of a run, for cefito plan --coverage.
+
+    Without folds, on the validation videos. With folds, the training is repeated without a part of
+    the training videos, for each part; an interrupted calibration continues.
+
+    Args:
+        run: Run folder, as cefito train makes it.
+        folds: Number of parts of the training videos; 0 to use the validation videos. By default 0
+            if there are at least 50 of these and the run was not trained on them, else 10.
+        dataset: The run's data set, if it has moved; with --folds 0 any data set with validation
+            videos and observations made in the same way.
+        horizon: Number of actions, if the folder holds runs of several.
+        device: auto, cpu or cuda.
+    """
+    from cefito.evaluation.conformal import calibrate_run
+    from cefito.runs.coverage import COVERAGE_FILE
+    from cefito.runs.run import open_run
+    from cefito.runtime import pick_device
+
+    with log_warnings():
+        chosen = pick_device(device)
+        opened = open_run(run, horizon=horizon, device=chosen)
+        table = calibrate_run(
+            opened,
+            folds=folds,
+            dataset=dataset,
+            device=chosen,
+            progress=passing_progress,
+            begin=lambda count: talk(
+                f"{count} trainings follow, each without a part of the training videos, to go "
+                "on after an interruption, repeat the command"
+            ),
+        )
+    videos = max(one.videos for one in table.thresholds)
+    how = f"{table.folds} folds of training videos" if table.folds else "validation videos"
+    talk(
+        f"calibrated on {counted(videos, 'video')} ({how}), for a coverage of at most "
+        f"{min(table.levels[-1], videos / (videos + 1)):.3f}; kept in "
+        f"{opened.folder / COVERAGE_FILE}"
+    )
+    talk(f"ask with: cefito plan {run} … --coverage 0.9")

@@ -19,32 +19,6 @@ from cefito.times import TIME_FORMS, parse_duration, parse_seconds
 if TYPE_CHECKING:
     from cyclopts import App, Token
 
-__all__ = [
-    "CONSTRAINTS",
-    "OUTPUT",
-    "PLANS",
-    "QUERY",
-    "SEARCH",
-    "Duration",
-    "Flag",
-    "GivenOptions",
-    "Moment",
-    "Settings",
-    "Several",
-    "SeveralPaths",
-    "convert_option",
-    "duration",
-    "given_options",
-    "horizons",
-    "known_settings",
-    "moment",
-    "options_class",
-    "pairs",
-    "real_number",
-    "settings",
-    "whole_number",
-    "with_option",
-]
 
 _DIGITS = 19  # maximum digits of a whole number: as many as a seed of 63 bits has
 _REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Options of commands that plan: numbers of steps, task, constraints and search."""
+"""Options of commands that plan: the query, number of steps, task, constraints and search."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, get_origin
 
 from cyclopts import Parameter
 
+from cefito.cli.console import passing_progress
 from cefito.cli.options import (
     CONSTRAINTS,
     OUTPUT,
     PLANS,
+    QUERY,
     SEARCH,
     Flag,
+    Moment,
     Several,
     options_class,
 )
+from cefito.errors import ConfigError
 from cefito.inference.constraints import ActionNames, Name
 from cefito.inference.question import AnyQuestion, Question
 from cefito.planners.shared.settings import PlanningConfig
@@ -27,18 +31,14 @@ from cefito.search.constraints import Constraints, declared
 
 if TYPE_CHECKING:
     import torch
+    from numpy import int64
+    from numpy.typing import NDArray
     from pydantic.fields import FieldInfo
 
+    from cefito.inference.observer import Observer
+    from cefito.planners.base import Queries
     from cefito.runs.run import Run
 
-__all__ = [
-    "AS_TRAINED",
-    "DEFAULTS",
-    "ConstraintOptions",
-    "PlanOptions",
-    "SearchOptions",
-    "option_of",
-]
 
 _NAMES = {"method": "--search", "budget_gflop": "--budget"}
 """Options with another name than their setting."""
@@ -93,7 +93,7 @@ AS_TRAINED = SearchOptions()
 
 @dataclass(frozen=True)
 class ConstraintOptions:
-    """Constraints on every plan, as text. Fields: the constraints of `Constraints`."""
+    """Constraints on every plan, as text; its fields are those of `Constraints`."""
 
 
 def _constraint_options() -> Iterator[tuple[str, Any, Any]]:
@@ -112,7 +112,7 @@ UNCONSTRAINED = ConstraintOptions()
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """How to plan. Fields besides: the facts of a `Question`.
+    """How to plan; its further fields are the facts of a `Question`.
 
     Attributes:
         horizon: Number of actions, if the folder holds runs of several.
@@ -171,3 +171,192 @@ if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run t
     PlanOptions = options_class(PlanOptions, _question_options(), PLANS)
 
 DEFAULTS = PlanOptions()
+
+
+_KINDS = {  # options that choose a kind of query, and those that go with it
+    "a video of a data set": (
+        {"video"},
+        {"from_step", "without_goal", "after_done", "dataset"},
+    ),
+    "a video file": ({"video"}, {"start", "end", "encoder", "weights"}),
+    "features": ({"features"}, {"start", "end", "seconds", "precision"}),
+    "files of observations": ({"initial", "goal"}, set[str]()),
+    "pictures": ({"initial_image", "goal_image"}, {"encoder", "weights"}),
+    "no observation": (set[str](), set[str]()),
+}
+_GIVE = (
+    "give --video (with --from-step, or a file with --start and --end), --initial and --goal, "
+    "--features with --start and --end, or --initial-image and --goal-image"
+)
+
+
+@Parameter(name="*", group=QUERY)
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions:
+    """The query: a window of a video, files, features, a video file or pictures.
+
+    Attributes:
+        video: Id of a video of the data set; with --start or --end, a video file.
+        from_step: Number of the first step to plan, counted from 1; the plan covers as many steps
+            as the run's horizon, or, for a run of several lengths, the rest of the video, at most
+            the longest length.
+        initial: .npy file of the observation before the first step.
+        goal: .npy file of the observation after the last step.
+        initial_image: Picture of the scene before the first step.
+        goal_image: Picture of the scene after the last step.
+        goal_text: The scene after the last step in words, as in "a folded tent", instead of a
+            goal; for runs on features of CLIP.
+        features: .npy or .npz file with features of a video, one row a second, of the model that
+            the run was trained on; with --start and --end. Rows are joined as in the run's data
+            set.
+        start: Second of the video at which the first step begins, as 62.5 or 1:02.5.
+        end: Second of the video at which the last step ends.
+        without_goal: With a video of the data set, plan without its goal observation.
+        after_done: With a video of the data set, its steps before --from-step are known as done.
+        dataset: Data set of --video, if not that of the run: any with observations that were made
+            in the same way.
+        encoder: As in cefito extract; by default the encoder of the run's data set.
+        weights: The weights file of the encoder s3d.
+        seconds: With --features, rows per observation; only for runs that do not record it.
+        precision: With --features, storage type of the run's data set; only for runs that do not
+            record it.
+    """
+
+    video: str | None = None
+    from_step: int = 1
+    initial: Path | None = None
+    goal: Path | None = None
+    initial_image: Path | None = None
+    goal_image: Path | None = None
+    goal_text: str | None = None
+    features: Path | None = None
+    start: Moment = None
+    end: Moment = None
+    without_goal: Flag = False
+    after_done: Flag = False
+    dataset: Path | None = None
+    encoder: str | None = None
+    weights: Path | None = None
+    seconds: int | None = None
+    precision: Literal["float16", "float32"] | None = None
+
+    @property
+    def given(self) -> set[str]:
+        """Names of the options that are given."""
+        return {one.name for one in fields(self) if getattr(self, one.name) != one.default}
+
+    @property
+    def kind(self) -> str:
+        """The kind of query, a key of `_KINDS`."""
+        timed = {"start", "end"} & self.given
+        for kind, (choosing, _) in _KINDS.items():
+            if choosing & self.given and not (kind == "a video of a data set" and timed):
+                return kind
+        return "no observation"
+
+    def find(
+        self, run: Run, device: torch.device, *, known: bool
+    ) -> tuple[Queries, NDArray[int64] | None]:
+        """Return the query, and its annotated actions if they are known.
+
+        Args:
+            run: The run.
+            device: Where observations are encoded.
+            known: Whether the task or steps done before are given.
+        """
+        from cefito.inference.query import query_from_files, query_from_video
+        from cefito.planners.checks import check_partial
+
+        kind = self._checked()
+        initial, goal = self._ends(kind)
+        known = known and run.planner.abilities.any_length
+        if not (initial or goal or known):
+            raise ConfigError(
+                f"{_GIVE}; a run of several lengths also takes one of both, or --task and --done."
+            )
+        if self.after_done or not (initial and goal):
+            flags = {"without_goal": self.without_goal, "after_done": self.after_done}
+            flag = next((name for name, given in flags.items() if given), None)
+            check_partial(run.planner, flag or ("goal" if initial else "initial"))
+        truth = None
+        if kind == "a video of a data set":
+            assert self.video is not None
+            query, truth = query_from_video(
+                run,
+                self.video,
+                self.from_step,
+                self.dataset,
+                goal=not self.without_goal,
+                done=self.after_done,
+            )
+        elif kind == "features":
+            query = self._from_features(run)
+        elif kind == "files of observations":
+            query = query_from_files(self.initial, self.goal, run)
+        else:
+            query = self._encoded(run, device)
+        if self.goal_text is not None:
+            query = query.with_goal(self._observer(run, device).of_text(self.goal_text))
+        return query, truth
+
+    def _checked(self) -> str:
+        """Return the kind of query; refuse options that do not go together."""
+        kind, given = self.kind, self.given
+        choosing, others = _KINDS[kind]
+        if self.goal_text is not None:
+            given -= {"goal_text", "encoder", "weights"}
+            if given & {"goal", "goal_image", "end", "without_goal"}:
+                raise ConfigError(
+                    "--goal-text takes the place of every other goal. Leave the other out."
+                )
+        if wrong := given - choosing - others:
+            listed = ", ".join("--" + name.replace("_", "-") for name in sorted(wrong))
+            raise ConfigError(f"{listed}: does not go with {kind}. To plan, {_GIVE}.")
+        if kind in ("a video file", "features") and not given & {"start", "end"}:
+            raise ConfigError("give --features FILE with --start and --end in seconds.")
+        return kind
+
+    def _ends(self, kind: str) -> tuple[bool, bool]:
+        """Whether the initial observation and the goal are given."""
+        if kind == "a video of a data set":
+            return True, not self.without_goal
+        first = (self.start, self.initial, self.initial_image)
+        last = (self.end, self.goal, self.goal_image, self.goal_text)
+        return any(one is not None for one in first), any(one is not None for one in last)
+
+    def _observer(self, run: Run, device: torch.device) -> Observer:
+        from cefito.inference.observer import ObservationRecipe
+
+        recipe = ObservationRecipe.of(run)
+        if self.goal_text is not None:
+            recipe.check_text(self.encoder)
+        return recipe.open(self.encoder, weights=self.weights, device=device)
+
+    def _encoded(self, run: Run, device: torch.device) -> Queries:
+        """Return the query of a video file or of pictures, or one without observations."""
+        from cefito.planners.queries import Queries
+
+        if self.video is not None:
+            return self._observer(run, device).of_video(
+                Path(self.video), self.start, self.end, progress=passing_progress
+            )
+        if self.initial_image is None and self.goal_image is None:
+            return Queries.partial(size=run.planner.observation_dim)
+        return self._observer(run, device).of_pictures(self.initial_image, self.goal_image)
+
+    def _from_features(self, run: Run) -> Queries:
+        """Return the query of two moments of a file of features, or of one."""
+        from cefito.inference.query import query_from_features
+
+        assert self.features is not None
+        return query_from_features(
+            run,
+            self.features,
+            start=self.start,
+            end=self.end,
+            seconds=self.seconds,
+            precision=self.precision,
+        )
+
+
+NO_QUERY = QueryOptions()

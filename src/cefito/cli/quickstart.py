@@ -6,10 +6,8 @@ import time
 from pathlib import Path
 
 from cefito.cli.console import log_warnings, progress, table, talk
+from cefito.cli.evaluate import metric_cells, metric_columns
 from cefito.cli.options import Flag
-from cefito.cli.scores import metric_cells, metric_columns
-
-__all__ = ["quickstart"]
 
 
 def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) -> None:

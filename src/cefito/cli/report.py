@@ -12,8 +12,6 @@ from cefito.errors import ConfigError
 if TYPE_CHECKING:
     from cefito.report import ComparisonReport, RunReport
 
-__all__ = ["report"]
-
 
 _Given = given_options("without_goal", "after_done", "with_elapsed")
 _OBSERVATIONS = _Given()

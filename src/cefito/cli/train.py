@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from cefito.planners.methods import RunConfig
     from cefito.runs.run import Run
 
-__all__ = ["finetune", "train"]
-
 
 def train(
     dataset: Path,

@@ -11,7 +11,7 @@ of a random window of a new video with probability at least 1 − α.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,7 @@ def calibrate_run(
     dataset: Path | str | None = None,
     device: torch.device | str | None = None,
     progress: Progress = silent,
+    begin: Callable[[int], None] | None = None,
 ) -> CoverageTable:
     """Calibrate the sets of a run, and keep their thresholds in its folder.
 
@@ -81,6 +82,7 @@ def calibrate_run(
             videos of the same kind.
         device: Where folds are trained.
         progress: Shows progress.
+        begin: Called with the number of trainings before they begin, if there are any.
 
     Raises:
         ConfigError: Plans without probabilities, or a number of folds that is not possible.
@@ -102,7 +104,7 @@ def calibrate_run(
     run.check_own()
     with locked(run.folder / _FOLDER, "a calibration"):
         scores = (
-            _fold_scores(run, data, folds, device, progress)
+            _fold_scores(run, data, folds, device, progress, begin)
             if folds
             else _all_scores(
                 run.planner, match_dataset(run, data).windows("val")[0], "scores", progress
@@ -138,6 +140,7 @@ def _fold_scores(
     folds: int,
     device: torch.device | str | None,
     progress: Progress,
+    begin: Callable[[int], None] | None,
 ) -> list[WindowScores]:
     """Return the scores of training windows, each by a planner trained without its video."""
     info, splits = run.info, split_videos(data.videos)
@@ -158,6 +161,8 @@ def _fold_scores(
     method = find_method(info.method)
     settings = method.settings.model_validate(_single(info.config))
     config = RunConfig(method=info.method, preset=info.preset, settings=settings)
+    if begin is not None:
+        begin(folds)
     found = []
     for fold, held in enumerate(parts):
         train = sorted(set(videos) - set(held))

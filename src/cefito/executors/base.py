@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
@@ -41,57 +41,6 @@ Outcome: TypeAlias = Done[Value] | Failed | Killed
 
 def ignore(count: float = 1) -> None:
     """Ignore progress."""
-
-
-class Executor(Protocol):
-    """Maps a function over arguments; each argument is a job."""
-
-    in_process: ClassVar[bool]  # whether jobs run in this process and can show progress
-
-    def map(
-        self,
-        function: Callable[[Argument], Value],
-        arguments: Sequence[Argument],
-        *,
-        groups: Sequence[Hashable] | None = None,
-        advance: Callable[[float], None] = ignore,
-    ) -> list[Outcome[Value]]:
-        """Call a function with every argument, and return the outcomes in the same order.
-
-        A job that fails or is killed does not affect the others. An interrupt of this process ends
-        all workers and is raised.
-
-        Args:
-            function: Pickled once; each worker calls its own copy for all its jobs, so the copy may
-                keep an opened file or a model.
-            arguments: Picklable like the values. Each is taken once, when its job begins, in order
-                unless there are groups.
-            groups: Group of each job; jobs of one group run one after the other in their order, on
-                one worker if possible. By default each job is a group of its own.
-            advance: Called with 1 in this process when a job has ended in any way.
-        """
-
-
-@dataclass(frozen=True)
-class SerialExecutor:
-    """Runs jobs in their order in this process; `workers` is ignored."""
-
-    in_process: ClassVar[bool] = True
-    workers: int = 1
-
-    def map(  # noqa: D102
-        self,
-        function: Callable[[Argument], Value],
-        arguments: Sequence[Argument],
-        *,
-        groups: Sequence[Hashable] | None = None,  # noqa: ARG002
-        advance: Callable[[float], None] = ignore,
-    ) -> list[Outcome[Value]]:
-        outcomes: list[Outcome[Value]] = []
-        for argument in arguments:
-            outcomes.append(attempt(function, argument))
-            advance(1)
-        return outcomes
 
 
 def attempt(function: Callable[[Argument], Value], argument: Argument) -> Done[Value] | Failed:
@@ -146,13 +95,13 @@ class JobQueue(Generic[Argument, Value]):
 
 
 @dataclass(frozen=True)
-class PoolExecutor(ABC):
-    """Base of executors that run jobs in other processes."""
+class Executor(ABC):
+    """Maps a function over arguments; each argument is a job."""
 
-    in_process: ClassVar[bool] = False
+    in_process: ClassVar[bool] = False  # whether jobs run in this process and can show progress
     workers: int = 1
 
-    def map(  # noqa: D102
+    def map(
         self,
         function: Callable[[Argument], Value],
         arguments: Sequence[Argument],
@@ -160,13 +109,35 @@ class PoolExecutor(ABC):
         groups: Sequence[Hashable] | None = None,
         advance: Callable[[float], None] = ignore,
     ) -> list[Outcome[Value]]:
-        if not arguments:
-            return []
-        pickled = bytes(ForkingPickler.dumps(function))
+        """Call a function with every argument, and return the outcomes in the same order.
+
+        A job that fails or is killed does not affect the others. An interrupt of this process ends
+        all workers and is raised.
+
+        Args:
+            function: Pickled once; each worker calls its own copy for all its jobs, so the copy may
+                keep an opened file or a model.
+            arguments: Picklable like the values. Each is taken once, when its job begins, in order
+                unless there are groups.
+            groups: Group of each job; jobs of one group run one after the other in their order, on
+                one worker if possible. By default each job is a group of its own.
+            advance: Called with 1 in this process when a job has ended in any way.
+        """
         jobs: JobQueue[Argument, Value] = JobQueue(arguments, groups, advance)
-        self._run(pickled, jobs, max(1, min(self.workers, len(jobs.waiting))))
+        if arguments:
+            self._run(function, jobs, max(1, min(self.workers, len(jobs.waiting))))
         return [jobs.outcomes[job] for job in range(len(arguments))]
 
     @abstractmethod
-    def _run(self, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
+    def _run(self, function: Callable[[Any], Any], jobs: JobQueue[Any, Any], workers: int) -> None:
         """Run all jobs in so many workers."""
+
+
+class SerialExecutor(Executor):
+    """Runs jobs in their order in this process; `workers` is ignored."""
+
+    in_process: ClassVar[bool] = True
+
+    def _run(self, function: Callable[[Any], Any], jobs: JobQueue[Any, Any], workers: int) -> None:  # noqa: ARG002
+        for job, argument in enumerate(jobs.arguments):
+            jobs.note(job, attempt(function, argument))

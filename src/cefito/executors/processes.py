@@ -11,28 +11,29 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from cefito.executors.base import Failed, JobQueue, Killed, PoolExecutor, failure
+from cefito.executors.base import Executor, Failed, JobQueue, Killed, failure
 from cefito.executors.worker import CalledFunction, work
 
 _ROUND = 1.0  # seconds between two looks at silent workers
 _PATIENCE = 5.0  # seconds in which a worker must end
 
 
-class ProcessExecutor(PoolExecutor):
+class ProcessExecutor(Executor):
     """Runs jobs in other processes, which share the cores of this one.
 
     If a process is killed, only its current job is lost; another process takes its place.
     """
 
-    def _run(self, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
-        threads = threads_each(workers)
+    def _run(self, function: Callable[[Any], Any], jobs: JobQueue[Any, Any], workers: int) -> None:
+        pickled, threads = bytes(ForkingPickler.dumps(function)), threads_each(workers)
         running: list[_Worker] = []
         try:
             while jobs.waiting or running:
                 while jobs.waiting and len(running) < workers:
-                    running.append(_Worker(threads, function, jobs))
+                    running.append(_Worker(threads, pickled, jobs))
                 ready = [part for one in running for part in (one.connection, one.process.sentinel)]
                 wait(ready, timeout=_ROUND)
                 for worker in list(running):

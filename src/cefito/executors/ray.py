@@ -10,7 +10,7 @@ import pickle
 import socket
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,8 +18,8 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from cefito.errors import ConfigError, RunError, explained
-from cefito.executors.base import Failed, JobQueue, PoolExecutor, failure
+from cefito.errors import ConfigError, RunError, explained, installing
+from cefito.executors.base import Executor, Failed, JobQueue, failure
 from cefito.executors.processes import threads_each
 from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
 
@@ -28,7 +28,7 @@ _PATIENCE = 10.0  # seconds in which a cluster must answer
 
 
 @dataclass(frozen=True)
-class RayExecutor(PoolExecutor):
+class RayExecutor(Executor):
     """Runs jobs in actors of a Ray cluster, one core each.
 
     If Ray is already connected in this process, that cluster is used and keeps running.
@@ -38,12 +38,13 @@ class RayExecutor(PoolExecutor):
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
-            remedy = "Run pip install cefito[ray], or choose 'processes'."
+            remedy = f"Run {installing('ray')}, or choose 'processes'."
             raise ConfigError(f"Ray is not installed. {remedy}", setting="executor")
 
-    def _run(self, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
+    def _run(self, function: Callable[[Any], Any], jobs: JobQueue[Any, Any], workers: int) -> None:
+        pickled = bytes(ForkingPickler.dumps(function))
         with _connected(self.workers, self.address) as ray:
-            _run_in_actors(ray, function, jobs, workers)
+            _run_in_actors(ray, pickled, jobs, workers)
 
 
 class _Actor:

@@ -1,4 +1,4 @@
-"""Breakdowns of plans: confusion of tasks, groups of windows, energy gaps, a gallery."""
+"""Breakdowns of plans: mistakes, confusion of tasks, groups of windows, energy gaps, a gallery."""
 
 from __future__ import annotations
 
@@ -13,9 +13,60 @@ import numpy as np
 from cefito.data.windows import Windows
 from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.statistics import video_interval
-from cefito.report.mistakes import missing_steps, plan_kinds, step_kinds
-from cefito.report.schema import Confusion, EnergyGap, GalleryQuery, Group, LossCurve
+from cefito.report.schema import Confusion, EnergyGap, GalleryQuery, Group, Kind, LossCurve
 from cefito.training.log import incomplete, read_metrics
+
+KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
+"""Kinds of mistakes, as whole plans have them; "missing" is of annotated steps."""
+
+
+def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
+    """The kind of each planned step [T']; there may be more or fewer annotated ones [T].
+
+    Each annotated step accounts for one planned step: first for the one in its own place, then,
+    from left to right, for one of the same action in another place ("order"). Of the remaining
+    steps, an action that the plan already has is a "repetition", any other a "substitution".
+    """
+    kinds: list[Kind | None] = [None] * len(planned)
+    left = Counter(actual)
+    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=False)):
+        if ours == theirs:
+            kinds[place] = "right"
+            left[ours] -= 1
+    for place, ours in enumerate(planned):
+        if kinds[place] is None and left[ours] > 0:
+            kinds[place] = "order"
+            left[ours] -= 1
+    used = {ours for ours, kind in zip(planned, kinds, strict=True) if kind is not None}
+    found: list[Kind] = []
+    for ours, kind in zip(planned, kinds, strict=True):
+        found.append(kind or ("repetition" if ours in used else "substitution"))
+        used.add(ours)
+    return found
+
+
+def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
+    """Whether each annotated step [T] is missing; steps in their own places are found first."""
+    left = Counter(planned)
+    missing = [True] * len(actual)
+    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=False)):
+        if ours == theirs:
+            missing[place] = False
+            left[ours] -= 1
+    for place, theirs in enumerate(actual):
+        if missing[place] and left[theirs] > 0:
+            missing[place] = False
+            left[theirs] -= 1
+    return missing
+
+
+def plan_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[str]:
+    """The kinds of mistakes in a plan, in the order of `KINDS`; none if it is right."""
+    found: set[str] = {kind for kind in step_kinds(planned, actual) if kind != "right"}
+    if any(missing_steps(planned, actual)):
+        found.add("missing")
+    return [kind for kind in KINDS if kind in found]
+
 
 GALLERY_SEED = 0
 """Seed of the gallery's sample, so that samples of one size are the same everywhere."""

@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
-from unicodedata import east_asian_width
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -18,7 +17,6 @@ from cefito.study.figures import COLORS, plain_log_scale, plot_coverage, plot_re
 
 _EDGE = "#d0d7de"
 _LABEL = 100  # pixels that the label of an axis may take
-_NAME = 28  # letters of a name on an axis; its title has all of it
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cefito",
@@ -99,7 +97,6 @@ def confusion_chart(confusion: Confusion) -> Markup:
     totals = confusion.totals()
     size = max(6.0, min(26.0, 380 / len(places)))
     step = -(-12 // int(size))
-    names = {task: _short(name) for task, name in confusion.tasks.items()}
 
     def plot(axis: Any) -> None:
         for true, planned, windows in confusion.pairs:
@@ -109,37 +106,15 @@ def confusion_chart(confusion: Confusion) -> Markup:
             axis.add_patch(Rectangle(place, 0.9, 0.9, color=color, alpha=alpha, linewidth=0))
         ids = [str(task) for task in places]
         axis.set_xticks(range(0, len(ids), step), ids[::step])
-        axis.set_yticks(
-            range(0, len(ids), step),
-            ids[::step] if step > 1 else [_stand_in(name, task) for task, name in names.items()],
-        )
+        axis.set_yticks(range(0, len(ids), step), ids[::step])
         axis.set_aspect("equal", anchor="W")
         axis.set(xlim=(-0.5, len(ids) - 0.5), ylim=(len(ids) - 0.5, -0.5))
         axis.set(xlabel="planned task", ylabel="annotated task")
         axis.grid(visible=False)
 
     label = "Share of the windows of each annotated task that were planned for each task"
-    room = 0 if step > 1 else 7 * max(map(_columns, names.values()))
     side = max(size * len(places), _LABEL)
-    drawing = str(_chart(label, plot, 80 + room + side, 54 + side))
-    for task, name in names.items():
-        text = f"<title>{escape(confusion.tasks[task])}</title>{escape(name)} · {task}"
-        drawing = drawing.replace(f">{_stand_in(name, task)}<", f">{text}<")
-    return Markup(drawing)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _NAME else name[: _NAME - 1].rstrip() + "…"
-
-
-def _columns(name: str) -> int:
-    """Width of a name in letters; letters of East Asia are wide."""
-    return sum(1 + (east_asian_width(letter) in "WF") for letter in name)
-
-
-def _stand_in(name: str, task: int) -> str:
-    """Latin text of the width of a name, which matplotlib measures whatever fonts it finds."""
-    return f"{'n' * _columns(name)} · {task}"
+    return _chart(label, plot, 80 + side, 54 + side)
 
 
 def _colors(count: int) -> list[str]:

@@ -19,6 +19,7 @@ from cefito.evaluation.metrics import metric_heads, metric_legend
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
 from cefito.files import check_target, write_text
 from cefito.markup import counted
+from cefito.report.breakdowns import KINDS
 from cefito.report.charts import (
     confusion_chart,
     coverage_chart,
@@ -26,7 +27,6 @@ from cefito.report.charts import (
     line_chart,
     reliability_chart,
 )
-from cefito.report.mistakes import KINDS
 from cefito.report.schema import (
     ComparisonReport,
     GalleryQuery,
@@ -37,10 +37,7 @@ from cefito.report.schema import (
 )
 from cefito.study.figures import COLORS
 
-# maximum and minimum bytes of an action's name in a plan; the truth has whole names
-_LONGEST, _SHORTEST = 90, 24
-# target bytes of a gallery, bytes of a step's markup, and bytes around a query's steps
-_ROOM, _MARKUP, _FRAME = 900_000, 18, 900
+_LONGEST = 60  # letters of an action's name in a plan
 _COSTS = {
     "seconds_per_query": "seconds a query",
     "token_forwards_per_query": "token forwards a query",
@@ -69,7 +66,6 @@ def rendered(report: RunReport | ComparisonReport) -> str:
             "examples": _examples(report.gallery),
             "confusion": _confusion(report),
             "kinds": KINDS,
-            "room": _room(report),
         }
     else:
         named = _by_name(report)
@@ -190,21 +186,9 @@ def _interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{_number(low)} to {_number(high)}"
 
 
-def _room(report: RunReport) -> int:
-    """Maximum bytes of a name in plans, so that a large gallery stays small."""
-    truth = sum(
-        len(name.encode("utf-8", "replace")) + _MARKUP
-        for query in report.gallery
-        for name in query.true_names
-    )
-    steps = sum(len(plan.names) for query in report.gallery for plan in query.plans)
-    left = _ROOM - truth - _FRAME * len(report.gallery)
-    return max(_SHORTEST, min(_LONGEST, left // max(steps, 1) - _MARKUP))
-
-
-def _brief(name: str, room: int) -> str:
-    data = name.encode("utf-8", "replace")
-    return name if len(data) <= room else data[:room].decode("utf-8", "ignore").rstrip() + "…"
+def _brief(name: str) -> str:
+    """Shorten a name in a plan, so that a large gallery stays small; the truth is never cut."""
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1].rstrip() + "…"
 
 
 @cache

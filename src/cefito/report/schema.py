@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Literal
 from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.records import ABSENT, Calibration, RunEvaluation
 from cefito.files import FileRecord
-from cefito.report.mistakes import Kind
 from cefito.runs.matching import DatasetName
 from cefito.runs.settings_export import SettingDifference
 from cefito.study.rendering import Table
 
+Kind = Literal["right", "order", "repetition", "substitution"]
+"""A planned step: right; annotated in another place; planned before; another action."""
 CHOSEN_ON = {
     "held-out": "validation split",
     "published": "TEST split, as published work does",

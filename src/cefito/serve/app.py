@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from enum import Enum
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
 from fastapi import FastAPI, Header, Query
@@ -33,7 +33,6 @@ from cefito.serve.schemas import (
     ModelAnswer,
     PlanAnswer,
     PlanRequest,
-    UploadForm,
     VideosAnswer,
 )
 from cefito.serve.service import Service, open_service
@@ -43,20 +42,10 @@ from cefito.serve.session_schemas import (
     SceneForm,
     SessionAnswer,
     SessionRequest,
+    UploadForm,
 )
 from cefito.serve.sessions import LISTED, Sessions
 from cefito.serve.settings import ServiceSettings
-
-if TYPE_CHECKING:
-    from cefito.serve.mcp import ToolServer
-
-__all__ = ["create_app"]
-
-_OTHER = {
-    400: "The body cannot be read as its content type.",
-    403: "Sent by a page of another site.",
-}
-
 
 Form = TypeVar("Form", bound=BaseModel)
 SessionId = Annotated[str, PathParameter(max_length=100, description="Of an open session.")]
@@ -66,7 +55,11 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     """Open the runs and data sets (CefitoError), and make the application that serves them."""
     service = open_service(settings)
     models, metrics = service.models, service.metrics
-    tools = _tools(service) if settings.mcp else None
+    tools = None
+    if settings.mcp:
+        from cefito.serve.mcp import ToolServer
+
+        tools = ToolServer(service)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -89,6 +82,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,  # to the host that the client names
         separate_input_output_schemas=False,
+        responses=possible_problems(),
     )
     app.state.service = service
     app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics)
@@ -107,20 +101,6 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     if tools is not None:
         app.routes.append(Route("/mcp", tools, methods=["POST"]))
     return app
-
-
-def _tools(service: Service) -> ToolServer:
-    from cefito.serve.mcp import ToolServer
-
-    return ToolServer(service)
-
-
-def _problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """Problems of a route that reads a body."""
-    problems = possible_problems(*kinds)
-    return problems | {
-        status: {**problems[422], "description": _OTHER[status]} for status in _OTHER
-    }
 
 
 def _parts(form: type[BaseModel]) -> dict[str, Any]:
@@ -144,17 +124,12 @@ async def _form(service: Service, request: Request, kind: type[Form]) -> AsyncIt
 
 
 def _add_plans(app: FastAPI, service: Service) -> None:
-    problems = _problems(
-        *("invalid", "expensive", "upload", "no-encoder", "slow", "too-large"),
-        *("busy", "not-ready", "deadline"),
-    )
-
-    @app.post("/v1/plan", responses=problems, tags=["plans"])
+    @app.post("/v1/plan", tags=["plans"])
     async def plan(body: PlanRequest, request: Request) -> PlanAnswer:
         """Plan one query."""
         return await service.plan(request, body)
 
-    @app.post("/v1/plan/batch", responses=problems, tags=["plans"])
+    @app.post("/v1/plan/batch", tags=["plans"])
     async def batch(body: BatchRequest, request: Request) -> BatchAnswer:
         """Plan several queries: an answer or a problem for each, in their order."""
         answers = await service.batch(request, body.queries)
@@ -166,7 +141,6 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
     @app.post(
         f"/v1/plan{UPLOAD}",
-        responses=problems,
         openapi_extra=_parts(UploadForm),
         tags=["plans"],
     )
@@ -178,13 +152,9 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
 def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     service = sessions.service
-    kinds = ("invalid", "slow", "too-large", "busy", "not-ready", "deadline")
-    opening = _problems(*kinds, "no-encoder", "upload")
-    of_one = possible_problems("not-found", "invalid", "busy", "not-ready", "deadline")
-    changing = _problems(*kinds, "no-encoder", "upload", "not-found")
     tags: list[str | Enum] = ["sessions"]
 
-    @app.post("/v1/sessions", status_code=201, responses=opening, tags=tags)
+    @app.post("/v1/sessions", status_code=201, tags=tags)
     async def open_session(body: SessionRequest, request: Request) -> SessionAnswer:
         """Open a session, which follows a procedure from its begin."""
         return await sessions.open(request, body)
@@ -192,7 +162,6 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
     @app.post(
         f"/v1/sessions{UPLOAD}",
         status_code=201,
-        responses=opening,
         openapi_extra=_parts(GoalForm),
         tags=tags,
     )
@@ -201,7 +170,7 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         async with _form(service, request, GoalForm) as form:
             return await sessions.open(request, form.request, form)
 
-    @app.get("/v1/sessions/{id}", responses=of_one, tags=tags)
+    @app.get("/v1/sessions/{id}", tags=tags)
     async def session(
         id: SessionId,
         request: Request,
@@ -215,21 +184,18 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         """The present state of a session."""
         return await sessions.state(request, id, top_k, steps)
 
-    ending = _problems("not-found", "invalid")
-
-    @app.delete("/v1/sessions/{id}", status_code=204, responses=ending, tags=tags)
+    @app.delete("/v1/sessions/{id}", status_code=204, tags=tags)
     async def close_session(id: SessionId) -> None:
         """End a session."""
         sessions.close(id)
 
-    @app.post("/v1/sessions/{id}/events", responses=changing, tags=tags)
+    @app.post("/v1/sessions/{id}/events", tags=tags)
     async def change(id: SessionId, body: EventRequest, request: Request) -> SessionAnswer:
         """Add an observation or a step done, or undo the last of them; the state afterwards."""
         return await sessions.change(request, id, body)
 
     @app.post(
         f"/v1/sessions/{{id}}{UPLOAD}",
-        responses=changing,
         openapi_extra=_parts(SceneForm),
         tags=tags,
     )
@@ -243,7 +209,6 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
         "/v1/sessions/{id}/events",
         response_class=StreamingResponse,
         responses={
-            **possible_problems("not-found", "invalid"),
             200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}},
         },
         tags=tags,
@@ -272,12 +237,12 @@ def _add_sessions(app: FastAPI, sessions: Sessions) -> None:
 def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
     models = service.models
 
-    @app.get("/v1/model", responses=possible_problems(), tags=["models"])
+    @app.get("/v1/model", tags=["models"])
     def model() -> ModelAnswer:
         """List the runs with their tasks and actions, and the limits of the service."""
         return models.describe(service.limits)
 
-    @app.get("/v1/videos", responses=possible_problems("invalid"), tags=["models"])
+    @app.get("/v1/videos", tags=["models"])
     def videos(
         run: Annotated[str | None, Query(max_length=300, description="Name of the run.")] = None,
         horizon: Annotated[int | None, Query(ge=0, le=999_999_999)] = None,
@@ -307,15 +272,13 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
         """Whether the process is alive."""
         return Health(status="ok")
 
-    @app.get("/ready", responses={503: possible_problems("not-ready")[503]}, tags=["monitoring"])
+    @app.get("/ready", tags=["monitoring"])
     async def ready() -> Health:
         """Whether the service accepts requests, and has loaded its encoder of uploads."""
         service.check_ready()
         return Health(status="ready")
 
-    @app.get(
-        "/metrics", response_class=Response, responses=possible_problems(), tags=["monitoring"]
-    )
+    @app.get("/metrics", response_class=Response, tags=["monitoring"])
     async def prometheus() -> Response:
         """Prometheus metrics."""
         page = generate_latest(metrics.registry)

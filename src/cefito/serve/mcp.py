@@ -49,24 +49,14 @@ from cefito.serve.schemas import (
     PlanRequest,
     RequestBody,
     ResponseBody,
-    Text,
-    Whole,
+    RunRequest,
 )
 from cefito.serve.service import Service
 from cefito.serve.session_schemas import EventRequest, SessionRequest
 from cefito.serve.sessions import LISTED, apply_event, likely_next, session_goal
 from cefito.serve.stdio import serve_lines
 
-__all__ = ["ToolServer"]
-
 _MOST = 256  # steps of a plan or done
-
-
-class RunRequest(RequestBody):
-    """The choice of a run."""
-
-    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
-    horizon: Whole | None = Field(None, description="Largest number of steps; selects the run.")
 
 
 class StepsRequest(RunRequest):
@@ -100,16 +90,6 @@ class NextStepsRequest(SessionRequest):
     video: PlaceRequest | None = Field(None, description="Its start is the present scene.")
     top_k: int = Field(LISTED, ge=1, le=100, description="Number of steps and tasks.")
 
-    @property
-    def events(self) -> list[EventRequest]:
-        """The same as events of a session."""
-        found = [EventRequest(done=step) for step in self.done or ()]
-        if self.observation is not None:
-            found.append(EventRequest(observation=self.observation))
-        if self.video is not None:
-            found.append(EventRequest(video=self.video))
-        return found
-
 
 class NextStepsAnswer(ResponseBody):
     """The likeliest next steps."""
@@ -121,7 +101,6 @@ class NextStepsAnswer(ResponseBody):
         description="Probability of each number of steps that remain; the largest stands for so "
         "many or more."
     )
-    notes: list[str] = Field(description="Remarks on steps done that were not expected.")
 
 
 class ScoreRequest(PlanRequest):
@@ -191,17 +170,16 @@ async def _next_steps(
 
     def look() -> NextStepsAnswer:
         row = session_goal(served, body) if goal is None else goal
-        begun = () if body.done is not None else None
-        session = Session(served.run, goal=row, task=body.task, done=begun)
-        for event in body.events:
-            apply_event(served, event, session)
+        session = Session(served.run, goal=row, task=body.task, done=body.done)
+        for source in ("observation", "video"):
+            if (given := getattr(body, source)) is not None:
+                apply_event(served, EventRequest(**{source: given}), session)
         belief = session.belief()
         return NextStepsAnswer(
             run=served.name,
             next_steps=likely_next(session, body.top_k),
             tasks=belief.tasks[: body.top_k],
             remaining=belief.remaining,
-            notes=list(session.notes),
         )
 
     answer: NextStepsAnswer = await service.call(request, served, look)

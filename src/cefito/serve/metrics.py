@@ -10,8 +10,6 @@ from starlette.types import Scope
 
 from cefito.serve.scheduler import Scheduler, SearchJob
 
-__all__ = ["Metrics"]
-
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")

@@ -23,8 +23,6 @@ from cefito.serve.metrics import Metrics
 from cefito.serve.problems import ProblemError
 from cefito.serve.settings import Limits, ServiceSettings
 
-__all__ = ["CONTENT_POLICY", "DOCS", "UPLOAD", "RequestMiddleware", "clean_id", "closing"]
-
 UPLOAD = "/upload"
 """End of the paths of uploads, whose bodies may be larger."""
 DOCS = "/docs"

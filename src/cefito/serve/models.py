@@ -24,7 +24,6 @@ from cefito.runs.run import Run, open_run
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import (
-    LimitsOut,
     ModelAnswer,
     ModelTaskOut,
     Named,
@@ -34,8 +33,6 @@ from cefito.serve.schemas import (
     VideosAnswer,
 )
 from cefito.serve.settings import Limits
-
-__all__ = ["Models", "Served", "open_models"]
 
 _LISTED = 8  # runs named in a message
 _SEARCHED = ("test", "val", "train")  # order of the splits in a search: new to the run first
@@ -210,7 +207,7 @@ class Models:
         return ModelAnswer(
             runs=[served.describe() for served in self.runs],
             searches=sorted(SEARCHES),
-            limits=LimitsOut.model_validate(limits),
+            limits=limits,
             versions={**versions(), "fastapi": version("fastapi")},
         )
 

@@ -16,14 +16,6 @@ from starlette.responses import Response
 from cefito.errors import CefitoError
 from cefito.search.constraints import declared
 
-__all__ = [
-    "REQUEST_FIELDS",
-    "ProblemDetails",
-    "ProblemError",
-    "possible_problems",
-    "to_problem",
-]
-
 _MEDIA_TYPE = "application/problem+json"
 
 # Settings of the library and the request fields that set them.
@@ -116,11 +108,11 @@ class ProblemError(HTTPException):
         return Response(body, self.status_code, self.headers, _MEDIA_TYPE)
 
 
-def possible_problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """Problems that a route may answer with, for the OpenAPI document."""
+def possible_problems() -> dict[int | str, dict[str, Any]]:
+    """Return the problems that routes may answer with, for the OpenAPI document."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
-    titles: dict[int, list[str]] = {}
-    for status, title in (_KINDS[kind] for kind in ("token", "host", *kinds)):
+    titles = {400: ["The body cannot be read as its content type"], 403: ["Sent by another site"]}
+    for status, title in _KINDS.values():
         titles.setdefault(status, []).append(title)
     return {
         status: {"description": ". ".join(said) + ".", "model": ProblemDetails, "content": content}

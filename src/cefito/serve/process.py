@@ -1,7 +1,8 @@
-"""The server process: its packages, socket, signals and log."""
+"""The server process: its socket, connections, signals and log."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import logging
@@ -11,30 +12,16 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from functools import lru_cache, partial
+from typing import Any, cast
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cefito.errors import ConfigError
+from cefito.serve.settings import Limits
 
-if TYPE_CHECKING:
-    import uvicorn
-    from fastapi import FastAPI
-
-    from cefito.serve.settings import Limits
-
-__all__ = [
-    "LOOPBACK",
-    "check_extra",
-    "is_loopback",
-    "listen",
-    "logging_to_stderr",
-    "make_server",
-    "serve",
-]
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Host names of a service that only this machine can reach."""
 _BACKLOG = 256  # connections that wait to be accepted
 _FILES = 16_384  # open files, if the system allows
 _OWN_FILES = 128  # of them, not of connections
@@ -42,23 +29,77 @@ _LOGGERS = ("cefito", "uvicorn.error", "asyncio", "python_multipart")
 _SWITCH = 0.0005  # seconds between threads; a light request changes them several times
 
 
-def check_extra(*, mcp: bool = False) -> None:
-    """Check that the packages of the extra are installed, those of tools too (ConfigError)."""
-    packages = ("fastapi", "fastapi_offline", "asgi_correlation_id", "prometheus_client")
-    for package in (*packages, "python_multipart", "uvicorn", *["mcp"] * mcp):
-        if find_spec(package) is None:
-            raise ConfigError(
-                f"this needs the package {package}, which is not installed. Run: pip install "
-                f"'cefito[{'mcp' if mcp else 'serve'}]'"
-            )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+@lru_cache(4096)
+def client_of(host: str) -> str:
+    """Return the address of a client; of IPv6 the first 64 bits, since one client has the rest."""
     try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return host
+    if isinstance(address, ipaddress.IPv6Address) and not address.ipv4_mapped:
+        return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+class Connection(H11Protocol):
+    """A connection that has limits of time which uvicorn lacks.
+
+    uvicorn closes a connection that is silent after an answer. This class also closes one if the
+    client takes more than `seconds` to send the headers of a request, or to read its answer. At
+    shutdown it closes requests whose bodies have not arrived, and streams, which never end.
+    """
+
+    def __init__(self, *given: Any, seconds: float, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._seconds = seconds
+        self._late: asyncio.TimerHandle | None = None
+
+    @property
+    def _waiting(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Limit the time until the headers are whole."""
+        super().connection_made(transport)
+        self._begin_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Limit the time again after an answer, until the next headers are whole."""
+        if self._waiting:
+            self._begin_timer()
+        super().data_received(data)
+        if not (self._waiting or self.flow.write_paused):
+            self._end_timer()
+
+    def pause_writing(self) -> None:
+        """Limit the time for the client to read its answer."""
+        super().pause_writing()
+        self._begin_timer()
+
+    def resume_writing(self) -> None:
+        """End the limit, since the client reads."""
+        super().resume_writing()
+        self._end_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the timer."""
+        self._end_timer()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Finish a request that has arrived whole, and end others."""
+        super().shutdown()
+        if not self._waiting and (self.cycle.more_body or self.scope["state"].get("stream")):
+            self.transport.close()
+
+    def _begin_timer(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(self._seconds, self.transport.abort)
+
+    def _end_timer(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -84,11 +125,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
-    """The server of an application, with as many connections as there may be open files."""
-    import uvicorn
-
-    from cefito.serve.connections import Connection
-
+    """Return the server of an application, with as many connections as there may be open files."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -107,7 +144,7 @@ def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
 
 
 def _most_connections() -> int | None:
-    """Connections for which there are files, after their limit is raised as far as needed."""
+    """Raise the limit of open files as far as needed; return how many may be connections."""
     if sys.platform == "win32":
         return None
     import resource

@@ -35,14 +35,6 @@ from cefito.serve.schemas import (
 )
 from cefito.serve.settings import Limits
 
-__all__ = [
-    "PreparedRequest",
-    "find_video",
-    "prepare",
-    "read_numbers",
-    "to_response",
-]
-
 
 @dataclass(frozen=True)
 class PreparedRequest:

@@ -9,7 +9,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    Json,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -25,6 +24,7 @@ from cefito.inference.question import Question
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
 from cefito.serve.problems import REQUEST_FIELDS, ProblemDetails
+from cefito.serve.settings import Limits
 from cefito.times import Seconds
 
 _MOST_FEATURES = 1 << 17
@@ -59,6 +59,15 @@ class RequestBody(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         REQUEST_FIELDS.update(cls.model_fields)
+
+
+class RunRequest(RequestBody):
+    """The choice of a run."""
+
+    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
+    horizon: Whole | None = Field(
+        None, description="Number of actions, or the largest of a run; selects the run."
+    )
 
 
 class ObservationsRequest(RequestBody):
@@ -144,13 +153,9 @@ FACTS: Any = {  # the fields of a question in a request, but for its constraints
 }
 
 
-class UploadRequest(create_model("_Question", __base__=RequestBody, **FACTS)):  # type: ignore[misc]
+class UploadRequest(create_model("_Question", __base__=RunRequest, **FACTS)):  # type: ignore[misc]
     """A question about a query without its observations."""
 
-    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
-    horizon: Whole | None = Field(
-        None, description="Number of actions, or the largest of a run; selects the run."
-    )
     constraints: ConstraintsRequest = Field(
         default_factory=ConstraintsRequest,
         description=Question.model_fields["constraints"].description,
@@ -180,43 +185,6 @@ class UploadRequest(create_model("_Question", __base__=RequestBody, **FACTS)):  
         """Return the question in the library's form."""
         facts = {name: getattr(self, name) for name in FACTS}
         return Question(**facts, constraints=self.constraints.named())
-
-
-class UploadForm(BaseModel):
-    """An upload: two pictures, or a video with two of its seconds; one for `any_length`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    initial: File = Field(None, description="Picture before the first step.")
-    goal: File = Field(None, description="Picture after the last step.")
-    video: File = Field(None, description="A video, instead of the pictures.")
-    start: Moment = Field(None, description="Second where the first step begins.")
-    end: Moment = Field(None, description="Second where the last step ends.")
-    request: Annotated[Json[UploadRequest], WithJsonSchema({"type": "string"})] = Field(
-        default_factory=UploadRequest,
-        description="JSON of the fields of PlanRequest except 'observations' and 'video'.",
-    )
-
-    @property
-    def whole(self) -> bool:
-        """Whether both observations are given."""
-        return {"initial", "goal"} <= self.model_fields_set or (
-            {"start", "end"} <= self.model_fields_set
-        )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        given = self.model_fields_set - {"request"}
-        of_pictures = given and given <= {"initial", "goal"}
-        of_video = "video" in given and len(given) > 1 and not given & {"initial", "goal"}
-        if not (of_pictures or of_video):
-            raise ValueError(
-                "expected the files 'initial' and 'goal', or 'video' with 'start' and 'end'; found "
-                f"{', '.join(map(repr, sorted(given))) or 'nothing'}"
-            )
-        if self.request.goal_text is not None and given & {"goal", "end"}:
-            raise ValueError("'goal_text' takes the place of 'goal' and 'end'; leave out one")
-        return self
 
 
 class PlanRequest(UploadRequest):
@@ -325,30 +293,12 @@ class RunOut(ResponseBody):
     actions: list[Named]
 
 
-class LimitsOut(ResponseBody):
-    """Limits of the service."""
-
-    top_k: int
-    queries: int
-    gflop: float
-    deadline_seconds: float
-    longest_seconds: float
-    body_bytes: int
-    upload_bytes: int
-    upload_pixels: int
-    queue: int
-    sessions: int
-    client_sessions: int
-    session_events: int
-    session_seconds: float
-
-
 class ModelAnswer(ResponseBody):
     """Runs, limits and versions of the service."""
 
     runs: list[RunOut]
     searches: list[str]
-    limits: LimitsOut
+    limits: Limits
     versions: dict[str, str] = Field(description="Versions of the packages of the service.")
 
 

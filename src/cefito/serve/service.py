@@ -27,19 +27,17 @@ from cefito.planners.checks import check_partial
 from cefito.planners.queries import Queries
 from cefito.runs.run import Run
 from cefito.runtime import pick_device
-from cefito.serve.connections import client_of
 from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import closing
 from cefito.serve.models import Models, Served, open_models
 from cefito.serve.problems import ProblemDetails, ProblemError, to_problem
+from cefito.serve.process import client_of
 from cefito.serve.requests import PreparedRequest, prepare, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Scheduler, SearchJob
-from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
-from cefito.serve.session_schemas import GoalForm, SceneForm
+from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadRequest
+from cefito.serve.session_schemas import UploadedForm, UploadForm
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, Upload, kept
-
-__all__ = ["Service", "open_service"]
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +82,8 @@ class Service:
                 recipes,
                 encoder=None if settings.encoder == "own" else settings.encoder,
                 weights=settings.weights,
-                pixels=limits.upload_pixels,
-                memory=limits.upload_memory_bytes,
+                pixels=int(limits.upload_megapixels * 1e6),
+                memory=int(limits.upload_memory_mib * 2**20),
                 texts=frozenset(one.title for one in models.runs if one.text),
             )
             self.encoding = EncodingProcess(
@@ -125,7 +123,7 @@ class Service:
         # Encoding has a time limit of its own; the deadline is for the search.
         return await self._search(request, body, observed, goal, time.monotonic())
 
-    async def observed(self, served: Served, form: UploadForm | GoalForm | SceneForm) -> Queries:
+    async def observed(self, served: Served, form: UploadedForm) -> Queries:
         """The observations of an upload for a run."""
         encoding = self.check_upload()
         if not (served.video if form.video else served.pictures):
@@ -176,14 +174,12 @@ class Service:
         self, request: Request, queries: Sequence[Any]
     ) -> list[PlanAnswer | ProblemDetails]:
         """An answer or a problem for each query."""
-        if len(queries) > (most := self.limits.queries):
+        if len(queries) > (most := min(self.limits.queries, self.limits.queue)):
             detail = f"{len(queries)} queries: a batch holds at most {most}. Send several."
             raise ProblemError(detail, "queries", limit=most)
         # one at a time, so that other clients' queries come between
         read = [await self._read(request, value) for value in queries]
         jobs = [one for one in read if isinstance(one, SearchJob)]
-        for job in jobs:
-            job.single = len(jobs) == 1
         self._submit(jobs)
         found: list[PlanAnswer | ProblemDetails] = []
         try:
@@ -232,6 +228,9 @@ class Service:
             return to_problem(error, self.models.names)
         return self._job(request, prepared, request.state.began)
 
+    def _deadline(self, began: float, seconds: float | None = None) -> float:
+        return began + min(seconds or self.limits.deadline_seconds, self.limits.longest_seconds)
+
     def _job(self, request: Request, prepared: PreparedRequest, began: float) -> SearchJob:
         limits, operations = self.limits, prepared.operations
         seconds = prepared.request.deadline_seconds
@@ -239,7 +238,7 @@ class Service:
             work=prepared,
             kind=prepared.kind,
             expensive=operations is not None and operations > limits.cheap_gflop * 1e9,
-            deadline=began + min(seconds or limits.deadline_seconds, limits.longest_seconds),
+            deadline=self._deadline(began, seconds),
             client=client_of(request.client.host if request.client else ""),
         )
 
@@ -270,7 +269,7 @@ class Service:
             work=_Call(served, served.run, function),
             kind=None,
             expensive=False,
-            deadline=time.monotonic() + self.limits.deadline_seconds,
+            deadline=self._deadline(time.monotonic()),
             client=client_of(request.client.host if request.client else ""),
             alone=alone,
         )
@@ -301,7 +300,7 @@ class Service:
         answer: Answer = await self._finished(request, job)
         if answer.search.interrupted and not answer.plans:
             self._count(job, "expired")
-            raise _expired()
+            raise _expired(job)
         self._count(job, "answered", answer.evaluated.token_forwards)
         self._note(request, job)
         return to_response(job, answer, request.state.began)
@@ -319,7 +318,7 @@ class Service:
                 self._count(job, "cancelled")
                 raise ProblemError("the client has disconnected.", kind="gone")
             self._count(job, "expired")
-            raise _expired()
+            raise _expired(job)
         finally:
             job.abandoned = True
             gone.cancel()
@@ -334,7 +333,7 @@ class Service:
             raise
         except ExpiredError as problem:
             self._count(job, "expired")
-            raise _expired() from problem
+            raise _expired(job) from problem
         except ClosedError as problem:
             raise closing() from problem
         except Exception:  # the middleware logs its traceback
@@ -381,7 +380,10 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _expired() -> ProblemError:
+def _expired(job: SearchJob) -> ProblemError:
+    if isinstance(job.work, _Call):  # whose request sets no deadline and no search
+        late = "the service is too busy to answer before its deadline. Try again later."
+        return ProblemError(late, kind="deadline")
     return ProblemError(
         "no plan was found before the deadline. Allow more seconds, search with 'guided', or "
         "search fewer tasks.",

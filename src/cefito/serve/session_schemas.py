@@ -1,8 +1,8 @@
-"""Requests and answers of live sessions in JSON."""
+"""Uploads, and requests and answers of live sessions."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json, WithJsonSchema, model_validator
 
@@ -16,18 +16,15 @@ from cefito.serve.schemas import (
     Observation,
     PlaceRequest,
     RequestBody,
+    RunRequest,
     Text,
-    Whole,
+    UploadRequest,
 )
 
-__all__ = ["EventRequest", "GoalForm", "SceneForm", "SessionAnswer", "SessionRequest"]
 
-
-class SessionRequest(RequestBody):
+class SessionRequest(RunRequest):
     """A live session; without a goal, its plans lead to the end of the procedure."""
 
-    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
-    horizon: Whole | None = Field(None, description="Largest number of steps; selects the run.")
     task: Name | None = Field(None, description="The task, instead of the inferred one.")
     done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
         [], description="Actions done before, oldest first; null if unknown."
@@ -64,23 +61,63 @@ class EventRequest(RequestBody):
         return "undo" if self.undo else "observation" if self.done is None else "done"
 
 
-class _OneUpload(BaseModel):
+class UploadedForm(BaseModel):
+    """Base of uploads: pictures, or a video with seconds of it."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+    pictures: ClassVar[tuple[str, ...]]  # fields that may be given together
+    seconds: ClassVar[tuple[str, ...]]  # the same of a video
+
+    @property
+    def given(self) -> set[str]:
+        """Names of the files and seconds that are given."""
+        return self.model_fields_set - {"request"}
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        given = self.model_fields_set - {"request"}
-        picture, video, second = (name for name in type(self).model_fields if name != "request")
-        if given not in ({picture}, {video, second}):
-            found = ", ".join(map(repr, sorted(given))) or "nothing"
-            raise ValueError(
-                f"expected the file '{picture}', or '{video}' with '{second}'; found {found}"
-            )
+        of_video = self.given - {"video"}
+        if not (self.given and self.given <= {*self.pictures}) and not (
+            "video" in self.given and of_video and of_video <= {*self.seconds}
+        ):
+            files, times = (" and ".join(map(repr, each)) for each in (self.pictures, self.seconds))
+            found = ", ".join(map(repr, sorted(self.given))) or "nothing"
+            raise ValueError(f"expected {files}, or 'video' with {times}; found {found}")
         return self
 
 
-class GoalForm(_OneUpload):
+class UploadForm(UploadedForm):
+    """An upload: two pictures, or a video with two of its seconds; one for `any_length`."""
+
+    pictures = ("initial", "goal")
+    seconds = ("start", "end")
+
+    initial: File = Field(None, description="Picture before the first step.")
+    goal: File = Field(None, description="Picture after the last step.")
+    video: File = Field(None, description="A video, instead of the pictures.")
+    start: Moment = Field(None, description="Second where the first step begins.")
+    end: Moment = Field(None, description="Second where the last step ends.")
+    request: Annotated[Json[UploadRequest], WithJsonSchema({"type": "string"})] = Field(
+        default_factory=UploadRequest,
+        description="JSON of the fields of PlanRequest except 'observations' and 'video'.",
+    )
+
+    @property
+    def whole(self) -> bool:
+        """Whether both observations are given."""
+        return self.given >= {*self.pictures} or self.given >= {*self.seconds}
+
+    @model_validator(mode="after")
+    def _one_goal(self) -> Self:
+        if self.request.goal_text is not None and self.given & {"goal", "end"}:
+            raise ValueError("'goal_text' takes the place of 'goal' and 'end'; leave out one")
+        return self
+
+
+class GoalForm(UploadedForm):
     """The uploaded goal of a session: a picture, or a second of a video."""
+
+    pictures = ("goal",)
+    seconds = ("end",)
 
     goal: File = Field(None, description="Picture after the last step.")
     video: File = Field(None, description="A video, instead of the picture.")
@@ -97,8 +134,11 @@ class GoalForm(_OneUpload):
         return self
 
 
-class SceneForm(_OneUpload):
+class SceneForm(UploadedForm):
     """An uploaded observation for a session: a picture, or a second of a video."""
+
+    pictures = ("initial",)
+    seconds = ("start",)
 
     initial: File = Field(None, description="Picture of the present scene.")
     video: File = Field(None, description="A video, instead of the picture.")

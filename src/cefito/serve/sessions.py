@@ -20,9 +20,9 @@ from starlette.requests import Request
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.query import observation_of_step
 from cefito.inference.session import Likely, Session, check_sessions
-from cefito.serve.connections import client_of
 from cefito.serve.models import Served
 from cefito.serve.problems import ProblemError
+from cefito.serve.process import client_of
 from cefito.serve.requests import find_video, read_numbers
 from cefito.serve.schemas import PlaceRequest
 from cefito.serve.service import Service
@@ -33,8 +33,6 @@ from cefito.serve.session_schemas import (
     SessionAnswer,
     SessionRequest,
 )
-
-__all__ = ["LISTED", "Sessions", "apply_event", "likely_next", "session_goal"]
 
 _KEPT = 16  # states of a session that a stream can send again
 LISTED = 5

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, installing
 from cefito.files import read_text
 from cefito.settings import Settings
-
-__all__ = ["TOKEN_VARIABLE", "Limits", "ServiceSettings", "read_token"]
 
 TOKEN_VARIABLE = "CEFITO_TOKEN"
 """Environment variable that may hold the token."""
@@ -19,43 +18,57 @@ _SHORTEST_TOKEN = 16
 
 
 class Limits(Settings):
-    """Limits of a service and of each request."""
+    """Limits of a service and of each request; those with a description are options."""
 
-    workers: int = Field(2, ge=1, le=256)  # searches at a time; one worker for cheap ones alone
-    threads: int = Field(1, ge=1, le=1024)  # of each search
-    queue: int = Field(128, ge=1, le=100_000)  # searches in the queue
-    together: int = Field(16, ge=1, le=1024)  # cheap queries of one kind in a batch
+    workers: int = Field(2, ge=1, le=256, description="Searches that run at a time.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads of each search.")
+    together: int = Field(
+        16,
+        ge=1,
+        le=1024,
+        description="Maximum number of cheap searches of one kind in a batch; 1 for no batches.",
+    )
+    queue: int = Field(
+        128,
+        ge=1,
+        le=100_000,
+        description="Maximum number of searches in the queue; further requests are asked to retry "
+        "later.",
+    )
+    gflop: float = Field(500, gt=0, description="Maximum operations of a query's search, 10⁹.")
+    deadline_seconds: float = Field(
+        30, gt=0, le=86_400, description="Default seconds from a request to its answer."
+    )
+    longest_seconds: float = Field(
+        120, gt=0, le=86_400, description="Maximum seconds from a request to its answer."
+    )
+    drain_seconds: float = Field(
+        30, ge=0, le=86_400, description="Seconds that running requests have at shutdown."
+    )
+    sessions: int = Field(
+        100, ge=1, le=100_000, description="Maximum number of live sessions that are open."
+    )
+    client_sessions: int = Field(
+        20, ge=1, le=100_000, description="Maximum number of them from one address."
+    )
+    session_seconds: float = Field(
+        3600, gt=0, le=604_800, description="Seconds after which a session ends if nobody uses it."
+    )
     top_k: int = Field(100, ge=1, le=10_000)  # plans of a query
     queries: int = Field(64, ge=1, le=10_000)  # of a batch request
-    gflop: float = Field(500, gt=0)  # 10⁹ operations of a query's search
     # 10⁹ operations up to which a search is cheap: it shares a batch with others of its kind, and
     # the last worker is left to it
     cheap_gflop: float = Field(2, ge=0)
-    deadline_seconds: float = Field(30, gt=0, le=86_400)  # default, from arrival to answer
-    longest_seconds: float = Field(120, gt=0, le=86_400)  # maximum of the same
     body_mib: float = Field(4, gt=0, le=1024)  # of a request in JSON
     upload_mib: float = Field(64, gt=0, le=65_536)
     upload_megapixels: float = Field(25, gt=0, le=1000)  # of a picture
     upload_memory_mib: float = Field(4096, gt=0)  # of the process that encodes it
     upload_seconds: float = Field(60, gt=0, le=86_400)  # to decode and encode an upload
     uploads: int = Field(4, ge=1, le=1000)  # that wait to be encoded
-    sessions: int = Field(100, ge=1, le=100_000)  # live ones that are open
-    client_sessions: int = Field(20, ge=1, le=100_000)  # of one client address
     session_events: int = Field(500, ge=1, le=100_000)  # that undo can take back
-    session_seconds: float = Field(3600, gt=0, le=604_800)  # until an idle session ends
     heartbeat_seconds: float = Field(15, gt=0, le=3600)  # between signs of life in a stream
     # for a client to send the headers of a request, and again its body
     receive_seconds: float = Field(30, gt=0, le=86_400)
-    drain_seconds: float = Field(30, ge=0, le=86_400)  # for running requests at shutdown
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Limits:
-        default, longest = self.deadline_seconds, self.longest_seconds
-        if default > longest:
-            raise ValueError(f"the deadline ({default:g} s) exceeds the maximum ({longest:g} s)")
-        if self.queries > self.queue:
-            raise ValueError(f"a batch of {self.queries} does not fit a queue of {self.queue}")
-        return self
 
     @property
     def body_bytes(self) -> int:
@@ -66,16 +79,6 @@ class Limits(Settings):
     def upload_bytes(self) -> int:
         """Maximum size of an upload."""
         return int(self.upload_mib * 2**20)
-
-    @property
-    def upload_pixels(self) -> int:
-        """Maximum pixels of an uploaded picture."""
-        return int(self.upload_megapixels * 1e6)
-
-    @property
-    def upload_memory_bytes(self) -> int:
-        """Maximum memory to encode an upload."""
-        return int(self.upload_memory_mib * 2**20)
 
 
 class ServiceSettings(Settings):
@@ -108,3 +111,14 @@ def read_token(path: Path | None) -> SecretStr | None:
         found = f"holds a token of {len(token)} characters; {expected}"
         raise ConfigError(f"{place}: {found}.", setting="token_file" if path else "")
     return SecretStr(token)
+
+
+def check_extra(*, mcp: bool = False) -> None:
+    """Check that the packages of the extra are installed, those of tools too (ConfigError)."""
+    packages = ("fastapi", "fastapi_offline", "asgi_correlation_id", "prometheus_client")
+    for package in (*packages, "python_multipart", "uvicorn", *["mcp"] * mcp):
+        if find_spec(package) is None:
+            raise ConfigError(
+                f"this needs the package {package}, which is not installed. Run: "
+                f"{installing('mcp' if mcp else 'serve')}"
+            )

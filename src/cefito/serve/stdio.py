@@ -21,8 +21,6 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, JSON
 
 from cefito.serve.settings import Limits
 
-__all__ = ["serve_lines"]
-
 _TOO_LONG = "too long"  # stands for such a line; it is no message
 
 

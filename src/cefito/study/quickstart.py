@@ -22,7 +22,6 @@ from cefito.evaluation.plan_files import WindowPlans, window_plans
 from cefito.evaluation.records import Evaluation
 from cefito.evaluation.score import evaluate_planner
 from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
-from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run

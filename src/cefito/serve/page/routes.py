@@ -21,8 +21,6 @@ from cefito.search.constraints import Declared, EachAction, OneAction, declared
 from cefito.serve.models import Models
 from cefito.serve.problems import ProblemError
 
-__all__ = ["page_router"]
-
 _KEPT = 512  # frames in memory, each of at most `_MOST` bytes
 _MOST = 2 * EACH
 _SIDE = 256  # pixels of a frame's longer side

@@ -12,14 +12,14 @@ let changed = () => {};
 // the file of a field, unless it is too large
 export function fileOf(field) {
   const file = $(field).files[0];
-  return file && file.size <= limits.upload_bytes ? file : undefined;
+  return file && file.size <= limits.upload_mib * 2 ** 20 ? file : undefined;
 }
 
 // say if a chosen file is too large
 export function checkSize(field) {
   const file = $(field).files[0];
   const mib = (bytes) => (bytes / 2 ** 20).toFixed(1) + " MiB";
-  if (file && !fileOf(field)) complain(file.name + " has " + mib(file.size) + "; this service takes uploads up to " + mib(limits.upload_bytes) + ".");
+  if (file && !fileOf(field)) complain(file.name + " has " + mib(file.size) + "; this service takes uploads up to " + limits.upload_mib + " MiB.");
 }
 
 export const filmName = () => (fileOf("film") ? fileOf("film").name.replace(/\.[^.]*$/, "") : "");
