@@ -38,7 +38,7 @@ from cefito.arrays import load_npy
 from cefito.batch.batch import plan_batch
 from cefito.batch.query_rows import QuerySettings, read_queries
 from cefito.data.annotations import read_annotations
-from cefito.data.readers.archives import load_features
+from cefito.data.readers.feature_files import load_features
 from cefito.data.readers.step_source import read_steps
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.encoders.images import load_image

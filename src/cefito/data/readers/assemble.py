@@ -22,8 +22,7 @@ from cefito.arrays import Border
 from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Annotations, Taxonomy, Video, nfc
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
-from cefito.data.readers.archives import FeatureArray, FeatureError, load_features
-from cefito.data.readers.folder import FileFolder
+from cefito.data.readers.feature_files import FeatureArray, FeatureError, FileFolder, load_features
 from cefito.data.readers.observing import (
     Beyond,
     check_layout,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cefito.arrays import Border, observed_rows
 from cefito.data.annotations import Step
-from cefito.data.readers.archives import FeatureArray, FeatureError
+from cefito.data.readers.feature_files import FeatureArray, FeatureError
 from cefito.errors import DataError
 
 Beyond = Literal["drop", "rewrite", "error"]
