@@ -252,7 +252,7 @@ def _ends_in_name(path: Path, name: str) -> bool:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - len(written) - 2))
         end = file.read()
-    return written in end and not end.endswith(pickle.STOP)
+    return written in end and not end.endswith(b"\n" + pickle.STOP)
 
 
 def load_weights(

@@ -10,7 +10,7 @@ import pytest
 
 from cefito.batch.batch import plan_batch
 from cefito.batch.planning import PIECE, QuerySettings
-from cefito.data.readers.archives import load_features
+from cefito.data.readers.feature_files import load_features
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.executors import EXECUTORS, Failed, Killed

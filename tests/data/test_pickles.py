@@ -114,7 +114,7 @@ def test_a_file_cut_in_half_is_called_truncated(tmp_path, array):
         (data, "it holds pickled objects, which are never loaded"),
         (pickle.dumps(array), "it holds pickled objects"),
         (data[:-2], "it is a truncated pickle"),
-        (pickle.dumps(array)[:30], "it is a truncated pickle"),
+        (pickle.dumps(array)[:31], "it is a truncated pickle"),
     ):
         (tmp_path / "x.npy").write_bytes(content)
         with pytest.raises(DataError, match=found):

@@ -129,18 +129,9 @@ def test_an_action_of_several_new_tasks_gets_one_id():
     assert [task.actions for task in extended.tasks[2:]] == [(5, 6), (5,)]
 
 
-def test_new_actions_get_a_place_in_the_shared_vocabulary():
-    shared = {
-        "map_5_to_4": [0, 1, 2, 3, 1],
-        "actions_4": [
-            {"id": place, "name": name}
-            for place, name in enumerate(["boil", "pour", "wait", "cut"])
-        ],
-    }
+def test_the_shared_vocabulary_stays_without_new_actions():
+    names = [{"id": place, "name": name} for place, name in enumerate(["boil", "pour", "wait"])]
+    shared = {"map_5_to_3": [0, 1, 2, 2, 1], "actions_3": names}
     known = Taxonomy.from_dict(KNOWN.to_dict() | shared)
-    other = taxonomy({"cake": [(0, "bake"), (1, "pour")]})
-    extended = extended_taxonomy(known, other)
-    assert [action.name for action in extended.actions[5:]] == ["bake", "pour"]
-    assert extended.to_shared == (0, 1, 2, 3, 1, 4, 1)
-    assert [action.name for action in extended.shared] == ["boil", "pour", "wait", "cut", "bake"]
-    assert Taxonomy.from_dict(extended.to_dict()) == extended
+    assert extended_taxonomy(known, KNOWN) == known
+    assert extended_taxonomy(known, taxonomy({"cake": [(0, "bake")]})).shared is None

@@ -226,7 +226,7 @@ def arrays() -> Iterator[Case]:
     for title, make in ARRAYS.items():
         one = _file("x.npy", make)
         yield Case(f"plan --initial: {title}", (*PLAN[:3], "{here}/x.npy", *PLAN[4:]), one)
-        call = ("embed", "{data}", "--out", "{out}", "--no-cache", "--encoder", "{here}/x.npy")
+        call = ("embed", "{data}", "--out", "{out}", "--encoder", "{here}/x.npy")
         yield Case(f"embed: {title}", call, one)
         call = ("data", "prepare", "custom", "{here}/t.csv", "{out}", "--features", "{here}/f")
         either = title == "1e30"

@@ -1,80 +1,46 @@
-"""Mutate stored files at random and judge each outcome; to be run nightly.
+"""Change stored files at random and judge what happens when they are used.
 
-The subjects are a tiny data set, runs of several methods, a killed training's checkpoint and the
-trials of a study. Each mutation copies a subject, changes a bit, a field, a tensor or a file, and
-uses the copy. It must be refused with a `CefitoError` that names the file or the query, or make no
-difference:
+A subject is a folder and a way to use it. Each mutation copies a subject, changes one file and uses
+the copy. An outcome is
 
-    python tests/robustness/mutations.py --count 2000
-
-prints the number of each outcome and all faults; `--only NUMBER` repeats one mutation.
+- refused: a `CefitoError` in one line, which for a `stored` subject names the file or the query;
+- same: the result without the mutation, or, if an input was changed, that of new work on it;
+- reported: another result, with a warning, a note or a bad row that says so;
+- UNNAMED: refused, and nothing says which file is at fault;
+- SILENT: another result, and nothing says so;
+- TRACEBACK: another exception, or a bad row that is called a defect;
+- HANG: no outcome in time.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import hashlib
 import json
+import logging
+import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from cefito.data.prepared import open_dataset
-from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.methods import load_config
-from cefito.planners.queries import Queries
-from cefito.runs.run import open_run
-from cefito.runs.train import train_run
-from cefito.study.results import gather
-from cefito.study.running import run_study
-from cefito.study.study import Study
-from cefito.study.trials import find_rows
-from cefito.training import trainer
 
-METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp", "kepp", "schema")
-_EIGHT = "field.action_dim chain.hidden chain.width chain.emission viterbi.hidden viterbi.width"
-_EIGHT += " schema_model.hidden schema_model.width"
-_ONCE = "training chain_training pkg.training viterbi.training schema_model.training pdpp.training"
-_ONCE += " kepp.step.training kepp.plan.training classifier_training"
-SMALL: dict[str, Any] = {
-    **dict.fromkeys(_EIGHT.split(), 8),
-    **{f"{part}.optimiser.epochs": 1 for part in _ONCE.split()},
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 5,
-    "training.stopping.candidates": 20,
-    "classifier.hidden": [8, 8, 8],
-    "classifier_training.optimiser.epochs": 3,
-    "chain.members": 2,
-    "search.fitting_windows": 5,
-    "search.task_model": "classifier",
-    "pkg.network.hidden": [8, 8],
-    "schema_model.heads": 2,
-    "pdpp.widths": [8, 16, 32],
-    "kepp.folds": 2,
-    **{key: [8] for key in ("kepp.step.widths", "kepp.plan.widths")},
-    **dict.fromkeys(("pdpp.sampling", "kepp.step.sampling", "kepp.plan.sampling"), 2),
-}
 SECONDS = 60  # time limit of an answer
-BAD = ("unnamed", "different", "broken", "hung")
+BAD = ("UNNAMED", "SILENT", "TRACEBACK", "HANG")
+Remarks = list[str]
+Answer = Callable[[Path, Remarks], str]
+"""Use a folder; return a digest of the result and append what the user is told."""
 
 
 class Hang(BaseException):
@@ -87,9 +53,12 @@ class Subject:
 
     name: str
     folder: Path
-    files: tuple[str, ...]  # to mutate, below the folder
-    answer: Callable[[Path], str]  # uses a folder and returns a digest of the result
-    expected: str  # the digest without a mutation
+    files: tuple[str, ...]  # patterns of the files to mutate
+    answer: Answer
+    anew: Answer | None = None  # new work on changed inputs; None if the result may not change
+    stored: bool = (
+        False  # cefito wrote all files, so a refusal names one and a difference is a fault
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +68,7 @@ class Outcome:
     number: int
     subject: str
     change: str
-    ended: str  # refused, same, reported, or a fault
+    ended: str
     detail: str
 
 
@@ -114,112 +83,17 @@ def digest(*parts: Any) -> str:
     return found.hexdigest()
 
 
-def of_dataset(folder: Path) -> str:
-    """Digest the windows, name and fingerprint of a data set."""
-    data = open_dataset(folder)
-    test = cut_windows(data, horizon=3, split="test")
-    parts = (test.initial, test.goal, test.actions, test.tasks, test.video)
-    return digest(data.name, data.fingerprint, data.provenance, data.taxonomy, *parts)
-
-
-def of_run(queries: Queries) -> Callable[[Path], str]:
-    """Digest the plans and the description of a run."""
-
-    def answer(folder: Path) -> str:
-        run = open_run(folder)
-        parts: list[Any] = []
-        for plans in run.planner.plan(queries, 3):
-            names = [run.taxonomy.names(row) for row in plans.actions]
-            parts += [plans.actions, plans.energies, plans.scores, plans.exact, names]
-        return digest(run.horizon, run.method, run.info.dataset.name, *parts)
-
-    return answer
-
-
-def of_training(dataset: Any) -> Callable[[Path], str]:
-    """Digest the weights of a killed training after it is continued."""
-
-    def answer(folder: Path) -> str:
-        train_run(dataset, folder, config=config("frequent"), horizon=3, seed=0)
-        return digest((folder / "classifier.safetensors").read_bytes())
-
-    return answer
-
-
-def of_study(study: Study) -> Callable[[Path], str]:
-    """Digest the results of a study."""
-
-    def answer(folder: Path) -> str:
-        results = gather(replace(study, out=folder))
-        for trial in results.trials:
-            if (error := getattr(trial, "error", None)) is not None:
-                raise CefitoError(f"{folder}: {error}")
-        return digest(results.to_dict())
-
-    return answer
-
-
-def config(method: str) -> Any:
-    """Settings of the smallest networks."""
-    return load_config("small", method=method, overrides=SMALL, shared=True)
-
-
-class KilledError(Exception):
-    """Stops a training."""
-
-
 @contextmanager
-def killed_after(steps: int) -> Iterator[None]:
-    """Stop trainings after some steps."""
-    whole, left = trainer._Training._step, [steps]
-
-    def step(self: Any, *rest: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KilledError
-        return whole(self, *rest)
-
-    trainer._Training._step = step  # type: ignore[method-assign]
+def heard(remarks: Remarks) -> Iterator[None]:
+    """Append the warnings of the library to remarks."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: remarks.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("cefito")
+    logger.addHandler(handler)
     try:
         yield
-    except KilledError:
-        pass
     finally:
-        trainer._Training._step = whole  # type: ignore[method-assign]
-
-
-def make(root: Path, methods: tuple[str, ...] = METHODS) -> list[Subject]:
-    """Make all subjects below a folder."""
-    data = write_world(root / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    queries = Queries.from_windows(cut_windows(data, horizon=3, split="test")).subset(range(4))
-    subjects = [
-        _subject("data set", data.folder, sorted(p.name for p in data.folder.iterdir()), of_dataset)
-    ]
-    for method in methods:
-        run = train_run(data, root / method, config=config(method), horizon=3, seed=0)
-        names = sorted(path.name for path in run.folder.iterdir() if path.is_file())
-        subjects.append(_subject(f"run of {method}", run.folder, names, of_run(queries)))
-    killed = root / "killed"
-    with killed_after(5):
-        train_run(data, killed, config=config("frequent"), horizon=3, seed=0)
-    files = ["classifier/checkpoint.safetensors", "classifier/metrics.jsonl"]
-    subjects.append(_subject("checkpoint", killed, files, of_training(data)))
-    rows = find_rows(["nearest", "frequent"])
-    study = Study(
-        dataset=data, out=root / "study", rows=rows, horizons=(2, 3), seeds=(0,), settings=SMALL
-    )
-    problems = run_study(study)
-    assert not problems, problems
-    found = study.out.glob("T*/seed*/trials/*.json")
-    trials = sorted(str(path.relative_to(study.out)) for path in found)
-    subjects.append(_subject("trials", study.out, trials, of_study(study)))
-    return subjects
-
-
-def _subject(name: str, folder: Path, files: list[str], answer: Callable[[Path], str]) -> Subject:
-    with tempfile.TemporaryDirectory() as place:  # an answer may change the folder
-        expected = answer(Path(shutil.copytree(folder, Path(place) / "copy")))
-    return Subject(name, folder, tuple(files), answer, expected)
+        logger.removeHandler(handler)
 
 
 # Each of these functions makes one change to a file and returns its description.
@@ -354,18 +228,81 @@ def in_tensors(path: Path, draw: random.Random, other: Path) -> str:
     return f"{kind}: {name}"
 
 
+def in_text(path: Path, draw: random.Random, other: Path) -> str:
+    """Change a digit, or exchange, repeat or drop a line."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    if not lines:
+        return in_bytes(path, draw, other)
+    place, kind = draw.randrange(len(lines)), draw.choice(("digit", "drop", "repeat", "exchange"))
+    digits = [at for at, byte in enumerate(lines[place]) if chr(byte).isdigit()]
+    if kind == "digit" and digits:
+        at, line = draw.choice(digits), bytearray(lines[place])
+        line[at] = ord(draw.choice([sign for sign in "0123456789" if ord(sign) != line[at]]))
+        lines[place] = bytes(line)
+    elif kind == "drop":
+        del lines[place]
+    elif kind == "repeat":
+        lines.insert(place, lines[place])
+    else:
+        second = draw.randrange(len(lines))
+        lines[place], lines[second] = lines[second], lines[place]
+    path.write_bytes(b"".join(lines))
+    return f"{kind} in line {place + 1}"
+
+
+def in_array(path: Path, draw: random.Random, other: Path) -> str:
+    """Replace an array by another one, in a file of the same time."""
+    before, array = path.stat(), np.load(path)
+    if not isinstance(array, np.ndarray):
+        return in_bytes(path, draw, other)
+    flat, kind = array.reshape(-1), draw.choice(("number", "nan", "order", "cut", "type", "huge"))
+    place = draw.randrange(flat.size)
+    if kind in ("number", "nan", "huge"):
+        flat[place] = {"number": flat[place] + 1, "nan": np.nan, "huge": 1e38}[kind]
+    elif kind == "order":
+        array = array[::-1].copy()
+    elif kind == "cut":
+        array = array[:-1]
+    else:
+        array = array.astype(draw.choice(("int64", "float64", "float16", "complex64", "U8")))
+    np.save(path, array)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return f"{kind} at {place}"
+
+
+def in_kind(path: Path, draw: random.Random, other: Path) -> str:
+    """Replace a file by what is no regular file, or by a huge one."""
+    path.unlink()
+    kind = draw.choice(("pipe", "device", "sparse", "loop", "nowhere"))
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "sparse":
+        with path.open("wb") as file:
+            file.truncate(20 << 30)
+    else:
+        path.symlink_to({"device": "/dev/zero", "loop": path.name, "nowhere": "nothing"}[kind])
+    return kind
+
+
 def mutated(subject: Subject, folder: Path, draw: random.Random) -> str:
     """Make one change in a copy of a subject and return its description."""
-    name = draw.choice(subject.files)
-    path = folder / name
-    others = [folder / other for other in subject.files if other != name]
-    others = [other for other in others if other.exists()] or [path]
-    ways = [in_bytes, in_files]
-    if path.suffix in (".json", ".jsonl"):
-        ways += [in_json] * 4
-    if path.suffix == ".safetensors":
+    found = {path for pattern in subject.files for path in folder.glob(pattern) if path.is_file()}
+    paths = sorted(found)
+    path = draw.choice(paths)
+    other = draw.choice([one for one in paths if one != path] or [path])
+    ways = [in_bytes, in_files, *[in_kind] * (not subject.stored)]
+    if path.suffix in (".json", ".jsonl") and (subject.stored or path.name != "metrics.jsonl"):
+        ways += [in_json] * 4 if subject.stored else [in_json, in_text] * 2
+    elif path.suffix == ".safetensors" and subject.stored:
         ways += [in_tensors] * 4
-    return f"{name}: {draw.choice(ways)(path, draw, draw.choice(others))}"
+    elif path.suffix in (".csv", ".shard"):
+        ways += [in_text] * 4
+    elif path.suffix == ".npy":
+        ways += [in_array] * 4
+    elif path.name == "metrics.jsonl":  # its numbers are not sealed
+        path.write_text("\n".join(path.read_text().splitlines()[: draw.randrange(2)]))
+        return f"{path.relative_to(folder)}: shortened"
+    return f"{path.relative_to(folder)}: {draw.choice(ways)(path, draw, other)}"
 
 
 @contextmanager
@@ -384,70 +321,67 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, old)
 
 
-def tried(subject: Subject, number: int, seed: int) -> Outcome:
+def used(answer: Answer, folder: Path) -> tuple[str, str, Remarks]:
+    """Use a folder; return how it ended, with the result or the reason, and the remarks."""
+    remarks: Remarks = []
+    try:
+        with limited(SECONDS), np.errstate(all="ignore"), heard(remarks):
+            result = answer(folder, remarks)
+    except CefitoError as problem:
+        return ("TRACEBACK" if "\n" in str(problem) else "refused"), str(problem), remarks
+    except Hang:
+        return "HANG", "", remarks
+    except Exception:
+        return "TRACEBACK", traceback.format_exc(), remarks
+    if wrong := [remark for remark in remarks if "defect of the program" in remark]:
+        return "TRACEBACK", wrong[0], remarks
+    return "done", result, remarks
+
+
+def tried(subject: Subject, expected: str, number: int, seed: int) -> Outcome:
     """Mutate a copy of a subject and return the outcome."""
     draw = random.Random(f"{seed}/{number}")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(shutil.copytree(subject.folder, Path(place) / "copy"))
         change = mutated(subject, folder, draw)
-        ended, detail = "same", ""
-        try:
-            with limited(SECONDS), np.errstate(all="ignore"):
-                found = subject.answer(folder)
-            if found != subject.expected:
-                ended = "different"
-        except CefitoError as problem:
-            named = str(folder) in str(problem) or str(problem).startswith("query ")
-            ended = "refused" if named else "unnamed"
-            detail = str(problem).replace(str(folder), "")
-            if "\n" in detail:
-                ended = "broken"
-        except Hang:
-            ended = "hung"
-        except Exception:
-            ended, detail = "broken", traceback.format_exc()
+        if subject.anew is not None:
+            work = Path(shutil.copytree(folder, Path(place) / "anew", symlinks=True, ignore=pipes))
+            shutil.rmtree(work / "plans.jsonl.parts", ignore_errors=True)
+            ended, expected, _ = used(subject.anew, work)
+            if ended in BAD:
+                return Outcome(number, subject.name, change, ended, expected)
+        ended, detail, remarks = used(subject.answer, folder)
+        if ended == "done":
+            told = bool(remarks) and not subject.stored
+            ended = "same" if detail == expected else "reported" if told else "SILENT"
+            if subject.answer.__qualname__.startswith("of_inputs"):
+                ended = "refused" if remarks else "same"
+            detail = "; ".join(remarks)
+        elif ended == "refused" and subject.stored:
+            named = str(folder) in detail or detail.startswith("query ")
+            ended = "refused" if named else "UNNAMED"
     return Outcome(number, subject.name, change, ended, detail)
+
+
+def pipes(folder: str, names: list[str]) -> list[str]:
+    """Names of pipes and large files, which are not copied."""
+    paths = {name: Path(folder) / name for name in names}
+    return [
+        name
+        for name, path in paths.items()
+        if path.is_fifo() or (path.is_file() and path.stat().st_size > 1 << 30)
+    ]
 
 
 def run(subjects: list[Subject], numbers: range, seed: int) -> Iterator[Outcome]:
     """Yield the outcomes of mutations of all subjects in turn."""
+    expected = []
+    for subject in subjects:
+        with tempfile.TemporaryDirectory() as place:
+            copy = Path(shutil.copytree(subject.folder, Path(place) / "copy"))
+            ended, result, remarks = used(subject.answer, copy)
+            assert (ended, remarks) == ("done", []), (subject.name, result, remarks)
+            expected.append(result)
     for number in numbers:
-        yield tried(subjects[number % len(subjects)], number, seed)
-
-
-def report(
-    about: str,
-    make: Callable[[Path], list[Any]],
-    run: Callable[[list[Any], range, int], Iterator[Outcome]],
-    bad: Sequence[str],
-) -> int:
-    """Mutate as the command line says; print faults and the number of each outcome.
-
-    The exit code is 1 if there was a fault.
-    """
-    parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, help="number of the one mutation to repeat")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    alone = given.only is not None
-    numbers = range(given.only, given.only + 1) if alone else range(given.count)
-    counts: Counter[tuple[str, str]] = Counter()
-    with tempfile.TemporaryDirectory() as place:
-        for outcome in run(make(Path(place)), numbers, given.seed):
-            counts[outcome.subject, outcome.ended] += 1
-            if alone or outcome.ended in bad:
-                detail = outcome.detail if alone else outcome.detail[-500:]
-                said = f"{outcome.number} {outcome.subject}: {outcome.ended}: {outcome.change}"
-                sys.stdout.write(f"{said}\n{detail}\n")
-                sys.stdout.flush()
-    for (subject, ended), count in sorted(counts.items()):
-        sys.stdout.write(f"{subject:28} {ended:10} {count}\n")
-    faults = sum(count for (_, ended), count in counts.items() if ended in bad)
-    sys.stdout.write(f"{sum(counts.values())} mutations, {faults} faults\n")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(report(__doc__ or "", make, run, BAD))
+        which = number % len(subjects)
+        yield tried(subjects[which], expected[which], number, seed)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cefito.batch.sources import EXPECTED, Columns, Row
-from cefito.data.readers.archives import load_features
+from cefito.data.readers.feature_files import load_features
 from cefito.errors import CefitoError, DataError, explained
 from cefito.files import NOT_JSON
 from cefito.inference.answer import Answer, answers

@@ -283,27 +283,19 @@ def write_dataset(
             place, remedy = f"{folder}, action_text", "Give one row an action."
             check_action_text(action_text, annotations.taxonomy, place=place, remedy=remedy)
             write_tensors(temporary / TEXT_FILE, {"action_text": action_text})
-        dim = int(start.shape[1])
-        write_header(temporary, name=name, observation_dim=dim, provenance=provenance)
+        header = {
+            "format_version": FORMAT_VERSION,
+            "name": name,
+            "observation_dim": int(start.shape[1]),
+            "provenance": provenance,
+            "hashes": {path.name: file_digest(path) for path in sorted(temporary.iterdir())},
+        }
+        write_json(temporary / "dataset.json", value_sealed(header))
         try:
             dataset = open_dataset(temporary)
         except DataError as problem:
             raise DataError(str(problem).replace(str(temporary), str(folder))) from problem
     return replace(dataset, folder=folder)
-
-
-def write_header(
-    folder: Path, *, name: str, observation_dim: int, provenance: dict[str, Any]
-) -> None:
-    """Write the `dataset.json` of a folder that already holds all other files of a data set."""
-    header = {
-        "format_version": FORMAT_VERSION,
-        "name": name,
-        "observation_dim": observation_dim,
-        "provenance": provenance,
-        "hashes": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
-    }
-    write_json(folder / "dataset.json", value_sealed(header))
 
 
 def video_folder_entry(videos: Path | None, target: Path) -> dict[str, str]:

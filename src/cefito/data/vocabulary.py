@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -285,7 +285,8 @@ def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
     """Append the new tasks and actions of a data set (`other`) to a known vocabulary.
 
     Known ids stay. An action that is new to its task takes the id of the known action of its name
-    if the name is unique on both sides, and a new id otherwise.
+    if the name is unique on both sides, and a new id otherwise. With new ids there is no shared
+    vocabulary.
     """
     match = match_vocabulary(known, other)
     theirs = _by_name(other.actions)
@@ -317,29 +318,11 @@ def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
     for task in match.new_tasks:
         titles.append(task.name)
         members.append({place(action) for action in task.actions})
-    shared, to_shared = _extended_shared(known, other, given)
     tasks = zip(titles, members, strict=True)
     extended = Taxonomy.from_names(known.dataset, tasks, names)
-    return replace(extended, shared=shared, to_shared=to_shared)
-
-
-def _extended_shared(
-    known: Taxonomy, other: Taxonomy, given: Mapping[int, int]
-) -> tuple[tuple[Action, ...] | None, tuple[int, ...] | None]:
-    """The coarser vocabulary, extended by the new actions."""
-    if known.shared is None or known.to_shared is None:
-        return None, None
-    shared, mapped = list(known.shared), list(known.to_shared)
-    places = {nfc(action.name): action.id for action in reversed(known.shared)}
-    for action in given:  # in the order of their new ids
-        name = other.actions[action].name
-        if other.shared is not None and other.to_shared is not None:
-            name = other.shared[other.to_shared[action]].name
-        if nfc(name) not in places:
-            places[nfc(name)] = len(shared)
-            shared.append(Action(id=len(shared), name=name))
-        mapped.append(places[nfc(name)])
-    return tuple(shared), tuple(mapped)
+    if given:
+        return extended
+    return replace(extended, shared=known.shared, to_shared=known.to_shared)
 
 
 def _paired(theirs: Iterable[Task | Action], ours: Iterable[Task | Action]) -> dict[int, int]:

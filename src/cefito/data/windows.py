@@ -21,26 +21,6 @@ from cefito.data.annotations import SPLITS, Taxonomy, Video
 from cefito.data.prepared import PreparedDataset
 from cefito.errors import DataError
 
-__all__ = [
-    "HELD_OUT_SEED",
-    "HELD_OUT_SHARE",
-    "ActionSpace",
-    "Selection",
-    "Windows",
-    "action_space",
-    "count_windows",
-    "cut_windows",
-    "extended_space",
-    "fitting_windows",
-    "joined_windows",
-    "padded_rows",
-    "reversed_windows",
-    "split_videos",
-    "steps_text",
-    "video_folds",
-    "with_between",
-]
-
 Selection = Literal["held-out", "published"]
 """Split on which epochs and weights are chosen: validation, or test as published (optimistic)."""
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cefito.arrays import Border, load_npy
 from cefito.data.annotations import nfc
 from cefito.data.prepared import PreparedDataset
-from cefito.data.readers.archives import FeatureArray, load_features
+from cefito.data.readers.feature_files import FeatureArray, load_features
 from cefito.data.readers.observing import observe
 from cefito.data.vocabulary import similar_names
 from cefito.errors import ConfigError, DataError, RunError

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.readers.archives import FeatureError
-from cefito.data.readers.folder import FileFolder
+from cefito.data.readers.feature_files import FeatureError, FileFolder
 from cefito.errors import ConfigError, DataError
 from cefito.markup import counted
 from cefito.progress import Progress, silent

@@ -3,8 +3,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from cefito.data.readers.archives import FeatureError, load_features
-from cefito.data.readers.folder import FileFolder
+from cefito.data.readers.feature_files import FeatureError, FileFolder, load_features
 from cefito.errors import DataError
 from traps import Trap, npy_bytes
 

@@ -9,7 +9,7 @@ import pytest
 
 from cefito.data.readers.benchmarks import read_benchmark
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.readers.folder import FileFolder
+from cefito.data.readers.feature_files import FileFolder
 from cefito.data.readers.merges import read_merges, suggest_merges, write_merges
 from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import read_steps

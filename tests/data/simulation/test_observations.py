@@ -77,15 +77,6 @@ def test_shared_names_is_the_cosine_of_equal_names(share):
     np.testing.assert_allclose(cosine(looks), expected, atol=0.07)
 
 
-def test_shared_words_make_names_alike():
-    apart, close = (
-        action_looks(TAXONOMY, replace(SILENT, shared_words=share, hidden=4096), seed=0)
-        for share in (0.0, 0.8)
-    )
-    assert close[0] @ close[1] > apart[0] @ apart[1] + 0.2  # "pour water", "pour milk"
-    assert abs(close[0] @ close[2]) < 0.1
-
-
 def test_looks_do_not_depend_on_other_actions():
     alone = Taxonomy(dataset="other", tasks=(Task(0, "tea", (0,)),), actions=(Action(0, "cut"),))
     there = action_looks(TAXONOMY, SILENT, seed=0)[2]
@@ -136,13 +127,6 @@ def test_full_confusion_shows_a_neighbour(side):
     assert alike(mixed[side][9], clear[9])  # the only step of its video
 
 
-def test_style_persists_within_a_video_and_differs_between_videos():
-    start, end = look(style=1, noise=0.5)
-    both, video = cosine(np.concatenate([start, end])), np.concatenate([VIDEO, VIDEO])
-    same = np.equal.outer(video, video) & ~np.eye(len(video), dtype=bool)
-    assert both[same].min() > both[~np.equal.outer(video, video)].max()
-
-
 def test_noise_differs_between_observations_and_grows_with_its_knob():
     clear = look(step=3)[0]
     rows = np.concatenate(look(step=3, noise=1))
@@ -152,29 +136,6 @@ def test_noise_differs_between_observations_and_grows_with_its_knob():
         start, _ = look(step=3, noise=noise)
         scales.append(np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(start, clear, strict=True)]))
     assert scales[0] > scales[1] > scales[2]
-
-
-def test_noise_spread_makes_some_videos_noisier():
-    """With noise alone in a linear map, the size of an observation is the noise of its video."""
-    sizes = []
-    for spread in (0.0, 1.0):
-        start, end = look(noise=1, noise_spread=spread, nonlinearity=0)
-        rows = np.sqrt((start**2 + end**2).mean(axis=1))
-        sizes.append(np.log([rows[index == VIDEO].mean() for index in np.unique(VIDEO)]).std())
-    assert sizes[0] < 0.15
-    assert sizes[1] > 0.4
-
-
-def test_nonlinearity_bends_the_map():
-    """Task and step together lie in the plane of either alone if and only if the map is linear."""
-    for share, linear in ((0.0, True), (1.0, False)):
-        parts = ({"task": 3}, {"task": 3, "step": 4}, {"step": 4})
-        task, both, step = (look(**part, nonlinearity=share)[0] for part in parts)
-        rest = np.linalg.lstsq(np.stack([task[0], step[0]], axis=1), both[0])[1]
-        assert (float(rest[0]) < 1e-3 * len(both[0])) is linear
-    largest = [np.abs(look(step=3, nonlinearity=share)[0]).max() for share in (0.0, 1.0)]
-    assert largest[1] <= 1
-    assert largest[0] > 1
 
 
 def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(make_source, tmp_path):

@@ -22,13 +22,11 @@ from cefito.arrays import Border
 from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Annotations, Taxonomy, Video, nfc
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
-from cefito.data.readers.archives import FeatureArray, FeatureError, load_features
-from cefito.data.readers.folder import FileFolder
+from cefito.data.readers.feature_files import FeatureArray, FeatureError, FileFolder, load_features
 from cefito.data.readers.observing import (
     Beyond,
     check_layout,
     is_beyond,
-    is_rounding,
     kept_steps,
     observe,
 )
@@ -184,7 +182,7 @@ def _files(
     """Videos with their files, videos without one, and notes on the files."""
     found: list[tuple[Video, Path, str]] = []
     unused: list[_Observed] = []
-    owners: dict[Path, list[tuple[str, str]]] = {}  # names and videos that share most of a file's
+    owners: dict[Path, list[tuple[str, str]]] = {}  # longest names found in a file's, their videos
     for video in source.annotations.videos:
         try:
             if not video.steps:
@@ -235,8 +233,8 @@ def _with_rows(found: _Observed, features: FeatureArray, recipe: _Recipe) -> _Ob
     """Add the observations of the steps that are kept."""
     steps, rows = found.video.steps, features.rows
     outside = [place for place, step in enumerate(steps) if is_beyond(step, rows)]
-    clamped = 0
-    if outside and recipe.beyond != "rewrite" and is_rounding(steps, rows):
+    clamped, last = 0, max(step.end for step in steps)
+    if outside and recipe.beyond != "rewrite" and last <= rows + 0.5:
         clamped, outside = len(outside), []
     ends = f"{found.path}: the features end at {rows} s, and"
     if outside and recipe.beyond == "error":
@@ -317,7 +315,7 @@ def _account(
 
 
 def _made_with(features: Path) -> dict[str, Any] | None:
-    """The record that `cefito extract` leaves beside features; None for features of others."""
+    """Read `extract.json`, which `cefito extract` writes beside features; None if there is none."""
     path = features / "extract.json"
     if not path.exists():
         return None

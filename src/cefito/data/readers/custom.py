@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import load_npy, load_npz
+from cefito.data.annotations import Taxonomy
 from cefito.data.prepared import (
     PreparedDataset,
     check_action_text,
@@ -30,8 +31,8 @@ from cefito.errors import ConfigError, DataError
 from cefito.files import check_new
 from cefito.progress import Progress, silent
 
-FEATURES_FILE = "features.npz"
-ACTION_TEXT_FILE = "action_text_features.npy"
+_FEATURES_FILE = "features.npz"
+_ACTION_TEXT_FILE = "action_text_features.npy"
 _FEATURES_REMEDY = (
     "Save `start` and `end` [S, E] with numpy.savez, one row a step, in the order of videos.jsonl "
     "and of its steps."
@@ -136,27 +137,22 @@ def prepare_custom(
     """
     source, target = Path(source), Path(target)
     if not source.is_dir():
-        remedy = f"Give a folder with taxonomy.json, videos.jsonl and {FEATURES_FILE}, or a table."
+        remedy = f"Give a folder with taxonomy.json, videos.jsonl and {_FEATURES_FILE}, or a table."
         raise DataError(f"{source}: no such folder or table. {remedy}")
     check_new(target, name)
     found = read_common(source)
-    path = source / FEATURES_FILE
+    path = source / _FEATURES_FILE
     arrays = load_npz(path, ("start", "end"), _FEATURES_REMEDY)
     start, end = _single(arrays["start"]), _single(arrays["end"])
     place, remedy = str(path), _FEATURES_REMEDY
     check_observations(found.annotations, start=start, end=end, place=place, remedy=remedy)
-    text = None
-    path = source / ACTION_TEXT_FILE
-    if path.exists():
-        text = _single(load_npy(path, _TEXT_REMEDY))
-        check_action_text(text, found.annotations.taxonomy, place=str(path), remedy=_TEXT_REMEDY)
     return write_dataset(
         target,
         name=name or found.annotations.taxonomy.dataset,
         annotations=found.annotations,
         start=start,
         end=end,
-        action_text=text,
+        action_text=read_folder_text(source, found.annotations.taxonomy),
         provenance={
             "observations": "as given",
             "source": {"kind": "custom", "folder": source.resolve().name},
@@ -164,6 +160,16 @@ def prepare_custom(
             "cefito": version("cefito"),
         },
     )
+
+
+def read_folder_text(folder: Path, taxonomy: Taxonomy) -> NDArray[Any] | None:
+    """Read the text embeddings of actions [K, W] in a folder of annotations; None without any."""
+    path = folder / _ACTION_TEXT_FILE
+    if not path.exists():
+        return None
+    text = _single(load_npy(path, _TEXT_REMEDY))
+    check_action_text(text, taxonomy, place=str(path), remedy=_TEXT_REMEDY)
+    return text
 
 
 def _single(array: NDArray[Any]) -> NDArray[Any]:

@@ -4,8 +4,8 @@ Of features with another number of rows a second, the row in the middle of each 
 
 The observation at a time is the concatenated rows of the seconds around it. Beyond a border the
 nearest row is repeated, or, as the reference loader does, the last one of those around the time. If
-no step ends more than half a second after the last row, steps beyond it are only a matter of
-rounding and are observed there.
+no step ends more than half a second after the last row, steps beyond it come from rounding and are
+observed at that row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cefito.arrays import Border, observed_rows
 from cefito.data.annotations import Step
-from cefito.data.readers.archives import FeatureArray, FeatureError
+from cefito.data.readers.feature_files import FeatureArray, FeatureError
 from cefito.errors import DataError
 
 Beyond = Literal["drop", "rewrite", "error"]
@@ -103,11 +103,6 @@ def check_layout(
 def is_beyond(step: Step, rows: int) -> bool:
     """Whether a step's rounded end is not below the number of rows."""
     return round(step.end) >= rows
-
-
-def is_rounding(steps: Sequence[Step], rows: int) -> bool:
-    """Whether every step ends at most half a second after the features."""
-    return max(step.end for step in steps) <= rows + 0.5
 
 
 def kept_steps(steps: Sequence[Step], rows: int, beyond: Beyond) -> list[int]:

@@ -66,7 +66,7 @@ def convert_steps(
 
 
 def _merged(found: StepRows, merges: Merges | None) -> StepRows:
-    """The steps with replaced names, and a note on these."""
+    """Replace names as a map says, and add a note."""
     if merges is None:
         return found
     merges.check_known((row.task for row in found.rows), (row.step for row in found.rows))
@@ -82,7 +82,7 @@ def _merged(found: StepRows, merges: Merges | None) -> StepRows:
 
 
 def _distinct(found: StepRows) -> StepRows:
-    """The steps without repetitions, and a note that names all of these."""
+    """Leave out repeated steps, and add a note that names them."""
     kept: dict[object, StepRow] = {}
     repeated = [
         row.place
@@ -149,7 +149,7 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
     once = sum(count == 1 for count in counts.values())
     if len(counts) > _MANY and once > len(counts) / 2:
         notes.append(
-            f"{once} of {len(counts)} names of steps occur once. Nothing can be learned of these; "
+            f"{once} of {len(counts)} names of steps occur once. Nothing can be learned from them; "
             "speech and comments are not names of steps."
         )
     lacking = [video for video, (_, split) in facts.items() if not split]

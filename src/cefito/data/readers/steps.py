@@ -51,7 +51,7 @@ class StepRows:
         rows: The steps, in the order of the files.
         name: Name of the annotations.
         form: The files' formats.
-        notes: Sentences on what was taken for what, and what was left out.
+        notes: Sentences on how the files were read, and what was left out.
     """
 
     rows: tuple[StepRow, ...]
@@ -219,7 +219,7 @@ def _left_out(files: Sequence[Document]) -> list[str]:
 
 
 def _notes(used: Format, files: list[Document], tiers: set[str]) -> Iterable[str]:
-    """What was taken for what, what was left out, and the encoding."""
+    """Sentences on how files were read, what was left out, and a guessed encoding."""
     for document in files:
         if document.read_as:
             said = encoding_note(document.path, document.read_as)
@@ -258,7 +258,7 @@ _NOTHING = _Facts()
 
 
 class _VideoTable:
-    """A table of what annotations do not hold: task, split, length and frame rate of videos."""
+    """A table with task, split, length and frame rate of videos, which annotations may lack."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -298,7 +298,7 @@ class _VideoTable:
         return self._find(video).frame_rate
 
     def _find(self, video: str) -> _Facts:
-        """The row whose address ends most like a video's; it may be the row of one video only."""
+        """Find the row with the longest end in common with a video's address; one video a row."""
         if video not in self._row_of:
             parts = film_address(video).split("/")
             alike = {
@@ -315,7 +315,7 @@ class _VideoTable:
         return self._facts.get(self._row_of[video], _NOTHING)
 
     def completed(self, document: Document, rows: list[StepRow]) -> list[StepRow]:
-        """The rows with task, split and end; those whose end nobody knows are dropped."""
+        """Add task, split and end to the rows; drop rows whose end is unknown."""
         choices = document.choices
         found = []
         for row in rows:

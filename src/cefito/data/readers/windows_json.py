@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cefito.data.annotations import SPLITS, Annotations, Step, Taxonomy, Video, folded, nfc, parsing
-from cefito.data.readers.folder import feature_name
+from cefito.data.readers.feature_files import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
 from cefito.errors import DataError
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import load_npy
 from cefito.data.annotations import Annotations, Taxonomy, Video
-from cefito.data.prepared import PreparedDataset, check_action_text, write_dataset
-from cefito.data.readers.custom import ACTION_TEXT_FILE
+from cefito.data.prepared import PreparedDataset, write_dataset
+from cefito.data.readers.custom import read_folder_text
 from cefito.data.readers.source import read_common
 from cefito.files import check_new, sha256
 from cefito.runtime import SimulationStream, check_seed
@@ -62,11 +61,7 @@ def simulate(source: Path | str, target: Path | str, *, seed: int = 0) -> Prepar
     check_seed(seed)
     check_new(target)
     annotations = read_common(source).annotations
-    text, path = None, source / ACTION_TEXT_FILE
-    if path.exists():
-        text = load_npy(path)
-        remedy = "Correct the file, or remove it to go without action text."
-        check_action_text(text, annotations.taxonomy, place=str(path), remedy=remedy)
+    text = read_folder_text(source, annotations.taxonomy)
     start, end = observe(annotations, knobs, dim=OBSERVATION_DIM, seed=seed)
     return write_dataset(
         target,

@@ -131,21 +131,6 @@ def test_broken_files_are_refused_in_one_line_that_names_the_format(case, tmp_pa
     assert found.endswith(".")
 
 
-def test_a_bomb_takes_no_time_and_no_file_is_opened(tmp_path):
-    for number, text in enumerate((with_doctype(EAF, BOMB), with_doctype(EAF, FILE))):
-        path = tmp_path / f"{number}.eaf"
-        path.write_text(text)
-        with pytest.raises(DataError, match="declares XML entities") as caught:
-            read_steps(path, choices=Choices(task="tea"))
-        assert "root:" not in str(caught.value)
-
-
-def test_the_unbroken_file_is_read(tmp_path):
-    (tmp_path / "one.eaf").write_text(EAF)
-    found = read_steps(tmp_path / "one.eaf", choices=Choices(task="tea"))
-    assert found.annotations.videos[0].video_id == "one"
-
-
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from samples import VTT
 
-from cefito.data.readers.formats import Choices
-from cefito.data.readers.formats.films import film_address
+from cefito.data.readers.formats import Choices, StepRow
+from cefito.data.readers.formats.films import film_address, named_films
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import DataError
 
@@ -37,6 +39,25 @@ TEA = Choices(task="tea")
 )
 def test_addresses(location, address):
     assert film_address(location, "/here") == address
+
+
+ADDRESS = st.lists(st.sampled_from(["P1", "P2", "cam", "top"]), min_size=1, max_size=4)
+
+
+@given(st.sets(ADDRESS.map("/".join), min_size=1, max_size=6))
+def test_names_are_the_shortest_ends_that_one_film_has(addresses):
+    films = [
+        film
+        for film in sorted(addresses)
+        if not any(other != film and f"/{other}".endswith(f"/{film}") for other in addresses)
+    ]
+    rows = [StepRow(film, "boil", 0, 1, f"{film}, step 1", coding=film) for film in films]
+    for film, row in zip(films, named_films(rows)[0], strict=True):
+        assert f"/{film}".endswith(f"/{row.video}")
+        owners = [other for other in films if f"/{other}".endswith(f"/{row.video}")]
+        assert owners == [film]
+        shorter = row.video.partition("/")[2]
+        assert not shorter or sum(f"/{other}".endswith(f"/{shorter}") for other in films) > 1
 
 
 def task(number, location, label="boil", **more):

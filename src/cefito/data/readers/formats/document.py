@@ -128,9 +128,9 @@ class Document:
         return DataError(f"{self.place(where)}: {problem}", setting=setting)
 
     def rate(self, video: str, written: object = None) -> float:
-        """Return the frames per second of a video, as given or else as `written` in the file.
+        """Return the frames per second of a video: as given, or else as `written` in the file.
 
-        1 if nobody gave them, which is then among what the file lacks.
+        If nobody gave them, return 1 and note the frame rate as missing (`lacks`).
         """
         found = self.rate_of(video) or self.choices.frame_rate
         if found is None and isinstance(written, int | float) and 0 < written <= MAX_RATE:

@@ -15,7 +15,7 @@ _Span = tuple[float, float]
 
 
 def _read(document: Document) -> Iterator[StepRow]:
-    """Yield the annotations of all tiers; those that refer to others have the times of these."""
+    """Yield the annotations of all tiers; an annotation that refers to another has its times."""
     root = document.xml()
     video, origin = _media(document, root)
     tiers = document.unique(((tier.attrib["TIER_ID"], tier) for tier in root.iter("TIER")), "tiers")
@@ -34,7 +34,7 @@ def _read(document: Document) -> Iterator[StepRow]:
 
 
 def _spans(document: Document, root: Element, tiers: dict[str, Element]) -> dict[str, _Span]:
-    """Start and end in milliseconds of each annotation that has them, or that refers to one."""
+    """Start and end in milliseconds of each annotation with times, or that refers to one."""
     times = _times(document, root, tiers)
     spans: dict[str, _Span] = {}
     for each in root.iter("ALIGNABLE_ANNOTATION"):
