@@ -178,7 +178,6 @@ class Planner(Protocol):
             seed: Seed of everything drawn.
             context: Where it is trained.
         """
-        raise NotImplementedError
 
     def refit(
         self, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
@@ -203,11 +202,9 @@ class Planner(Protocol):
         Raises:
             RunError: Missing or damaged files, or files of another configuration.
         """
-        raise NotImplementedError
 
     def save(self, folder: Path | str) -> None:
         """Write all that `load` needs into an existing folder."""
-        raise NotImplementedError
 
     def describe(self) -> Description:
         """Describe its parts."""
