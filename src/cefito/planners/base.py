@@ -136,7 +136,7 @@ class Planner(Protocol):
         """
         return {}
 
-    if TYPE_CHECKING:  # read-only for others; a planner may be a dataclass with these fields
+    if TYPE_CHECKING:  # not at run time, so that a dataclass can have fields of these names
 
         @property
         def name(self) -> str:
@@ -276,7 +276,7 @@ class Planner(Protocol):
 
         Args:
             queries: Observations, perhaps with tasks.
-            top_k: Plans a query; fewer if there are not so many sequences.
+            top_k: Plans of each query; fewer if there are fewer sequences.
             constraints: Conditions on every plan.
             stop: Polled during planning; once it returns True, the best so far is returned.
             progress: Shows progress.

@@ -346,7 +346,7 @@ def check_keys(keys: Iterable[str]) -> None:
 
 
 def check_sections(keys: Iterable[str], methods: Iterable[str]) -> None:
-    """Refuse dotted keys of sections that other methods read, but none of these (ConfigError)."""
+    """Refuse dotted keys of sections that only other methods read (ConfigError)."""
     names = list(dict.fromkeys(methods))
     read = dict.fromkeys(part for name in names for part in find_method(name).settings.model_fields)
     for key in keys:

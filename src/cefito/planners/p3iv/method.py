@@ -80,7 +80,7 @@ class P3ivConfig(Settings):
 
     @property
     def token_width(self) -> int:
-        """Numbers of a token without its noise; of encoded observations and states, too."""
+        """Width of tokens without noise, and of encoded observations and states."""
         return self.width - self.noise
 
     @property
