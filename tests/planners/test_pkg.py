@@ -131,20 +131,3 @@ def test_a_graph_without_any_path_still_gives_plans(world, queries):
     for plan, (first, last) in zip(planner.plan(queries, 2), ends.tolist(), strict=True):
         assert plan.actions.tolist() == [[first, 0, 0, last], [first, 0, 1, last]]
         assert np.isfinite(plan.energies).all()
-
-
-def test_smoothing(world, queries):
-    plain, smoothed = (fit(world, epochs=1, smoothing=value) for value in (0.0, 0.5))
-    sizes = np.exp(-smoothed.costs).sum(axis=1)
-    np.testing.assert_allclose(sizes, 1)
-    assert np.exp(-plain.costs).sum(axis=1).max() <= 1 + 1e-6
-    assert smoothed.costs.max() < plain.costs.max()
-
-
-def test_horizon_2_has_one_path(world):
-    planner = fit(world, horizon=2, epochs=1)
-    queries = Queries.from_windows(world(2)[1])
-    plans = planner.plan(queries, 5)
-    np.testing.assert_array_equal(
-        np.concatenate([plan.actions for plan in plans]), planner.predict_ends(queries)
-    )

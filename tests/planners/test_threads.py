@@ -5,7 +5,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
-import numpy as np
 import pytest
 
 from cefito.errors import ConfigError
@@ -136,19 +135,3 @@ def test_threads_share_the_run_of_every_method(method, loaded, queries, tmp_path
         assert_same_plans(given, expected[index])
         assert [one.evaluated for one in given] == [one.evaluated for one in expected[index]]
     assert saved(run.planner, tmp_path / "after") == before
-
-
-class Crowded(dict):
-    """Tables of a prior of which other threads let nothing stay."""
-
-    def __setitem__(self, key, value):
-        super().__setitem__(key, value)
-        self.clear()
-
-
-def test_threads_share_the_tables_of_a_prior(loaded, monkeypatch):
-    prior = loaded("cefito").planner.prior
-    expected = prior.costs(4, 3).costs
-    monkeypatch.setattr(prior, "_tables", Crowded())
-    for ours, theirs in zip(prior.costs(4, 3).costs, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)

@@ -122,7 +122,7 @@ class Planner(Protocol):
         """
         return {}
 
-    if TYPE_CHECKING:  # read-only for others; a planner may be a dataclass with these fields
+    if TYPE_CHECKING:  # not at run time, so that a dataclass can have fields of these names
 
         @property
         def name(self) -> str:
@@ -164,7 +164,6 @@ class Planner(Protocol):
             seed: Seed of everything drawn.
             context: Where it is trained.
         """
-        raise NotImplementedError
 
     def refit(
         self, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
@@ -189,11 +188,9 @@ class Planner(Protocol):
         Raises:
             RunError: Missing or damaged files, or files of another configuration.
         """
-        raise NotImplementedError
 
     def save(self, folder: Path | str) -> None:
         """Write all that `load` needs into an existing folder."""
-        raise NotImplementedError
 
     def describe(self) -> Description:
         """Describe its parts."""
@@ -265,7 +262,7 @@ class Planner(Protocol):
 
         Args:
             queries: Observations, perhaps with tasks.
-            top_k: Plans a query; fewer if there are not so many sequences.
+            top_k: Plans of each query; fewer if there are fewer sequences.
             constraints: Conditions on every plan.
             stop: Polled during planning; once it returns True, the best so far is returned.
             progress: Shows progress.

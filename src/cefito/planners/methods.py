@@ -128,14 +128,33 @@ class PlannerVariant(Settings):
         return self.model_copy(update=update)
 
 
-def ablation(
-    method: str, part: str, title: str, settings: Mapping[str, Any], *, own_name: bool = False
-) -> PlannerVariant:
-    """Return a row that shows the worth of a part of a method."""
-    name = f"{method}-{part}"
-    return PlannerVariant(
-        name=name, title=title, own_name=own_name, method=method, settings=settings, ablation=True
-    )
+def rows(
+    method: str,
+    title: str,
+    ablations: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
+    *,
+    own_name: bool = False,
+) -> tuple[PlannerVariant, ...]:
+    """Return the row of a method as its settings say, and those that show the worth of its parts.
+
+    Args:
+        method: Name of the method, and of its row.
+        title: Title of its row.
+        ablations: For the end of a row's name what its title says and the settings that change.
+        own_name: Whether tables have the planner's name instead of the title.
+    """
+    shared: dict[str, Any] = {"method": method, "own_name": own_name}
+    parts = [
+        PlannerVariant(
+            name=f"{method}-{part}",
+            title=f"{title} ({said})",
+            settings=settings,
+            ablation=True,
+            **shared,
+        )
+        for part, (said, settings) in (ablations or {}).items()
+    ]
+    return PlannerVariant(name=method, title=title, **shared), *parts
 
 
 class _PlannerClass:
@@ -327,7 +346,7 @@ def check_keys(keys: Iterable[str]) -> None:
 
 
 def check_sections(keys: Iterable[str], methods: Iterable[str]) -> None:
-    """Refuse dotted keys of sections that other methods read, but none of these (ConfigError)."""
+    """Refuse dotted keys of sections that only other methods read (ConfigError)."""
     names = list(dict.fromkeys(methods))
     read = dict.fromkeys(part for name in names for part in find_method(name).settings.model_fields)
     for key in keys:

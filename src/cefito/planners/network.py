@@ -63,7 +63,7 @@ def copy_learned(network: nn.Module, learned: nn.Module, *, apart: Collection[st
 def ends_on_all(training: TrainingConfig, val: Windows) -> bool:
     """Return whether a training ends on training and validation windows together.
 
-    It does not if validation windows are those of test videos, as in published selection.
+    Windows of test videos, on which published work chooses epochs, are never trained on.
     """
     asked = isinstance(training, PlannerTrainingConfig) and training.all_videos > 0
     return asked and val.split != "test"

@@ -16,7 +16,6 @@ from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
-from cefito.planners.base import Planner
 from cefito.planners.methods import find_method
 from cefito.plugins import PackageError
 from cefito.progress import Progress, prefixed, silent
@@ -175,7 +174,8 @@ class TrialScorer:
             trained |= {f", T = {part.horizon}": part.info.training for part in runs}
             predictor = cast("AnyLengthPlanner", run.planner)
             parts = tuple(row.apply(part.planner) for part in runs)
-            planner = cast("Planner", PredictedLengthPlanner(predictor, parts))
+            # it is made of fitted planners, so it has no fit
+            planner = PredictedLengthPlanner(predictor, parts)  # type: ignore[abstract]
         windows, whole = study.scored_windows(row, trial.horizon)
         evaluation, plans = evaluate_planner(
             planner,

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cefito.errors import ConfigError
-from cefito.planners.base import Queries, Shape
+from cefito.planners.base import Shape
 from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.planner import DiffusionLoss
 from cefito.planners.diffusion.settings import DiffusionConfig
@@ -203,22 +203,6 @@ def test_losses_against_a_slow_loop(ends, between):
             total += error * (ends if step in (0, 3) else between)
     assert float(term.sum.detach()) == pytest.approx(total, rel=1e-3)
     assert int(term.count) == 3
-
-
-def test_the_step_network_is_validated_by_its_ends():
-    generator = np.random.default_rng(0)
-    actions, observations = (
-        generator.integers(0, ACTIONS, (40, 3)),
-        generator.normal(size=(2, 40, DIM)),
-    )
-    val = windows_of(actions, observations, TAXONOMY)
-    model = StepModel((made(KeppStepNetwork),), shape_of(3))
-    loss = DiffusionLoss(model.network, val, val)
-    right = model.ends(Queries.from_windows(val)) == val.actions[:, [0, -1]]
-    scores = loss.validate(Processes())
-    assert scores["success_rate"] == pytest.approx(100 * right.all(axis=1).mean())
-    assert scores["mean_accuracy"] == pytest.approx(100 * right.mean())
-    assert model.ends(Queries.from_windows(val).subset([])).shape == (0, 2)
 
 
 def test_horizons_that_cannot_be():

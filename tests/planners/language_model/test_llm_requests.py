@@ -204,16 +204,6 @@ def test_the_budget_is_checked_first(serve, monkeypatch, caplog):
     ask_all(REQUESTS, config(budget=1))  # all cached
 
 
-def test_an_interrupted_dialogue_is_continued(serve):
-    serve(lambda _, number: failure(500) if number else "Nothing.")
-    with pytest.raises(RunError):
-        ask_all([request()], config(retries=0))
-    assert preview([request()], config()).most == 1
-    seen = serve(lambda *_: VALID)
-    assert ask_all([request()], config())[0].repaired
-    assert len(seen) == 1
-
-
 def test_stop_leaves_the_rest_unasked(serve):
     seen = serve(lambda body, _: answered(body))
     found = ask_all(REQUESTS, config(concurrency=1), stop=lambda: len(seen) >= 2)

@@ -1,11 +1,12 @@
 """P3IV's network: against a reference of plain loops, its sizes, its memory, its samples."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from slow_layers import added, attention, linear, position
+from torch.nn import functional as F
 
 from cefito.planners.base import Shape
 from cefito.planners.p3iv.method import P3ivConfig
@@ -28,75 +29,32 @@ def network(*, horizon=3, critic=False, **settings):
     return stirred(made, 0.3)
 
 
-class Slow:
-    """The forward pass from a network's tensors."""
+def mlp(x, layers):
+    return linear(F.relu(linear(x, layers[0])), layers[2])
 
-    def __init__(self, made):
-        self.config, self.horizon = made.config, made.horizon
-        state = made.state_dict()
-        self.tensors = {name: tensor.double().numpy() for name, tensor in state.items()}
 
-    def linear(self, name, x):
-        return self.tensors[f"{name}.weight"] @ x + self.tensors[f"{name}.bias"]
-
-    def mlp(self, name, x):
-        return self.linear(f"{name}.2", np.maximum(self.linear(f"{name}.0", x), 0))
-
-    def added(self, norm, x, branch):
-        centred = x + branch - (x + branch).mean()
-        scaled = centred / math.sqrt((centred**2).mean() + 1e-5)
-        return scaled * self.tensors[f"{norm}.weight"] + self.tensors[f"{norm}.bias"]
-
-    def encoded(self, observation):
-        shifted = (observation - self.tensors["mean"]) / self.tensors["scale"]
-        rows = np.split(shifted, self.config.rows)
-        return np.mean([self.mlp("encoder", row) for row in rows], axis=0)
-
-    def position(self, place):
-        half = self.config.token_width // 2
-        angles = place / 10_000 ** (np.arange(half) / half)
-        return np.concatenate([np.sin(angles), np.cos(angles)])
-
-    def attended(self, name, x, sources):
-        query = self.linear(f"{name}.query", x)
-        keys = [self.linear(f"{name}.key", source) for source in sources]
-        values = [self.linear(f"{name}.value", source) for source in sources]
-        mixed, size = np.zeros(len(x)), len(x) // self.config.heads
-        for head in range(self.config.heads):
-            own = slice(head * size, (head + 1) * size)
-            weights = [math.exp(query[own] @ key[own] / math.sqrt(size)) for key in keys]
-            for weight, value in zip(weights, values, strict=True):
-                mixed[own] += weight / sum(weights) * value[own]
-        return self.linear(f"{name}.out", mixed)
-
-    def layer(self, place, tokens):
-        name, memory = f"layers.{place}", self.tensors["memory"]
-        result = []
-        for token in tokens:
-            x = self.added(f"{name}.norms.0", token, self.attended(f"{name}.tokens", token, tokens))
-            if self.config.memory == "slots":
-                recalled = self.attended(f"{name}.memory", x, memory)
-            else:  # a constant
-                value = self.linear(f"{name}.memory.value", memory[place])
-                recalled = self.linear(f"{name}.memory.out", value)
-            x = self.added(f"{name}.norms.1", x, recalled)
-            hidden = np.maximum(self.linear(f"{name}.fc1", x), 0)
-            result.append(self.added(f"{name}.norms.2", x, self.linear(f"{name}.fc2", hidden)))
-        return result
-
-    def __call__(self, initial, goal, noise):
-        empty = np.zeros(self.config.token_width)
-        values = [self.encoded(initial), *[empty] * (self.horizon - 1), self.encoded(goal)]
-        tokens = [
-            np.append(self.linear("token", np.append(value, self.position(place))), noise)
-            for place, value in enumerate(values)
-        ]
-        if self.horizon > 1:  # the goal moves before the last empty token
-            tokens.insert(-1, tokens.pop())
-        for place in range(self.config.layers):
-            tokens = self.layer(place, tokens)
-        read = tokens[:-1]
-        return [self.mlp("action", x) for x in read], [self.mlp("state", x) for x in read]
+@torch.no_grad()
+def slow(made, initial, goal, noise):
+    """Logits of actions and states of one query."""
+    config, values = made.config, []
+    for x in (initial, goal):
+        rows = ((x - made.mean) / made.scale).reshape(config.rows, -1)
+        values.append(torch.stack([mlp(row, made.encoder) for row in rows]).mean(dim=0))
+    width = config.token_width
+    values[1:1] = [torch.zeros(width)] * (made.horizon - 1)
+    tokens = [
+        torch.cat([linear(torch.cat([value, position(place, width)]).double(), made.token), noise])
+        for place, value in enumerate(values)
+    ]
+    if made.horizon > 1:  # the goal moves before the last empty token
+        tokens.insert(-1, tokens.pop())
+    for place, layer in enumerate(made.layers):
+        memory = made.memory if config.memory == "slots" else made.memory[[place]]
+        tokens = added(tokens, attention(tokens, tokens, layer.tokens), layer.norms[0])
+        tokens = added(tokens, attention(tokens, memory, layer.memory), layer.norms[1])
+        mixed = [linear(F.relu(linear(x, layer.fc1)), layer.fc2) for x in tokens]
+        tokens = added(tokens, mixed, layer.norms[2])
+    return [torch.stack([mlp(x, head) for x in tokens[:-1]]) for head in (made.action, made.state)]
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 5])
@@ -108,9 +66,8 @@ def test_forward_against_plain_loops(horizon, settings):
     initial, goal = drawn(2, DIM).double(), drawn(2, DIM, seed=1).double()
     noise = drawn(2, made.config.noise, seed=2).double()
     outputs = made(made.encode(initial, goal), noise)
-    slow = Slow(made)
     for row in range(2):
-        logits, states = slow(initial[row].numpy(), goal[row].numpy(), noise[row].numpy())
+        logits, states = slow(made, initial[row], goal[row], noise[row])
         # the outputs are single precision
         np.testing.assert_allclose(outputs.logits[row].tolist(), logits, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(outputs.states[row].tolist(), states, rtol=1e-5, atol=1e-5)
@@ -118,9 +75,9 @@ def test_forward_against_plain_loops(horizon, settings):
 
 def test_names_in_the_space_of_states():
     made = network()
-    vectors, slow = drawn(ACTIONS, LANGUAGE), Slow(made)
-    expected = [slow.mlp("language", vector) for vector in vectors.numpy()]
-    np.testing.assert_allclose(made.named(vectors).tolist(), expected, rtol=1e-4, atol=1e-6)
+    vectors = drawn(ACTIONS, LANGUAGE)
+    expected = torch.stack([mlp(vector, made.language) for vector in vectors])
+    torch.testing.assert_close(made.named(vectors), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_memory_as_released_adds_a_constant():

@@ -10,7 +10,6 @@ from small_methods import small_method
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
-from cefito.planners.methods import load_config
 from cefito.planners.network import data_shape
 from cefito.planners.p3iv.network import P3ivNetwork, best_sequences, greedy
 from cefito.planners.p3iv.planner import P3ivPlanner
@@ -172,20 +171,3 @@ def test_observations_that_are_no_rows_are_refused_before_anything_is_trained(wo
     with pytest.raises(ConfigError, match=r"are not 4 rows") as caught:
         fit(world, rows=4)
     assert caught.value.setting == "p3iv.rows"
-
-
-def test_published_settings():
-    def settings_of(dataset):
-        return load_config("paper", method="p3iv", dataset=dataset, horizon=3).settings.p3iv
-
-    rate = settings_of("crosstask").critic_rate
-    for dataset, learning_rate, factor, epochs in (
-        ("crosstask", 7e-4, 0.65, 20),
-        ("coin", 7e-4, 0.5, 10),
-        ("niv", 1e-3, 0.7, 5),
-    ):
-        optimiser = settings_of(dataset).training.optimiser
-        assert (optimiser.epochs, optimiser.batch_size, optimiser.weight_decay) == (200, 32, 0)
-        assert (optimiser.learning_rate, optimiser.factor) == (learning_rate, factor)
-        assert optimiser.interval * optimiser.epochs == pytest.approx(epochs)
-        assert dataset != "crosstask" or rate * learning_rate == pytest.approx(1e-5)

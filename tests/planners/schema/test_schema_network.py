@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from slow_layers import added, attention, linear, norm, position
 from torch.nn import functional as F
 
 from cefito.planners.base import Shape
@@ -31,56 +32,19 @@ def network_of(*, horizon=T, kind="file.npy", **settings):
     return stirred(network).eval()
 
 
-def linear(x, layer):
-    """One vector through a linear layer."""
-    found = torch.stack([row @ x for row in layer.weight])
-    return found if layer.bias is None else found + layer.bias
-
-
-def norm(x, layer):
-    centred = x - x.mean()
-    return centred / (centred.square().mean() + layer.eps).sqrt() * layer.weight + layer.bias
-
-
-def attention(tokens, others, part):
-    """Each token attends to all others, head by head."""
-    size = len(tokens[0]) // part.heads
-    keys, values = [linear(x, part.key) for x in others], [linear(x, part.value) for x in others]
-    found = []
-    for token in tokens:
-        query, mixed = linear(token, part.query), []
-        for head in range(part.heads):
-            own = slice(head * size, (head + 1) * size)
-            scores = [float(query[own] @ key[own]) / math.sqrt(size) for key in keys]
-            weights = [math.exp(score - max(scores)) for score in scores]
-            mixed.append(
-                sum(w * value[own] for w, value in zip(weights, values, strict=True)) / sum(weights)
-            )
-        found.append(norm(linear(torch.cat(mixed), part.out), part.norm))
-    return found
-
-
 def decoded(tokens, memory, decoder):
     """Tokens of one query through a decoder, with a memory of its own."""
     for layer in decoder.layers:
-        tokens = [
-            norm(x + y, layer.norm_among)
-            for x, y in zip(tokens, attention(tokens, tokens, layer.among), strict=True)
-        ]
+        seen = attention(tokens, tokens, layer.among)
+        tokens = added(tokens, [norm(x, layer.among.norm) for x in seen], layer.norm_among)
         if memory is not None:
-            tokens = [
-                norm(x + y, layer.norm_crossing)
-                for x, y in zip(tokens, attention(tokens, memory, layer.crossing), strict=True)
-            ]
-        tokens = [
-            norm(x + linear(F.gelu(linear(x, layer.fc1)), layer.fc2), layer.norm) for x in tokens
-        ]
+            seen = attention(tokens, memory, layer.crossing)
+            tokens = added(
+                tokens, [norm(x, layer.crossing.norm) for x in seen], layer.norm_crossing
+            )
+        mixed = [linear(F.gelu(linear(x, layer.fc1)), layer.fc2) for x in tokens]
+        tokens = added(tokens, mixed, layer.norm)
     return tokens
-
-
-def position(place, width):
-    angles = [place / 10_000 ** (k / (width // 2)) for k in range(width // 2)]
-    return torch.tensor([*map(math.sin, angles), *map(math.cos, angles)])
 
 
 def slow(network, initial, goal, task=None):

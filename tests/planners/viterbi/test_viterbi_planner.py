@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from cefito.errors import RunError
 from cefito.planners.base import Queries, Shape
-from cefito.planners.methods import load_config
 from cefito.planners.shared.graph import transition_counts, transition_probabilities
 from cefito.planners.shared.layers import keep
 from cefito.planners.shared.transitions import k_best
@@ -220,16 +219,10 @@ def test_kinds_of_descriptions(world, unaligned, descriptions, said, more, tmp_p
     assert_same_plans(planner.plan(queries, 4), load(tmp_path, **settings).plan(queries, 4))
 
 
-def test_settings():
+def test_what_is_aligned_with():
     for value, kind in {"names": "names", "none": "none", "a.npy": "file"}.items():
         assert ViterbiConfig(descriptions=value).aligned_with == kind
         assert ViterbiConfig(descriptions=value, alignment=0).aligned_with == "none"
-    for dataset in ("crosstask", "coin", "niv"):
-        config = load_config("paper", method="viterbi", dataset=dataset, horizon=3)
-        optimiser = config.settings.viterbi.training.optimiser
-        assert (optimiser.epochs, optimiser.batch_size, optimiser.learning_rate) == (500, 256, 9e-4)
-        assert (optimiser.schedule, optimiser.factor) == ("step", 0.65)
-        assert optimiser.interval * optimiser.epochs == 40
 
 
 def test_members_are_averaged_saved_and_named(world, planner, tmp_path):

@@ -45,7 +45,7 @@ class Layout:
     @property
     def columns(self) -> int:
         """D, the columns of a matrix."""
-        return self.actions.stop + self.shape.observation_dim
+        return int(self.actions.stop) + self.shape.observation_dim
 
     def rows(self, device: torch.device | None = None) -> Tensor:
         """The rows whose actions are predicted, bool [T]."""

@@ -22,10 +22,10 @@ class TemporalUNet(nn.Module):
     """A U-Net over time with two residual blocks per level.
 
     Time shrinks by one from level to level, by convolutions of width 2 and stride 1, and grows back
-    likewise. Each level going up takes the features of the level of the same length going down
-    beside its own; with `last_skip` the last unit does, too. `inside` makes a module for a residual
-    block of so many channels, applied between its convolutions to features [B, width, T] and a
-    latent.
+    in the same way. A level going up takes its own features and those of the level of the same
+    length going down; with `last_skip` the last unit does this as well. `inside(width)` makes a
+    module for a residual block, which is applied between its convolutions to features
+    [B, width, T] and a latent.
     """
 
     times: Tensor
@@ -77,7 +77,7 @@ class TemporalUNet(nn.Module):
 
     @staticmethod
     def blocks(levels: int) -> int:
-        """Residual blocks of a U-Net of so many levels."""
+        """Number of residual blocks of a U-Net, by its number of levels."""
         return 4 * levels  # two going down and two in the middle or going up
 
     def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
@@ -205,7 +205,7 @@ class DiffusionNetwork(nn.Module):
     """
 
     mean: Tensor  # [E]
-    noise: Tensor  # [T, K], the same for every query, which has one plan so
+    noise: Tensor  # [T, K], the same for every query, so that plans do not depend on chance
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ def best_plans(scores: NDArray[np.float32], top_k: int, forwards: int) -> list[P
     """The sequences of the highest sums of scores [N, T, K] of each query, ties by action ids.
 
     Minus infinity forbids; energies are minus the sums. Only the `top_k` best actions of a step can
-    occur: for any other, each of these in its place would give a better sequence.
+    occur: with any other action there, `top_k` sequences are better, one for each of them.
     """
     return [_best(rows, top_k, SearchCost(forwards, 0)) for rows in scores.astype(np.float64)]
 

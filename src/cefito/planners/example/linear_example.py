@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.planners.base import Abilities, Shape
-from cefito.planners.methods import Method, PlannerVariant
+from cefito.planners.methods import Method, rows
 from cefito.planners.network import NetworkPlanner
 from cefito.planners.queries import Queries, finite_outputs
 from cefito.planners.shared.layers import draw_layers
@@ -96,7 +96,5 @@ METHOD = Method(
     settings=LinearExampleSettings,
     title="Linear example",
     line="a network that is linear in both observations",
-    variants=(
-        PlannerVariant(name="linear-example", title="Linear example", method="linear-example"),
-    ),
+    variants=rows("linear-example", "Linear example"),
 )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cefito.planners.base import Abilities
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import GRAPH, Method, Paper, rows
 from cefito.settings import Settings
 
 Knowledge = Literal["graph", "ends", "none"]
@@ -59,22 +59,14 @@ KEPP = Method(
     needs=(GRAPH,),
     abilities=ABILITIES,
     parameters={"KEPP step network": 41_843_589, "KEPP plan network": 42_184_335},
-    variants=(
-        PlannerVariant(name="kepp", title="KEPP", own_name=True, method="kepp"),
-        ablation(
-            "kepp",
-            "in-sample",
-            "KEPP (in-sample paths)",
-            {"kepp.paths": "in-sample"},
-            own_name=True,
-        ),
-        ablation("kepp", "ends", "KEPP (ends alone)", {"kepp.knowledge": "ends"}, own_name=True),
-        ablation(
-            "kepp",
-            "graphless",
-            "KEPP (no graph, no ends)",
-            {"kepp.knowledge": "none"},
-            own_name=True,
-        ),
+    variants=rows(
+        "kepp",
+        "KEPP",
+        {
+            "in-sample": ("in-sample paths", {"kepp.paths": "in-sample"}),
+            "ends": ("ends alone", {"kepp.knowledge": "ends"}),
+            "graphless": ("no graph, no ends", {"kepp.knowledge": "none"}),
+        },
+        own_name=True,
     ),
 )

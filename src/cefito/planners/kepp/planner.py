@@ -107,8 +107,8 @@ class KeppStepNetwork(DiffusionNetwork):
 class PlanNetwork(DiffusionNetwork):
     """Denoises plans, given the observations and walks between the predicted ends.
 
-    Walks, int64 [B, R, T], fill two blocks: the block of the graph, and the block of plans by a
-    language model, which repeats the graph's without such plans, as published.
+    Walks, int64 [B, R, T], fill two blocks: that of the graph, and that of plans by a language
+    model, which repeats the graph's where there are no such plans, as published.
     """
 
     def __init__(self, config: KeppConfig, shape: Shape) -> None:

@@ -21,7 +21,7 @@ class LlmConfig(Settings):
     model: str = ""  # as its server calls it; required
     base_url: str = ""  # of the server, including "/v1"; empty to use the environment's
     graph: bool = False  # the prompt has the most probable training successors of each action
-    successors: int = Field(5, ge=1, le=1000)  # so many
+    successors: int = Field(5, ge=1, le=1000)  # their number for each action
     examples: int = Field(0, ge=0, le=1000)  # sequences of the nearest training windows
     candidates: int = Field(5, ge=1, le=1000)  # of each end in the prompt of "llm-ranked"
     tasks: int = Field(3, ge=1, le=1000)  # candidates in the prompt of "llm-ranked"

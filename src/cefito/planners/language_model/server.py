@@ -1,12 +1,19 @@
-"""The server of language models: its address, its key, and one request to it.
+"""The server of language models: its address, its key, one request to it, and kept responses.
 
-Keys are read from the environment only: a run of someone else may name any server.
+Keys are read from the environment only: a run of someone else may name any server. The cache is
+one SQLite file, which several threads and processes may share. A response is committed as it comes,
+so that a killed process loses only the requests in flight.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -18,18 +25,10 @@ from cefito.encoders.cache import default_cache
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.planners.language_model.method import LlmConfig
 from cefito.planners.language_model.prompt import Request
+from cefito.settings import Record
 
 if TYPE_CHECKING:
     import openai
-
-
-import json
-import sqlite3
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-from cefito.settings import Record
 
 FILE = "responses.sqlite"
 _TABLE = (

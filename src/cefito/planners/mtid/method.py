@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import CLASSIFIER, Method, Paper, rows
 from cefito.planners.shared.settings import ClassifierSettings
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import (
@@ -108,11 +108,12 @@ MTID = Method(
     needs=(CLASSIFIER,),
     abilities=Abilities(),
     parameters={"MTID task classifier": 28_352_018, "MTID network": 218_998_191},
-    variants=(
-        PlannerVariant(name="mtid", title="MTID", method="mtid"),
-        ablation(
-            "mtid", "uninterpolated", "MTID without interpolation", {"mtid.interpolation": False}
-        ),
-        ablation("mtid", "masked", "MTID, masked", {"mtid.mask": True}),
+    variants=rows(
+        "mtid",
+        "MTID",
+        {
+            "uninterpolated": ("no interpolation", {"mtid.interpolation": False}),
+            "masked": ("masked", {"mtid.mask": True}),
+        },
     ),
 )

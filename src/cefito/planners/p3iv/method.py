@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
-from cefito.planners.methods import GRAPH, TEXT, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import GRAPH, TEXT, Method, Paper, rows
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
@@ -80,7 +80,7 @@ class P3ivConfig(Settings):
 
     @property
     def token_width(self) -> int:
-        """Numbers of a token without its noise; of encoded observations and states, too."""
+        """Width of tokens without noise, and of encoded observations and states."""
         return self.width - self.noise
 
     @property
@@ -112,25 +112,16 @@ P3IV = Method(
     uses=(TEXT,),
     abilities=ABILITIES,
     parameters={"P3IV": 800_773},
-    variants=(
-        PlannerVariant(name="p3iv", title="P3IV", own_name=True, method="p3iv"),
-        ablation(
-            "p3iv",
-            "noiseless",
-            "P3IV (no noise)",
-            {"p3iv.noise": 0, "p3iv.diversity": 0.0},
-            own_name=True,
-        ),
-        ablation(
-            "p3iv",
-            "released",
-            "P3IV (as released)",
-            {
-                "p3iv.memory": "released",
-                "p3iv.decoding": "greedy",
-                "p3iv.test_dropout": True,
-            },
-            own_name=True,
-        ),
+    variants=rows(
+        "p3iv",
+        "P3IV",
+        {
+            "noiseless": ("no noise", {"p3iv.noise": 0, "p3iv.diversity": 0.0}),
+            "released": (
+                "as released",
+                {"p3iv.memory": "released", "p3iv.decoding": "greedy", "p3iv.test_dropout": True},
+            ),
+        },
+        own_name=True,
     ),
 )

@@ -30,7 +30,7 @@ class Critic(nn.Module):
     so parameters that are multiplied by the rate move by so much less.
     """
 
-    seen: Tensor  # windows trained on; whole passes over them decide whose turn it is
+    seen: Tensor  # number of windows trained on, from which the current epoch follows
 
     def __init__(self, *, states: int, embedding: int, action_count: int, rate: float) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class P3ivNetwork(nn.Module):
     mean: Tensor  # [E]
     scale: Tensor  # observations are divided by it
     counts: Tensor  # transitions in training [K, K]
-    noises: Tensor  # [N, Z], the same for every query, which has one plan so
+    noises: Tensor  # [N, Z], the same for every query, so that plans do not depend on chance
     dropout_seed: Tensor  # of the dropout in planning, if any
     hashed: Tensor  # whether the names' vectors were hashed from them
     positions: Tensor  # of the tokens, [T + 1, D']
@@ -188,7 +188,7 @@ class P3ivNetwork(nn.Module):
         return self.language(vectors).float()  # type: ignore[no-any-return]
 
     def emissions(self, initial: Tensor, goal: Tensor, samples: int | None = None) -> Tensor:
-        """Log-probability of each action at each step, float64 [B, T, K], by so many noises or all.
+        """Log-probability of each action at each step, float64 [B, T, K], by some or all noises.
 
         With several passes it is the share of the noises for which an action is the likeliest; the
         mean of the passes' probabilities counts as one noise more (not published), so that none is
@@ -266,8 +266,8 @@ def greedy(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
 
     The last action is the likeliest of its step; each action before it has the highest product of
     its own emission and of the transition to its successor. Transitions are the softmax, over the
-    earlier actions, of transition probabilities. Further sequences begin with the next likeliest
-    last actions; all are ordered by these alone, and none is optimal.
+    earlier actions, of transition probabilities. Further sequences end with the next likeliest
+    last actions. Sequences are ordered by their last actions alone, and none is optimal.
     """
     shares = torch.from_numpy(transition_probabilities(counts.cpu().numpy())).to(emissions.device)
     transitions = shares.log_softmax(dim=0)

@@ -85,7 +85,7 @@ class P3ivLoss(PlanLoss):
         return terms
 
     def _critic_learns(self, windows: int) -> bool:
-        """Whether the epoch that a batch of so many windows belongs to is one of the critic."""
+        """Count the windows of a batch; return whether its epoch is one of the critic."""
         critic = self.module.critic
         if critic is None:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cefito.planners.base import Abilities
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.methods import CLASSIFIER, Method, Paper, PlannerVariant
+from cefito.planners.methods import CLASSIFIER, Method, Paper, rows
 from cefito.planners.shared.settings import ClassifierSettings
 
 
@@ -32,5 +32,5 @@ PDPP = Method(
     needs=(CLASSIFIER,),
     abilities=Abilities(),
     parameters={"task classifier": 7_094_290, "PDPP network": 42_063_255},
-    variants=(PlannerVariant(name="pdpp", title="PDPP", method="pdpp"),),
+    variants=rows("pdpp", "PDPP"),
 )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Abilities
-from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.methods import GRAPH, Method, Paper, PlannerVariant, rows
 from cefito.settings import Settings, Times
 from cefito.training.settings import (
     AugmentationConfig,
@@ -71,7 +71,7 @@ PKG = Method(
     needs=(GRAPH,),
     abilities=ABILITIES,
     variants=(
-        PlannerVariant(name="pkg", title="PKG, exact", method="pkg"),
+        *rows("pkg", "PKG, exact"),
         PlannerVariant(
             name="pkg-oracle-ends", title="PKG, true ends (oracle)", method="pkg", true_ends=True
         ),
@@ -86,5 +86,5 @@ PKG_BEAM = Method(
     paper=_PAPER,
     needs=(GRAPH,),
     abilities=ABILITIES,
-    variants=(PlannerVariant(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),),
+    variants=rows("pkg-beam", "PKG, beam search"),
 )

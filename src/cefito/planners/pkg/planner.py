@@ -145,7 +145,7 @@ class PkgPlanner(NetworkPlanner[StepNetwork]):
 
 
 class PkgBeamPlanner(PkgPlanner):
-    """Plans such paths by a beam search from the first action.
+    """Plans paths of the graph by a beam search from the first action.
 
     It keeps `width` prefixes of each length; prefixes of T - 1 actions are ended by the last one.
     """

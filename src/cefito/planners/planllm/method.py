@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
-from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, rows
 from cefito.planners.schema.method import SchemaConfig
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
@@ -74,11 +74,7 @@ PLANLLM = Method(
     uses=(DESCRIPTIONS,),
     abilities=Abilities(),
     parameters={"PlanLLM network": 42_003_608},
-    variants=(
-        PlannerVariant(
-            name="planllm", title="PlanLLM-style (no BERT)", own_name=True, method="planllm"
-        ),
-    ),
+    variants=rows("planllm", "PlanLLM-style (no BERT)", own_name=True),
 )
 PLANLLM_LEAKY = Method(
     name="planllm-leaky",

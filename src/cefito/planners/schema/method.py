@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
-from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
@@ -91,14 +91,10 @@ SCHEMA = Method(
     uses=(DESCRIPTIONS,),
     abilities=Abilities(),
     parameters={"SCHEMA network": 6_117_016},
-    variants=(
-        PlannerVariant(name="schema", title="SCHEMA", own_name=True, method="schema"),
-        ablation(
-            "schema",
-            "undescribed",
-            "SCHEMA (no descriptions)",
-            {"schema_model.descriptions": "none"},
-            own_name=True,
-        ),
+    variants=rows(
+        "schema",
+        "SCHEMA",
+        {"undescribed": ("no descriptions", {"schema_model.descriptions": "none"})},
+        own_name=True,
     ),
 )

@@ -66,8 +66,8 @@ def cheapest_paths(
 
     Costs equal to nine decimals are ties, ordered by ids. Infinite costs forbid; such paths come
     last. The `count` cheapest of all K^(T-2) are found: prefixes are kept by their cost plus the
-    least cost of any continuation, which some path attains. With a `width` so many prefixes of up
-    to T - 1 actions are kept by their own cost (beam search), and then ended by the last action.
+    least cost of any continuation, which some path attains. With a `width`, only that many prefixes
+    are kept, by their own cost (beam search), up to T - 1 actions, which the last action ends.
     """
     # least cost of a continuation after an action, at the places T - 2, T - 3, ..., 1 (from 0)
     ahead = [costs[:, last]]

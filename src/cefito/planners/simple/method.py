@@ -1,7 +1,7 @@
 """Declarations of the planners without a network of their own."""
 
 from cefito.planners.base import Abilities
-from cefito.planners.methods import CLASSIFIER, Method, PlannerVariant
+from cefito.planners.methods import CLASSIFIER, Method, rows
 from cefito.planners.shared.settings import ClassifierSettings
 
 FREQUENT_ABILITIES = Abilities(probabilities=True)
@@ -12,7 +12,7 @@ NEAREST = Method(
     title="nearest window",
     line="the training window of nearest observations",
     abilities=Abilities(),
-    variants=(PlannerVariant(name="nearest", title="nearest window", method="nearest"),),
+    variants=rows("nearest", "nearest window"),
 )
 FREQUENT = Method(
     name="frequent",
@@ -22,5 +22,5 @@ FREQUENT = Method(
     line="the training window that the predicted task shows most often",
     needs=(CLASSIFIER,),
     abilities=FREQUENT_ABILITIES,
-    variants=(PlannerVariant(name="frequent", title="most frequent window", method="frequent"),),
+    variants=rows("frequent", "most frequent window"),
 )

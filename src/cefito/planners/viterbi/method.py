@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
-from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, ablation
+from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
 from cefito.settings import Settings, Times, check_weights
 from cefito.training.settings import OptimiserConfig, PlannerTrainingConfig, StoppingConfig
 
@@ -99,14 +99,10 @@ VITERBI = Method(
     uses=(DESCRIPTIONS,),
     abilities=ABILITIES,
     parameters={"ViterbiPlanNet": 5_549_602},
-    variants=(
-        PlannerVariant(name="viterbi", title="ViterbiPlanNet", own_name=True, method="viterbi"),
-        ablation(
-            "viterbi",
-            "unaligned",
-            "ViterbiPlanNet (no alignment)",
-            {"viterbi.descriptions": "none"},
-            own_name=True,
-        ),
+    variants=rows(
+        "viterbi",
+        "ViterbiPlanNet",
+        {"unaligned": ("no alignment", {"viterbi.descriptions": "none"})},
+        own_name=True,
     ),
 )
