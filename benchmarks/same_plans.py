@@ -34,7 +34,7 @@ def planned(folder: Path, preset: str, count: int, horizon: int) -> dict[str, li
     dataset = open_dataset(folder)
     windows = cut_windows(dataset, horizon=horizon, split="train")
     space, sample = action_space(windows, "training"), windows.sample(count, 0)
-    both = {"field.directions": "both", "field.members": 1} if preset == "small" else {}
+    both = {"field.directions": "both", "field.trained": True} if preset == "small" else {}
     config = load_config(preset, overrides=both).settings.field
     generator, actions = generator_for("cpu", 0), len(windows.taxonomy.actions)
     observed = config.action_encoding == "observed"
