@@ -173,16 +173,14 @@ def predicted_goals(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Predictions and targets [B, E] of each component, of sequences [B, T] of any lengths."""
     sizes = (actions >= 0).sum(dim=1)
-    for name, part in named_components(field):
-        first, last = (goal, initial) if name.backward else (initial, goal)
+    for name, part in named_components(field).items():
+        first, last = (goal, initial) if name else (initial, goal)
         found = []
         for length in sizes.unique().tolist():
             rows = (sizes == length).nonzero()[:, 0]
             own = actions[rows, :length]
             found.append(
-                part.predictor.goal(
-                    part.centred(first[rows]), own.flip(1) if name.backward else own
-                )
+                part.predictor.goal(part.centred(first[rows]), own.flip(1) if name else own)
             )
         yield torch.cat(found), part.target(last)
 
@@ -225,9 +223,9 @@ def new_field(config: Any, windows: Windows, horizon: int, seed: int) -> Any:
     }
     empty = torch.empty(sizes["action_count"], sizes["observation_dim"])
     field = make_field(config=config, action_vectors=empty, **sizes)
-    normalised = next(part for _, part in named_components(field)).predictor.normalised
+    normalised = named_components(field)[""].predictor.normalised
     means = ActionMeans(ends, zero, normalised)
-    for number, (_, part) in enumerate(named_components(field)):
+    for number, (_, part) in enumerate(named_components(field).items()):
         part.predictor.action_vectors.copy_(means.all())
         part.reset(torch.Generator().manual_seed(seed + 1000 * number), mean=mean)
     return field, means
@@ -260,7 +258,7 @@ def fit_on_candidates(
             initial, goal = observations.draw(rows, generator)
             vectors = means.without(rows, LEFT_OUT, generator)
             with ExitStack() as stack:
-                for _, part in named_components(field):
+                for part in named_components(field).values():
                     stack.enter_context(part.predictor.using(vectors))
                 energy = energies(field, initial, goal, actions[rows])
                 log_p = (log_q[rows] - UNIT * scale * energy).log_softmax(dim=1)

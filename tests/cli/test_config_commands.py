@@ -58,7 +58,7 @@ def test_comments_are_those_of_the_file_that_settled_a_setting(capsys):
     assert "width = 96                       # paper: 384" in field  # small
     said = "action_dim = 512                 # width of learned embeddings (Tab. 4 does not say)"
     assert said in field  # paper
-    assert "dropout = 0.1                    # changed here" in field
+    assert "mlp_ratio = 3.0                  # changed here" in field
     assert "width = 5                        # changed here" in lines
 
 

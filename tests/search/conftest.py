@@ -165,18 +165,16 @@ def _nothing(initial: float, goal: float, sequence: Ids) -> float:
 class DummyComponent:
     energies: DummyField
     reversed: bool
-    weight: float = 1.0
 
 
 class DummyComposite:
     """Dummy fields that add up; energies are whole numbers, so that sums are exact."""
 
-    def __init__(self, horizon, *directions, weights=(), **more):
+    def __init__(self, horizon, *directions, **more):
         self.horizon, self.device = horizon, torch.device("cpu")
-        weights = weights or (1.0,) * len(directions)
         self._components = tuple(
-            DummyComponent(DummyField(horizon, salted(number), **more), direction == "b", weight)
-            for number, (direction, weight) in enumerate(zip(directions, weights, strict=True))
+            DummyComponent(DummyField(horizon, salted(number), **more), direction == "b")
+            for number, direction in enumerate(directions)
         )
 
     def components(self):
@@ -184,23 +182,17 @@ class DummyComposite:
 
     def function(self, initial, goal, sequence):
         return sum(
-            part.weight
-            * (
-                part.energies.function(goal, initial, sequence[::-1])
-                if part.reversed
-                else part.energies.function(initial, goal, sequence)
-            )
+            part.energies.function(goal, initial, sequence[::-1])
+            if part.reversed
+            else part.energies.function(initial, goal, sequence)
             for part in self._components
         )
 
     def energy(self, initial, goal, actions):
         return sum(
-            part.weight
-            * (
-                part.energies.energy(goal, initial, actions.flip(-1))
-                if part.reversed
-                else part.energies.energy(initial, goal, actions)
-            )
+            part.energies.energy(goal, initial, actions.flip(-1))
+            if part.reversed
+            else part.energies.energy(initial, goal, actions)
             for part in self._components
         )
 
@@ -299,7 +291,7 @@ def everything(
     for places in itertools.product(range(len(one.actions)), repeat=horizon):
         sequence = tuple(one.actions[place] for place in places)
         cost = 0.0 if objective.costs is None else chain_cost(objective.costs, places)
-        if satisfies(sequence, one.constraints) and np.isfinite(cost):
+        if satisfies(sequence, one.constraints):
             energy = float(function(float(one.initial[0]), float(one.goal[0]), sequence))
             found.append(
                 (energy / objective.temperature + cost + objective.offset, sequence, energy)
@@ -377,8 +369,7 @@ def constraint_sets(draw, horizon: int, actions: Ids) -> Constraints:
 def problems_of(draw, horizon: int, actions: Ids, *, goal: int = 0) -> Problem:
     """A problem with or without constraints, costs, a temperature, an offset and a guide."""
     size = len(actions)
-    kind = draw(st.sampled_from([None, "finite", "infinite"]))
-    chain = None if kind is None else draw(chains(horizon, size, infinite=kind == "infinite"))
+    chain = draw(chains(horizon, size)) if draw(st.booleans()) else None
     return problem(
         goal,
         actions,

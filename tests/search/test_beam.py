@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.search import BeamSearch, Constraints, Objective, StepCosts
+from cefito.search import BeamSearch, Constraints, StepCosts
 
 from .conftest import (
     DummyField,
@@ -126,17 +126,3 @@ def test_constraints_are_respected_by_completions():
     dummy = DummyField(3, scrambled)
     (plans,) = BeamSearch(width=1).search(dummy, [one], 9)
     assert {tuple(row) for row in plans.actions.tolist()} == {(1, 3, 2), (2, 3, 1)}
-
-
-def test_a_prefix_that_the_guide_cannot_complete_stays_behind():
-    chain = StepCosts(costs=(np.zeros(2), np.array([[np.inf, 3.0], [0.0, 0.0]])))
-    one = problem(
-        0,
-        [0, 1],
-        objective=Objective(costs=chain),
-        guide=StepCosts(costs=(np.zeros(2), np.array([0.0, 5.0]))),
-    )
-    for width in (1, 2):
-        (plans,) = BeamSearch(width=width).search(DummyField(2, lambda *_: 0.0), [one], 9)
-        assert_consistent(plans, everything(one, 2, lambda *_: 0.0))
-    assert len(plans) == 3

@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.search import Constraints, GuidedSearch, Objective, StepCosts
+from cefito.search import GuidedSearch, Objective, StepCosts
 
 from .conftest import (
     DummyField,
-    Impatient,
     assert_consistent,
     chain_cost,
     everything,
@@ -214,28 +213,6 @@ def test_a_guide_proposes_and_nothing_more():
         dummy, [problem(0, [3, 8], objective=Objective(costs=chain))], 1
     )
     assert listed(default) == [(1.0, (3, 3), 1.0)]
-
-
-def test_a_guide_that_forbids_does_not_make_a_search_exact():
-    one = problem(0, [0, 1], guide=costly([[0, np.inf], [0, np.inf]]))
-    dummy = DummyField(2, lambda _, __, row: -sum(row))
-    (plans,) = GuidedSearch(proposals=10, refinements=0).search(dummy, [one], 4)
-    assert len(dummy.leaves) == 4 or not plans.exact
-
-
-@pytest.mark.parametrize("others", [0, 1])
-def test_a_guide_that_forbids_everything_allowed_ends(others):
-    one = problem(
-        0, [0, 1], guide=costly([[0, np.inf], [0, 0]]), constraints=Constraints(pinned=((1, 1),))
-    )
-    watch = Impatient(20)  # instead of for ever
-    found = GuidedSearch().search(
-        DummyField(2, scrambled), [one, *[problem(1, [0, 1])] * others], 1, watch.watch
-    )
-    assert watch.asked < 20
-    assert watch.advanced == 1 + others
-    assert_consistent(found[0], everything(one, 2, scrambled))
-    assert len(found[0]) == 1
 
 
 def test_rounds_bound_the_walk():

@@ -87,13 +87,11 @@ def test_the_lower_precision_of_a_real_field_is_lower():
     assert (np.argsort(coarse)[:30] != np.arange(30)).any()
 
 
-@pytest.mark.parametrize("kind", ["costs", "constraints", "infinite costs"])
+@pytest.mark.parametrize("kind", ["costs", "constraints"])
 def test_screening_of_other_objectives(kind):
     field = IncrementalField(make_field(5, horizon=4, actions=6))
     generator = np.random.default_rng(0)
     costs = [generator.random((6,) * min(step + 1, 3)) for step in range(4)]
-    if kind == "infinite costs":
-        costs = [np.where(generator.random(cost.shape) < 0.3, np.inf, cost) for cost in costs]
     chain = None if kind == "constraints" else StepCosts(costs=tuple(costs))
     constraints = (
         Constraints(required=(3,), forbidden=(0,)) if kind == "constraints" else Constraints()

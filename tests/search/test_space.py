@@ -11,8 +11,6 @@ from cefito.search.problem import Space, compiled
 
 from .conftest import chain_cost, everything, problem, problems_of
 
-FORBIDDING = StepCosts(costs=(np.array([0.0, np.inf, 0.0]), np.array([[0.0, 1.0, np.inf]] * 3)))
-
 
 def allowed_places(one: Problem, horizon: int) -> list[tuple[int, ...]]:
     return sorted(
@@ -39,10 +37,7 @@ def test_what_is_allowed(data, horizon, actions):
     assert [tuple(row) for row in every[allowed].tolist()] == valid
     assert not space.free or allowed.all()
     chain = one.objective.costs
-    assert space.free == (
-        not one.constraints
-        and (chain is None or all(np.isfinite(cost).all() for cost in chain.costs))
-    )
+    assert space.free == (not one.constraints)
     costs = [0.0 if chain is None else chain_cost(chain, row) for row in valid]
     energies = np.arange(len(valid), dtype=np.float32)
     scores = space.scores(energies, np.array(valid))
@@ -59,20 +54,13 @@ def test_what_is_allowed(data, horizon, actions):
     assert sorted(map(tuple, guided.sequences.tolist())) == valid
     assert guided.complete
 
-    both = bool(one.constraints) and not (
-        chain is None or all(np.isfinite(cost).all() for cost in chain.costs)
-    )
     for length in range(horizon):
         prefixes = sorted({row[:length] for row in valid})
         children = space.children(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length))
         for prefix, row in zip(prefixes, children.tolist(), strict=True):
             lead_on = {places[length] for places in valid if places[:length] == prefix}
             found = {place for place, may in enumerate(row) if may}
-            # constraints and infinite costs are looked ahead of one by one, so that together they
-            # may lead nowhere
-            assert lead_on <= found if both else lead_on == found
-            if length == horizon - 1:
-                assert lead_on == found
+            assert lead_on == found
 
 
 def test_guide_defaults():
@@ -82,8 +70,11 @@ def test_guide_defaults():
     assert Space(problem(0, [1, 2], objective=Objective(costs=chain), guide=own), 1).guide is own
 
 
-def of_costs(costs: StepCosts, actions=(1, 2), **more) -> Problem:
-    return problem(0, actions, objective=Objective(costs=costs), **more)
+def of_costs(costs: StepCosts) -> Problem:
+    return problem(0, (1, 2), objective=Objective(costs=costs))
+
+
+FORBIDDING = StepCosts(costs=(np.zeros(2), np.array([[0.0, np.inf], [0.0, 0.0]])))
 
 
 @pytest.mark.parametrize(
@@ -98,11 +89,8 @@ def of_costs(costs: StepCosts, actions=(1, 2), **more) -> Problem:
         (of_costs(StepCosts.free(3, 2)), "objective's costs are for 2 actions and 3 steps"),
         (problem(0, [1, 2], guide=StepCosts.free(2, 1)), "guide's costs .* 1 actions and 2 steps"),
         (problem(0, [1, 2], constraints=Constraints(required=(3,))), "action 3 is required"),
-        (of_costs(StepCosts(costs=(np.full(2, np.inf), np.zeros(2)))), "has a finite cost"),
-        (
-            of_costs(FORBIDDING, (1, 2, 3), constraints=Constraints(pinned=((2, 3),))),
-            "no sequence of the allowed actions satisfies the constraints and has a finite cost",
-        ),
+        (of_costs(FORBIDDING), "the objective's costs are not all finite. Forbid sequences by"),
+        (problem(0, [1, 2], guide=FORBIDDING), "the guide's costs are not all finite"),
     ],
 )
 def test_what_cannot_be_searched(one, message):

@@ -159,18 +159,6 @@ def test_completions_keep_to_the_constraints(data, shape):
     assert [tuple(row[:length]) for row in full.tolist()] == prefixes
 
 
-@given(data=st.data(), shape=shapes, factor=st.sampled_from([0.0, 0.5, 3.0]))
-def test_sums_and_multiples(data, shape, factor):
-    one, other = (data.draw(chains(*shape, infinite=True)) for _ in range(2))
-    every = np.array(list(itertools.product(range(shape[1]), repeat=shape[0])))
-    assert (one + other).cost(every).tolist() == (one.cost(every) + other.cost(every)).tolist()
-    expected = np.where(
-        np.isinf(one.cost(every)), np.inf, factor * np.nan_to_num(one.cost(every), posinf=0.0)
-    )
-    assert (one * factor).cost(every).tolist() == expected.tolist()
-    assert (one + StepCosts.free(*shape)).cost(every).tolist() == one.cost(every).tolist()
-
-
 def test_nothing_is_possible():
     found = StepCosts(costs=(np.full(2, np.inf), np.zeros(2))).cheapest(5)
     assert found.sequences.shape == (0, 2)
@@ -201,40 +189,28 @@ def test_chains_of_different_shapes_do_not_add(horizon, size):
         StepCosts.free(2, 3) + StepCosts.free(horizon, size)
 
 
-@pytest.mark.parametrize("forbidding", [False, True])
-def test_sums_and_multiples_say_what_their_tables_say(forbidding):
-    generator = np.random.default_rng(1)
-    one, two = (
-        StepCosts(costs=tuple(generator.random((4,) * axes) for axes in (1, 2, 3)))
-        for _ in range(2)
-    )
-    if forbidding:
-        one.costs[1][2, 0] = np.inf
-    both = (one * 0.3 + two * 1.7) + one
-    tables = [
-        (np.where(np.isinf(first), np.inf, 0.3 * first) + 1.7 * second) + first
-        for first, second in zip(one.costs, two.costs, strict=True)
-    ]
-    whole = StepCosts(costs=tuple(tables))
-    assert (both.horizon, both.size) == (3, 4)
-    assert both.finite == whole.finite == (not forbidding)
-    sequences = np.array(list(itertools.product(range(4), repeat=3)))
-    for step in range(3):
-        assert both.table(step).tobytes() == whole.table(step).tobytes()
-        assert both.step(step, sequences).tobytes() == whole.step(step, sequences).tobytes()
+@given(data=st.data(), shape=shapes)
+def test_sums_say_what_their_tables_say(data, shape):
+    one, two = (data.draw(chains(*shape, infinite=True)) for _ in range(2))
+    both = one + two + one
+    whole = StepCosts(costs=both.costs)
+    assert (both.horizon, both.size, both.finite) == (*shape, whole.finite)
+    sequences = np.array(list(itertools.product(range(shape[1]), repeat=shape[0])))
+    costs = 2 * one.cost(sequences) + two.cost(sequences)
+    assert both.cost(sequences).tolist() == whole.cost(sequences).tolist() == costs.tolist()
+    for step in range(shape[0]):
+        assert both.step(step, sequences).tolist() == whole.step(step, sequences).tolist()
         prefixes = sequences[:, :step]
         np.testing.assert_array_equal(both.children(prefixes), whole.children(prefixes))
-    assert both.cost(sequences).tobytes() == whole.cost(sequences).tobytes()
     ours, theirs = both.cheapest(10), whole.cheapest(10)
     assert ours.sequences.tolist() == theirs.sequences.tolist()
-    assert ours.costs.tobytes() == theirs.costs.tobytes()
 
 
 def test_sums_share_the_tables_they_are_made_of():
     """A sum holds its parts and nothing of its own, so that the tables of a task are kept once."""
     large = StepCosts(costs=(np.zeros(60), np.zeros((60, 60)), np.zeros((60, 60, 60))))
     tracemalloc.start()
-    sums = [large * 0.5 + StepCosts.free(3, 60) for _ in range(100)]
+    sums = [large + StepCosts.free(3, 60) for _ in range(100)]
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(sums) == 100

@@ -36,7 +36,7 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    CEFITO consists of a chain and, if settings ask for them, an energy field (field.members) and a
+    CEFITO consists of a chain and, if settings ask for them, an energy field (field.trained) and a
     task classifier.
 
     Repeat the command to resume after an interruption. Start it by torchrun to use several

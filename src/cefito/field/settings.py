@@ -82,8 +82,7 @@ class FieldConfig(Settings):
     # "forward" (paper), or "both": a second predictor reads sequences from the goal back to the
     # initial observation, and the two energies add up
     directions: Literal["forward", "both"] = "forward"
-    # fields trained from different seeds, whose energies are averaged (paper: one); 0 trains none
-    members: int = Field(1, ge=0)
+    trained: bool = True  # whether a field is trained at all (paper: yes)
 
     @field_validator("distance")
     @classmethod
@@ -101,7 +100,7 @@ class FieldConfig(Settings):
         ends = 1 if self.directions == "forward" else 2
         blocks = self.depth * self.width**2 * (4 + 2 * self.mlp_ratio)
         check_weights(
-            self.members * ends * (blocks + self.width * self.action_dim),
+            ends * (blocks + self.width * self.action_dim),
             f"fields of width {self.width}",
         )
         if self.goal_skip and self.action_encoding != "observed":

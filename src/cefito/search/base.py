@@ -146,16 +146,12 @@ class Component(Protocol):
     def reversed(self) -> bool:
         """Whether it reads sequences backward, from the goal and the last action."""
 
-    @property
-    def weight(self) -> float:
-        """Factor of its energies."""
-
 
 class Composite(Field, Protocol):
-    """A field that is the weighted sum of several components."""
+    """A field that is the sum of several components."""
 
     def components(self) -> Sequence[Component]:
-        """Return all components, backward ones first: the last one then yields leaves in order."""
+        """Return the components, backward ones first: the last one then yields leaves in order."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,6 @@ class SingleComponent:
 
     energies: IncrementalEnergies[Any]
     reversed: bool = False
-    weight: float = 1.0
 
 
 Searchable = IncrementalEnergies[Any] | Composite

@@ -14,7 +14,6 @@ from cefito.search.base import MemorySettings, Search, Searchable, SpaceSize, Wa
 from cefito.search.problem import Best, Plans, Problems, SearchCost, Space, compiled
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.screening import SequenceEnergies
-from cefito.search.step_costs import StepCosts
 
 __all__ = ["BeamSearch", "BeamSettings"]
 
@@ -57,7 +56,6 @@ class BeamSearch(BeamSettings, Search):
 
     def _solve(self, field: Searchable, space: Space, top_k: int, watch: Watch) -> Plans:
         energies = SequenceEnergies(field, [space], self.memory_mib)
-        guide = _within(space)
         best, exact = Best(top_k), True
         known: dict[int, float] = {}  # score of each evaluated sequence, by rank
         prefixes = np.zeros((1, 0), dtype=np.int64)
@@ -69,10 +67,9 @@ class BeamSearch(BeamSettings, Search):
             # Many completions coincide, also with those of earlier steps: each is evaluated once.
             parents, place = np.nonzero(space.children(prefixes))
             prefixes = np.concatenate([prefixes[parents], place[:, None]], axis=1)
-            full = guide.completions(prefixes, None if space.free else space.children)
-            allowed = space.allows(full)
+            full = space.guide.completions(prefixes, None if space.free else space.children)
             rank = ranks_of(full, space.size)
-            new = np.flatnonzero(allowed)[np.unique(rank[allowed], return_index=True)[1]]
+            new = np.unique(rank, return_index=True)[1]
             new = new[[one not in known for one in rank[new].tolist()]]
             values = energies(np.zeros(len(new), dtype=np.int64), full[new])
             scores = space.scores(values, full[new])
@@ -81,10 +78,8 @@ class BeamSearch(BeamSettings, Search):
             known.update(zip(rank[new].tolist(), scored.tolist(), strict=True))
             if step < field.horizon - 1 and len(prefixes) > self.width:
                 exact = False
-                # A prefix whose completion is forbidden may still become an allowed sequence; it
-                # ranks behind all prefixes whose completion is allowed.
-                score = [known.get(one, np.inf) for one in rank.tolist()]
-                prefixes = prefixes[self._kept(np.where(allowed, score, np.inf), parents)]
+                score = np.array([known[one] for one in rank.tolist()])
+                prefixes = prefixes[self._kept(score, parents)]
         cost = SearchCost(token_forwards=int(energies.tokens[0]), leaves=int(energies.leaves[0]))
         return best.plans(space.problem, field.horizon, cost, exact=exact)
 
@@ -98,13 +93,3 @@ class BeamSearch(BeamSettings, Search):
             scores = scores.copy()
             scores[order] += self.diversity * (np.arange(len(order)) - family)
         return np.sort(scores.argsort(kind="stable")[: self.width])
-
-
-def _within(space: Space) -> StepCosts:
-    """Return the guide, infinite wherever the objective's costs are."""
-    costs = space.objective.costs
-    if space.free or costs is None:
-        return space.guide
-    return space.guide + StepCosts(
-        costs=tuple(np.where(np.isinf(cost), np.inf, 0.0) for cost in costs.costs)
-    )

@@ -89,7 +89,7 @@ class CompositeWalk:
         yield _Listed(waiting, self.energies)
 
     def _add_up(self, block: EnergyBlock) -> None:
-        """Sum w_m E_m over the components m for each leaf of a block."""
+        """Sum the energies of the components for each leaf of a block."""
         import torch
 
         device = self.components[0].energies.device
@@ -99,9 +99,9 @@ class CompositeWalk:
             last = number == len(self.components) - 1
             for places, values in block.walk(component):  # both [chunk]
                 index = to_device(places, device)
-                partial = component.weight * values.float()
+                partial = values.float()
                 if number:
-                    partial += sums[index]
+                    partial = partial + sums[index]
                 if last:
                     self.leaves.add(partial.cpu().numpy(), *block.leaves(places), share=share)
                 else:

@@ -30,9 +30,6 @@ class CostBatch:
         self.shared = shared
         self._cheapest: dict[int, list[Cheapest]] = {}  # by their number
 
-    def __len__(self) -> int:
-        return len(self.own)
-
     def row(self, index: int) -> StepCosts:
         """Return the costs of one query."""
         return _Row(self, index)
@@ -42,34 +39,28 @@ class CostBatch:
         """Whether no cost of a query is infinite [B]."""
         return np.asarray(np.isfinite(self.own).all(axis=(1, 2)) & self.shared.finite)
 
-    def lists(self, count: int) -> tuple[Ids, Reals, Reals]:
-        """Return the `count` cheapest sequences of each query, or all, cheapest first.
-
-        They are places [B, k, T] with their costs [B, k], infinite behind the last possible one,
-        and a lower bound on the cost of all others [B], infinite if there are none.
-        """
-        each = self.shared.size ** min(self.shared.horizon, 3) + count * self.shared.size
-        rows = max(1, _CHUNK // each)
-        parts = [
-            self._lists(self.own[first : first + rows], count)
-            for first in range(0, max(1, len(self)), rows)
-        ]
-        sequences, costs, bounds = zip(*parts, strict=True)
-        return np.concatenate(sequences), np.concatenate(costs), np.concatenate(bounds)
-
     def cheapest(self, count: int) -> list[Cheapest]:
         """Return the `count` cheapest sequences of each query, as by `StepCosts.cheapest`."""
         if count not in self._cheapest:
+            each = self.shared.size ** min(self.shared.horizon, 3) + count * self.shared.size
+            rows = max(1, _CHUNK // each)
             self._cheapest[count] = [
                 # some sequence attains each prefix's look-ahead: what was dropped is no cheaper
                 Cheapest(sequences[:number], costs[:number], bound=float(bound), complete=True)
-                for sequences, costs, bound in zip(*self.lists(count), strict=True)
+                for first in range(0, len(self.own), rows)
+                for sequences, costs, bound in zip(
+                    *self._lists(self.own[first : first + rows], count), strict=True
+                )
                 for number in [int(np.isfinite(costs).sum())]
             ]
         return self._cheapest[count]
 
     def _lists(self, own: Reals, count: int) -> tuple[Ids, Reals, Reals]:
-        """List the cheapest sequences of some queries [B, T, A] (k-best Viterbi)."""
+        """List the cheapest sequences of some queries [B, T, A] (k-best Viterbi).
+
+        They are places [B, k, T] with their costs [B, k], infinite behind the last possible one,
+        and a lower bound on the cost of all others [B], infinite if there are none.
+        """
         batch, horizon, size = own.shape
         ahead, queries = self._ahead(own), np.arange(batch)[:, None]
         prefixes, costs = np.zeros((batch, 1, 0), dtype=np.int64), np.zeros((batch, 1))

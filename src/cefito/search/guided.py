@@ -172,13 +172,8 @@ class _Climb:
     def _propose(self, proposals: int) -> None:
         """Begin with the guide's cheapest sequences."""
         space, guide = self.space, self.space.guide
-        allowed = space.objective.costs or StepCosts.free(space.horizon, space.size)
         cheapest = space.cheapest(guide, proposals)
-        if not len(cheapest.costs):  # the guide forbids all allowed sequences: use the costs alone
-            guide, cheapest = allowed, space.cheapest(allowed, proposals)
-        # Are these all there are? Only if the guide itself forbids nothing that is allowed.
-        whole = guide is allowed or guide.finite
-        self.everything = whole and cheapest.complete and cheapest.bound == np.inf
+        self.everything = cheapest.complete and cheapest.bound == np.inf
         self.pending = cheapest.sequences
         # If all sequences cost the same, the guide's cheapest are the first by ids, which are much
         # alike; sequences that are spread out sample more of the field.

@@ -37,8 +37,7 @@ class Objective:
     """The score to minimise: energy / temperature + costs + offset; by default the energy alone."""
 
     temperature: float = 1.0  # divides the energy
-    # costs of sequences besides their energy, over the places of the allowed actions; infinite if a
-    # sequence is forbidden. None for no costs
+    # costs of sequences besides their energy, over the places of the allowed actions; None for none
     costs: StepCosts | None = None
     offset: float = 0.0  # added to every score, so that scores of different problems compare
 
@@ -240,7 +239,7 @@ class Space:
 
     Raises:
         ConfigError: No allowed action, unsorted or repeated ones, more than 2⁶³ sequences, costs
-            of another size, or no sequence that satisfies all.
+            of another size or infinite ones, or no sequence that satisfies the constraints.
     """
 
     # free: whether all sequences of the allowed actions are allowed
@@ -263,24 +262,20 @@ class Space:
                 f"temperature {self.objective.temperature} of an objective; expected a positive "
                 "number."
             )
-        costs = self.objective.costs
-        for name, part in (("objective", costs), ("guide", problem.guide)):
+        for name, part in (("objective", self.objective.costs), ("guide", problem.guide)):
             if part is not None and (part.size, part.horizon) != (self.size, horizon):
                 raise ConfigError(
                     f"the {name}'s costs are for {part.size} actions and {part.horizon} steps; "
                     f"expected {self.size} and {horizon}."
                 )
+            if part is not None and not part.finite:
+                raise ConfigError(
+                    f"the {name}'s costs are not all finite. Forbid sequences by constraints."
+                )
         self.feasible = feasible
         if feasible is None and problem.constraints:
             self.feasible = Feasible(problem.constraints, problem.actions, horizon)
-        forbidding = costs is not None and not costs.finite
-        self._ahead = costs.to_go() if forbidding and costs else None
-        self.free = self.feasible is None and not forbidding
-        if forbidding and not len(self.cheapest(StepCosts.free(horizon, self.size), 1).costs):
-            raise ConfigError(
-                "no sequence of the allowed actions satisfies the constraints and has a finite "
-                "cost. Allow more transitions or drop a constraint."
-            )
+        self.free = self.feasible is None
 
     @property
     def guide(self) -> StepCosts:
@@ -289,23 +284,15 @@ class Space:
 
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which actions may follow prefixes [n, t], as [n, A]."""
-        allowed = np.ones((len(prefixes), self.size), dtype=np.bool_)
-        if self.feasible is not None:
-            allowed &= self.feasible.children(prefixes)
-        if self._ahead is not None and self.objective.costs is not None:
-            after = self._ahead[prefixes.shape[1] + 1]
-            finite = np.isfinite(after[prefixes[:, -1]] if after.ndim == 2 else after)
-            allowed &= np.isfinite(self.objective.costs.children(prefixes)) & finite
-        return allowed
+        if self.feasible is None:
+            return np.ones((len(prefixes), self.size), dtype=np.bool_)
+        return self.feasible.children(prefixes)
 
     def allows(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which full sequences [n, T] are allowed, as [n]."""
-        allowed = np.ones(len(sequences), dtype=np.bool_)
-        if self.feasible is not None:
-            allowed &= self.feasible.valid(sequences)
-        if self._ahead is not None and self.objective.costs is not None:
-            allowed &= np.isfinite(self.objective.costs.cost(sequences))
-        return allowed
+        if self.feasible is None:
+            return np.ones(len(sequences), dtype=np.bool_)
+        return self.feasible.valid(sequences)
 
     def cheapest(self, guide: StepCosts, count: int) -> Cheapest:
         """Return the `count` allowed sequences that are cheapest under a guide."""

@@ -86,9 +86,9 @@ class SequenceEnergies:
         NaN counts as infinite.
         """
         energies = np.zeros(len(query))
-        for component in self.components:  # E(a) = Σ_m w_m E_m(a)
+        for component in self.components:  # E(a) is the sum of their energies
             for rows, values in self.walk(component, query, sequences):
-                energies[rows] += component.weight * values
+                energies[rows] += values
         np.add.at(self.leaves, query, 1)
         return np.where(np.isfinite(energies), energies, np.inf)
 
@@ -257,9 +257,7 @@ def coarse_of(field: Searchable) -> Searchable:
     components = components_of(field)
     if components[0].energies is field:  # its own only component
         return components[0].energies.coarse()
-    coarse = (
-        SingleComponent(one.energies.coarse(), one.reversed, one.weight) for one in components
-    )
+    coarse = (SingleComponent(one.energies.coarse(), one.reversed) for one in components)
     return _CoarseComposite(field, tuple(coarse))
 
 

@@ -1,7 +1,7 @@
 """Costs of sequences that add up over steps, and the exact k cheapest sequences under them.
 
-Sums and multiples keep references to their operands and are evaluated step by step, so that many
-queries can share the large tables of their task.
+Sums keep references to their operands and are evaluated step by step, so that many queries can
+share the large tables of their task.
 """
 
 from __future__ import annotations
@@ -83,10 +83,6 @@ class StepCosts:
 
     def __add__(self, other: StepCosts) -> StepCosts:
         return _Sum(self, other)
-
-    def __mul__(self, factor: float) -> StepCosts:
-        """Return all costs times a factor; infinite costs stay infinite."""
-        return _Multiple(self, factor)
 
     def table(self, step: int) -> Reals:
         """Return the table of one step."""
@@ -220,40 +216,6 @@ class _Sum(StepCosts):
 
     def children(self, prefixes: Ids) -> Reals:
         return self._left.children(prefixes) + self._right.children(prefixes)
-
-
-class _Multiple(StepCosts):
-    """Costs times a number; infinite costs stay infinite."""
-
-    def __init__(self, one: StepCosts, factor: float) -> None:
-        self._one, self._factor = one, factor
-
-    @property
-    def horizon(self) -> int:
-        return self._one.horizon
-
-    @property
-    def size(self) -> int:
-        return self._one.size
-
-    @cached_property
-    def finite(self) -> bool:
-        return self._one.finite
-
-    def table(self, step: int) -> Reals:
-        return self._times(self._one.table(step))
-
-    def step(self, step: int, sequences: Ids) -> Reals:
-        return self._times(self._one.step(step, sequences))
-
-    def children(self, prefixes: Ids) -> Reals:
-        return self._times(self._one.children(prefixes))
-
-    def _times(self, costs: Reals) -> Reals:
-        if self._one.finite:
-            return self._factor * costs
-        infinite = np.isinf(costs)
-        return np.where(infinite, costs, self._factor * np.where(infinite, 0.0, costs))
 
 
 def _spread(cost: Reals, axes: int) -> Reals:

@@ -1,11 +1,11 @@
-"""Planners whose field has both directions, or several members."""
+"""Planners whose field has both directions."""
 
 import pytest
 import torch
 
 from cefito.errors import RunError
 from cefito.field.energy import EnergyField
-from cefito.field.fields import ComponentName, CompositeField
+from cefito.field.fields import BACKWARD, CompositeField, named_components
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.cefito.fit import FIELD, component_seed
 from cefito.planners.queries import Queries
@@ -15,8 +15,7 @@ from same import same_weights
 from tiny_cefito import fit, load
 
 KNOBS = {"train": 36, "val": 12, "test": 24, "dim": 8}
-BOTH = {"field.directions": "both", "field.members": 2}
-PARTS = ("", "backward", "1", "1-backward")
+BOTH = {"field.directions": "both"}
 
 
 @pytest.fixture(scope="module")
@@ -39,32 +38,18 @@ def fitted(splits, folder):
     return fit(splits, context=TrainingContext(folder=folder), **BOTH)
 
 
-def test_every_part_is_trained_by_itself(fitted, folder):
-    titles = [FIELD, f"{FIELD}-backward", f"{FIELD}-1", f"{FIELD}-1-backward"]
+def test_every_direction_is_trained_by_itself(fitted, alone, folder):
+    titles = [FIELD, f"{FIELD}-backward"]
     assert [title for title in fitted.trainings if title.startswith(FIELD)] == titles
-    for name in ("field", "field-backward", "field-1", "field-1-backward"):
+    for name in ("field", "field-backward"):
         assert (folder / name / "checkpoint.safetensors").exists()
         assert "val_success_rate" in (folder / name / "metrics.jsonl").read_text()
-    heads = [
-        fitted.planner.field.state_dict()[f"{part}{'.' * bool(part)}predictor.state_head.weight"]
-        for part in PARTS
-    ]
-    for number, head in enumerate(heads):
-        assert not any(torch.equal(head, other) for other in heads[:number])
-
-
-def test_the_first_part_is_the_field_of_one_direction(fitted, alone):
-    joint, plain = fitted.planner.field, alone.field
-    assert isinstance(joint, CompositeField)
-    assert isinstance(plain, EnergyField)
-    for name, value in plain.state_dict().items():
-        assert torch.equal(value, joint.state_dict()[name])
-
-
-def test_seeds_of_parts():
-    names = [ComponentName(member, backward) for member in range(3) for backward in (False, True)]
-    assert component_seed(7, ComponentName()) == 7
-    assert len({component_seed(seed, name) for seed in (7, 8) for name in names}) == 12
+    ahead, back = named_components(fitted.planner.field).values()
+    assert not torch.equal(ahead.predictor.state_head.weight, back.predictor.state_head.weight)
+    assert isinstance(fitted.planner.field, CompositeField)
+    assert isinstance(alone.field, EnergyField)
+    assert same_weights(ahead, alone.field)
+    assert component_seed(7, "") == 7 != component_seed(7, BACKWARD) != component_seed(8, BACKWARD)
 
 
 def test_a_second_training_resumes_all_parts(fitted, splits, folder):
@@ -75,19 +60,17 @@ def test_a_second_training_resumes_all_parts(fitted, splits, folder):
 
 @pytest.mark.usefixtures("alone")
 def test_a_direction_can_be_added_to_a_training(fitted, splits, alone_folder):
-    context = TrainingContext(folder=alone_folder)
-    more = fit(splits, context=context, **{"field.directions": "both"})
+    more = fit(splits, context=TrainingContext(folder=alone_folder), **BOTH)
     assert more.trainings[FIELD].resumed
     assert not more.trainings[f"{FIELD}-backward"].resumed
-    own, other = (planner.field.state_dict() for planner in (more.planner, fitted.planner))
-    assert all(torch.equal(value, other[name]) for name, value in own.items())
+    assert same_weights(more.planner.field, fitted.planner.field)
 
 
-def test_the_backward_part_reads_windows_from_their_end(splits, fitted):
+def test_both_directions_know_actions_by_the_same_means(splits):
     more = {"field.action_encoding": "observed", "field.goal_skip": True}
-    state = fit(splits, **{"field.directions": "both", **more}).planner.field.state_dict()
-    vectors = "predictor.action_vectors"
-    assert torch.equal(state[vectors], state[f"backward.{vectors}"])
+    field = fit(splits, **BOTH, **more).planner.field
+    ahead, back = (part.predictor.action_vectors for part in named_components(field).values())
+    assert torch.equal(ahead, back)
 
 
 def test_saved_and_loaded(fitted, splits, tmp_path):
@@ -96,20 +79,18 @@ def test_saved_and_loaded(fitted, splits, tmp_path):
     assert same_weights(loaded.field, fitted.planner.field)
     queries = Queries.from_windows(splits["test"]).subset(range(12))
     assert_same_plans(loaded.plan(queries, 5), fitted.planner.plan(queries, 5))
-    tensors, _ = load_tensors(tmp_path / "field.safetensors", "pt", "", RunError)
-    assert sum(name.startswith("1-backward.") for name in tensors) == len(tensors) / 4
 
 
 def test_a_file_that_lacks_a_part(fitted, tmp_path):
     fitted.planner.save(tmp_path)
     tensors, _ = load_tensors(tmp_path / "field.safetensors", "pt", "", RunError)
-    kept = {name: value for name, value in tensors.items() if not name.startswith("backward.")}
+    kept = {name: value for name, value in tensors.items() if not name.startswith("back.")}
     write_tensors(tmp_path / "field.safetensors", kept)
-    with pytest.raises(RunError, match=r"tensor 'backward\.mean' is missing"):
+    with pytest.raises(RunError, match=r"tensor 'back\.mean' is missing"):
         load(tmp_path)
 
 
 def test_what_it_says_of_itself(fitted, alone):
     own, other = (planner.describe().parameters for planner in (fitted.planner, alone))
-    assert own[FIELD] == 4 * other[FIELD]
+    assert own[FIELD] == 2 * other[FIELD]
     assert {**own, FIELD: 0} == {**other, FIELD: 0}

@@ -13,7 +13,7 @@ from cefito.testing import assert_same_plans
 from tiny_cefito import fit, load, tiny_settings
 
 KNOBS = {"train": 36, "val": 12, "test": 24, "dim": 8}
-WITHOUT = {"field.members": 0}
+WITHOUT = {"field.trained": False}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_nothing_is_trained_of_a_field(fitted, splits, tmp_path):
 
 
 def test_plans_are_those_of_the_same_run_without_the_energy(fitted, splits):
-    with_field = fit(splits, "small", **{"field.members": 1}).planner
+    with_field = fit(splits, "small", **{"field.trained": True}).planner
     queries = Queries.from_windows(splits["test"])
     search = search_settings(with_field.settings.search, objective="chain")
     ours, theirs = fitted.planner.plan(queries, 3), with_field.with_search(search).plan(queries, 3)
@@ -51,7 +51,7 @@ def test_energies_are_refused(fitted, splits, tmp_path):
     search = search_settings(fitted.planner.settings.search, objective="energy")
     planner = fitted.planner.with_search(search)
     queries = Queries.from_windows(splits["test"].subset(np.arange(2)))
-    wanted = r"^this run has no energy field \(field\.members = 0\)\. Train one with field\.members"
+    wanted = r"^this run has no energy field \(field\.trained = false\)\. Train one with "
     for ask in (planner.plan, planner.most_operations):
         with pytest.raises(RunError, match=wanted):
             ask(queries, 1)
@@ -61,7 +61,7 @@ def test_energies_are_refused(fitted, splits, tmp_path):
 
 def test_a_field_can_be_added_later(fitted, splits):
     windows = splits["train"], splits["val"]
-    one = tiny_settings("small", **{"field.members": 1})
+    one = tiny_settings("small", **{"field.trained": True})
     more = fitted.planner.refit(*windows, settings=one, seed=0)
     assert "energy field" in more.trainings
     assert more.planner.describe().parameters.keys() == {"chain", "energy field"}

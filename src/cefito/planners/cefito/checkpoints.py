@@ -149,7 +149,7 @@ def to_field_tensors(planner: CefitoPlanner, place: Path) -> tuple[dict[str, Ten
     if isinstance(field, EnergyField):
         wrong = _departures(field)
     else:
-        wrong = ["it is made of several parts (field.directions or field.members)"]
+        wrong = ["it has both directions (field.directions)"]
     if wrong or not isinstance(field, EnergyField):
         raise RunError(
             f"{place}: its energy field is not one that the authors' code can read: "

@@ -1,7 +1,7 @@
 """Files of a CEFITO planner in a run folder.
 
 planner.json             settings, action space, taxonomy, weights of the fitted objective
-field.safetensors        the energy field, where one was trained; further parts: "backward.", "1."
+field.safetensors        the energy field, where one was trained
 chain.safetensors        the chain; names begin with the number of the member
 classifier.safetensors   the task classifier, where one was trained
 prior.safetensors        counts of the prior over sequences
@@ -78,7 +78,7 @@ def read_planner(folder: Path, context: TrainingContext) -> dict[str, Any]:
         "fitted": Weights(**value["weights"]),
     }
     incremental: SearchedField | NoField
-    if settings.field.members:
+    if settings.field.trained:
         path = folder / "field.safetensors"
         tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
         field = make_field(

@@ -20,7 +20,7 @@ from cefito.data.windows import ActionSpace, Windows, reversed_windows
 from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
 from cefito.field.fields import (
-    ComponentName,
+    BACKWARD,
     CompositeField,
     IncrementalField,
     SearchedField,
@@ -150,7 +150,7 @@ def _bounded(problem: Problem, horizon: int, candidates: int) -> bool:
 
 
 FIELD = "energy field"
-_STREAM, _COMPONENTS = 3, 10  # streams of the seed: weights, and seeds of further components
+_STREAM, _COMPONENTS = 3, 10  # streams of the seed: weights, and the seed of the backward component
 
 
 def fit_field(
@@ -180,24 +180,24 @@ def fit_field(
         horizon=train.horizon,
         action_vectors=vectors,
     )
-    learned = {} if start is None else dict(named_components(start))
+    learned = {} if start is None else named_components(start)
     results = {}
-    for name, component in named_components(field):
+    for name, component in named_components(field).items():
         own = component_seed(seed, name)
         component.reset(generator_for("cpu", own, _STREAM), mean=observed)
         if learned:
             apart = () if component.predictor.learned_actions else ("predictor.action_vectors",)
             copy_learned(component, learned[name], apart=apart)
         component.to(context.device)
-        results[name.suffixed(FIELD)] = _fit_component(
+        results[_suffixed(FIELD, name)] = _fit_component(
             component,
             name,
-            reversed_windows(train) if name.backward else train,
-            reversed_windows(val) if name.backward else val,
+            reversed_windows(train) if name == BACKWARD else train,
+            reversed_windows(val) if name == BACKWARD else val,
             space=space,
             settings=settings,
             seed=own,
-            context=context.part(name.suffixed("field")),
+            context=context.part(_suffixed("field", name)),
             known=learned[name].predictor.action_vectors if learned else None,
         )
     return field.eval(), results
@@ -217,16 +217,18 @@ def field_size(config: FieldConfig, shape: Shape) -> int:
     return parameter_count(field)
 
 
-def component_seed(seed: int, name: ComponentName) -> int:
-    """Return the seed of a component; the first one has the run's."""
-    if name == ComponentName():
-        return seed
-    return derived_seed(seed, _COMPONENTS, name.member, int(name.backward))
+def component_seed(seed: int, name: str) -> int:
+    """Return the seed of a component; the forward one has the run's."""
+    return derived_seed(seed, _COMPONENTS, 0, 1) if name == BACKWARD else seed
+
+
+def _suffixed(stem: str, name: str) -> str:
+    return f"{stem}-{name}" if name else stem
 
 
 def _fit_component(
     component: EnergyField,
-    name: ComponentName,
+    name: str,
     train: Windows,
     val: Windows,
     *,
@@ -240,7 +242,7 @@ def _fit_component(
     problems, actual = validation_problems(
         val, space, windows=training.stopping.windows, candidates=training.stopping.candidates
     )
-    if name == ComponentName():  # the same for all components
+    if not name:  # the same for all components
         warn_guided(problems, horizon=val.horizon, candidates=training.stopping.candidates)
     loss = FieldLoss(
         field=component,
@@ -259,11 +261,11 @@ def _fit_component(
     )
     determining: list[Any] = [
         train.horizon,
-        settings.field.model_dump(exclude={"directions", "members"}),
+        settings.field.model_dump(exclude={"directions", "trained"}),
         training.model_dump(),
         settings.search.actions,
     ]
-    return context.train(name.suffixed(FIELD), loss, training, seed=seed, settings=determining)
+    return context.train(_suffixed(FIELD, name), loss, training, seed=seed, settings=determining)
 
 
 def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) -> Tensor | None:
@@ -283,7 +285,7 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
 
 def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Tensor | None:
     """Return frozen vectors of a field's actions and of new ones, [K, W]; None if learned."""
-    first = next(component for _, component in named_components(start))
+    first = named_components(start)[""]
     known = first.predictor.action_vectors.detach().to("cpu")
     if first.predictor.learned_actions:
         return None
@@ -305,7 +307,7 @@ def _fit_incremental(
     train: Windows, val: Windows, space: ActionSpace, start: Mapping[str, Any], **given: Any
 ) -> tuple[SearchedField | NoField, dict[str, TrainingResult]]:
     """Train the field and freeze it for search, if the settings ask for one."""
-    if not given["settings"].field.members:
+    if not given["settings"].field.trained:
         return NoField(train.horizon, train.initial.shape[1]), {}
     known = start.get("incremental")
     begin = None if known is None or isinstance(known, NoField) else known.field
@@ -325,7 +327,7 @@ def fit_parts(
 ) -> tuple[dict[str, Any], dict[str, TrainingResult]]:
     """Return the parts of a planner by the names of its attributes, and their trainings."""
     action_count = len(train.taxonomy.actions)
-    if settings.field.members:  # before anything is trained
+    if settings.field.trained:  # before anything is trained
         check_negatives(
             settings.training.negatives,
             dict(enumerate(space.actions)),

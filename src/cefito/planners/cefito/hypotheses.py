@@ -41,7 +41,8 @@ class NoField:
     def field(self) -> NoReturn:
         """Refuse."""
         raise RunError(
-            "this run has no energy field (field.members = 0). Train one with field.members = 1.",
+            "this run has no energy field (field.trained = false). Train one with "
+            "field.trained = true.",
             setting="objective",
         )
 
@@ -205,9 +206,9 @@ def _chain_costs(
     # −log q(a | c) = −Σ_t e_t(a_t) − Σ_t w(a_t−1, a_t) + log Σ exp(score) of the task
     own = -scores.emissions[rows[:, None], :, states].transpose(1, 2).double().cpu().numpy()
     own[:, 0] += evidence.sums[queries, task][:, None]  # [B, T, A]
-    transitions = -scores.transitions[task, :size, :size].double().cpu().numpy()
+    transitions = -weight * scores.transitions[task, :size, :size].double().cpu().numpy()
     shared = StepCosts(costs=(np.zeros(size), *[transitions] * (scores.horizon - 1)))
-    return CostBatch(weight * own, shared * weight)
+    return CostBatch(weight * own, shared)
 
 
 class TaskSpaces:

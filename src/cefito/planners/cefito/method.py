@@ -6,7 +6,7 @@ from cefito.planners.methods import CLASSIFIER, TEXT, Method, Paper, PlannerVari
 
 ABILITIES = Abilities(constraints=True, search=True, probabilities=True, finetuning=True)
 
-_FIELD = {"field.members": 1}  # of rows that plan by the energy alone
+_FIELD = {"field.trained": True}  # of rows that plan by the energy alone
 
 CEFITO = Method(
     name="cefito",

@@ -78,7 +78,7 @@ class CefitoPlanner(BasePlanner):
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:
         """Return the sizes of task classifier and field; the chain is not in the paper."""
-        sizes = {FIELD: field_size(settings.field, shape)} if settings.field.members else {}
+        sizes = {FIELD: field_size(settings.field, shape)} if settings.field.trained else {}
         if settings.search.task_model == "classifier":
             sizes |= TaskModel.size(settings, shape)
         return sizes
@@ -96,8 +96,8 @@ class CefitoPlanner(BasePlanner):
         """Train the networks, fit the prior and the weight of the energy.
 
         The networks keep the epoch that does best on the validation windows; the weight is fitted
-        on these. Checkpoints and metrics are in the folders `classifier/`, `chain/`, `field/` and,
-        for further components of the field, `field-backward/` etc.
+        on these. Checkpoints and metrics are in the folders `classifier/`, `chain/`, `field/` and
+        `field-backward/`.
 
         Raises:
             SamplingError: Too few sequences for the configured negatives.

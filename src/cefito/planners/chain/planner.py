@@ -250,7 +250,6 @@ def _constrained(
             goal=queries.goal[row],
             actions=actions,
             constraints=constraints,
-            guide=costs,
         )
         try:
             cheapest = Space(problem, scores.horizon).cheapest(costs, max(top_k, _COMPARED))
