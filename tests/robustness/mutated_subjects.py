@@ -16,7 +16,8 @@ from PIL import Image
 
 from cefito.arrays import load_npy
 from cefito.batch.batch import plan_batch
-from cefito.batch.query_rows import QuerySettings, read_queries
+from cefito.batch.planning import QuerySettings, plan_rows
+from cefito.batch.sources import open_table
 from cefito.data.annotations import read_annotations
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.readers.feature_files import load_features
@@ -224,7 +225,9 @@ def of_inputs(run: Run) -> Answer:
                 elif path.name == "videos.jsonl":
                     read_annotations(folder)
                 elif kind in (".jsonl", ".csv"):
-                    read_queries(run, path)
+                    source = open_table(path)
+                    found = plan_rows(run, list(source.rows()), source.folder, QuerySettings())
+                    remarks += [bad.reason for bad in found.bad]
             except CefitoError as problem:
                 remarks.append(str(problem))
         return "read"

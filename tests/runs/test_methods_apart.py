@@ -12,7 +12,6 @@ from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
-from cefito.study.trials import find_rows
 
 TOY = """
 from cefito.planners.methods import Method, PlannerVariant
@@ -106,7 +105,3 @@ def test_sections_of_another_method_are_ignored(world, tmp_path, caplog):
     with caplog.at_level("INFO"):
         assert plans(open_run(run.folder), world) == plans(run, world)
     assert "ignored sections gone, which nearest lacks" in caplog.text
-
-
-def test_rows_are_declared_by_their_methods():
-    assert [row.method for row in find_rows(["pkg-oracle-ends", "kepp-ends"])] == ["pkg", "kepp"]

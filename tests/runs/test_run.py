@@ -223,12 +223,6 @@ def test_a_finished_run_stays_one_while_training_is_called_again(folder, world, 
     open_run(folder)
 
 
-def test_another_seed_gives_other_weights(trained, world, tmp_path):
-    train(world, tmp_path / "other", seed=1)
-    for name in WEIGHTS:
-        assert (tmp_path / "other" / name).read_bytes() != (trained.folder / name).read_bytes()
-
-
 def reversed_steps(video):
     return replace(video, steps=video.steps[::-1]) if video.split == "test" else video
 
@@ -399,12 +393,6 @@ def test_too_little_memory_is_not_a_wrong_file(problem, where, folder, monkeypat
         monkeypatch.setattr("safetensors.safe_open", fail)
     assert main(["evaluate", str(folder), "--device", "cpu"]) == 1
     assert "error: not enough memory" in capsys.readouterr().err
-
-
-def test_no_run_at_all(tmp_path):
-    for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(RunError, match=r"run\.json: no such file\. Expected a run folder"):
-            open_run(path)
 
 
 @pytest.mark.parametrize(

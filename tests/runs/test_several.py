@@ -8,7 +8,6 @@ from cefito import open_run, train_runs
 from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners.methods import load_config
-from cefito.progress import silent
 from cefito.runs.folder import folders_for, horizons_in
 from cefito.runs.train import train_run
 
@@ -132,19 +131,3 @@ def test_an_interrupted_training_goes_on(train, dataset, tmp_path):
         open_run(tmp_path / "runs", horizon=3)
     assert train(2, 3) == [(2, False), (3, True)]
     assert open_run(tmp_path / "runs", horizon=3).info.finished
-
-
-def test_the_work_says_which_horizon_it_is_of(dataset, tmp_path):
-    shown = []
-
-    def progress(description, *, total=None):
-        shown.append(description)
-        return silent(description, total=total)
-
-    settings = {"classifier_training.optimiser.epochs": 1, "classifier.hidden": [8, 8, 8]}
-    configs = {
-        horizon: load_config("paper", method="frequent", horizon=horizon, overrides=settings)
-        for horizon in (2, 3)
-    }
-    train_runs(dataset, tmp_path, configs=configs, seed=0, progress=progress)
-    assert {description.partition(":")[0] for description in shown} == {"T = 2", "T = 3"}

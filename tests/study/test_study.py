@@ -126,21 +126,17 @@ def test_all_rows():
     assert [row.name for row in rest[:-1]] == [name for name in names if name != "pdpp"]
 
 
-def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
-    abilities = replace(NearestPlanner.abilities, true_task=False)
-    monkeypatch.setattr(NearestPlanner, "abilities", abilities)
-    with pytest.raises(ConfigError, match=r"nearest window makes no use .* only cefito, .* do"):
-        find_rows(["nearest-true-task"])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"true_ends": True}, "makes no use of the true ends; of the methods only pkg, .* do"),
         ({"search": {"method": "beam"}}, "has no search to choose; of the methods only cefito"),
+        ({"true_task": True}, r"nearest window makes no use .* only cefito, .* do"),
     ],
 )
-def test_a_row_that_its_method_cannot_follow(change, message):
+def test_a_row_that_its_method_cannot_follow(change, message, monkeypatch):
+    abilities = replace(NearestPlanner.abilities, true_task=False)
+    monkeypatch.setattr(NearestPlanner, "abilities", abilities)
     with pytest.raises(ConfigError, match=message) as caught:
         check_variant(ROWS["nearest"].model_copy(update=change))
     assert caught.value.setting == "planners"
