@@ -68,6 +68,8 @@ class UploadedForm(BaseModel):
     pictures: ClassVar[tuple[str, ...]]  # fields that may be given together
     seconds: ClassVar[tuple[str, ...]]  # the same of a video
 
+    video: File = Field(None, description="A video, instead of pictures.")
+
     @property
     def given(self) -> set[str]:
         """Names of the files and seconds that are given."""
@@ -93,7 +95,6 @@ class UploadForm(UploadedForm):
 
     initial: File = Field(None, description="Picture before the first step.")
     goal: File = Field(None, description="Picture after the last step.")
-    video: File = Field(None, description="A video, instead of the pictures.")
     start: Moment = Field(None, description="Second where the first step begins.")
     end: Moment = Field(None, description="Second where the last step ends.")
     request: Annotated[Json[UploadRequest], WithJsonSchema({"type": "string"})] = Field(
@@ -120,7 +121,6 @@ class GoalForm(UploadedForm):
     seconds = ("end",)
 
     goal: File = Field(None, description="Picture after the last step.")
-    video: File = Field(None, description="A video, instead of the picture.")
     end: Moment = Field(None, description="Second where the last step ends.")
     request: Annotated[Json[SessionRequest], WithJsonSchema({"type": "string"})] = Field(
         default_factory=SessionRequest,
@@ -141,7 +141,6 @@ class SceneForm(UploadedForm):
     seconds = ("start",)
 
     initial: File = Field(None, description="Picture of the present scene.")
-    video: File = Field(None, description="A video, instead of the picture.")
     start: Moment = Field(None, description="Second of the scene.")
 
     @property
