@@ -6,7 +6,7 @@ A draw keeps some recipes, and of their videos a number for training and validat
 recipes; all test videos of these recipes stay. Shares of the training videos give learning curves.
 Settings are chosen by the validation scores of all draws; test scores are reported beside them.
 
-    python benchmarks/draws.py DATA --work WORK --planners chain,cefito-guided,viterbi \
+    python benchmarks/draws.py DATA --work WORK --planners chain,cefito+chain,viterbi \
         --out benchmarks/results/draws.json
 """
 
@@ -175,7 +175,7 @@ def summary(results: list[dict[str, Any]], planners: list[str]) -> list[dict[str
 def main() -> None:
     parser = common.parser(__doc__, data="one")
     parser.add_argument("--work", type=Path, required=True, help="data sets and runs go there")
-    parser.add_argument("--planners", default="chain,cefito-guided,cefito-no-energy,viterbi")
+    parser.add_argument("--planners", default="chain,cefito+chain,viterbi")
     parser.add_argument("--horizons", default="3,4")
     parser.add_argument("--shares", default="1", help="of the training videos, as in 0.25,0.5,1")
     parser.add_argument("--draws", type=int, default=5)

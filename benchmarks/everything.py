@@ -114,7 +114,7 @@ def data_scores(
 def main() -> None:
     parser = common.parser(__doc__, data="many")
     parser.add_argument("--work", type=Path, required=True, help="runs and scores go there")
-    parser.add_argument("--planners", default="chain,cefito-guided,viterbi")
+    parser.add_argument("--planners", default="chain,cefito+chain,viterbi")
     parser.add_argument("--against", default="viterbi")
     parser.add_argument("--horizons", default="3,4")
     parser.add_argument("--seeds", type=int, default=3)

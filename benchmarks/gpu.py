@@ -231,7 +231,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--annotations", type=Path, help="a folder to simulate observations for")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument(
-        "--planners", default="cefito-energy,cefito-guided,chain,viterbi,pdpp,pkg,nearest,frequent"
+        "--planners", default="cefito,cefito+chain,chain,viterbi,pdpp,pkg,nearest,frequent"
     )
     parser.add_argument("--seeds", type=int, default=1, help="of the comparison")
     parser.add_argument("--sample", type=int, help="test windows that are scored; all by default")

@@ -108,7 +108,7 @@ def prepared(work: Path, horizon: int, queries: int, dim: int, device: str) -> C
     run = train_run(
         open_dataset(data),
         work / f"run-{name}",
-        config=load_config("small", overrides=QUICK),
+        config=load_config("small", method="cefito+chain", overrides=QUICK),
         horizon=horizon,
         seed=0,
         device=pick_device(device),

@@ -22,12 +22,11 @@ DATASETS = {  # names of files, and how many seeds cells have that are not marke
     "crosstask-simulated": ("CrossTask (simulated)", 1),
     "coin-simulated": ("COIN (simulated)", 1),
 }
-ROWS = {
-    "cefito-guided": "CEFITO with a field",
-    "cefito-no-energy": "CEFITO",
+ROWS = {  # by the names that rows of these files have
+    "cefito-guided": "CEFITO + chain",
     "chain": "chain",
     "viterbi": "ViterbiPlanNet",
-    "cefito-energy-guided": "the energy alone",
+    "cefito-energy-guided": "CEFITO",
     "kepp": "KEPP",
     "pkg-beam": "PKG, beam search",
     "pkg": "PKG, exact",
@@ -38,8 +37,8 @@ ROWS = {
     "mtid": "MTID",
     "pdpp": "PDPP",
     "frequent": "most frequent window",
-    "cefito-guided-true-task": "CEFITO with a field, true task (oracle)",
-    "cefito-energy-guided-true-task": "the energy alone, true task (oracle)",
+    "cefito-guided-true-task": "CEFITO + chain, true task (oracle)",
+    "cefito-energy-guided-true-task": "CEFITO, true task (oracle)",
 }
 
 

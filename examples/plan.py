@@ -11,7 +11,9 @@ import cefito
 def main(data: str, folder: str, *overrides: str) -> None:
     """Train (or go on training) a run, score it, and plan the first steps of a test video."""
     dataset = cefito.open_dataset(data)
-    config = cefito.load_config("small", overrides=dict(entry.split("=", 1) for entry in overrides))
+    config = cefito.load_config(
+        "small", method="chain", overrides=dict(entry.split("=", 1) for entry in overrides)
+    )
     run = cefito.train_run(dataset, Path(folder), config=config, horizon=3, seed=0)
     test = cefito.cut_windows(dataset, horizon=3, split="test")
     evaluation, _ = cefito.evaluate_planner(run.planner, test)

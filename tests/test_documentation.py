@@ -322,7 +322,7 @@ SMALLER = {
     "docs/compare.md": ("seeds=(0, 1, 2),", "seeds=(0,), settings=SETTINGS,"),
     "docs/training.md": (
         'load_config("small")',
-        'load_config("small", overrides=SETTINGS, shared=True)',
+        'load_config("small", method="cefito+chain", overrides=SETTINGS, shared=True)',
     ),
 }
 
@@ -332,7 +332,7 @@ def place(world, tmp_path_factory):
     """A folder with a data set DATA and a finished RUN."""
     folder = tmp_path_factory.mktemp("docs")
     world = open_dataset(shutil.copytree(world.folder, folder / "DATA"))
-    config = load_config("small", overrides=SETTINGS, shared=True)
+    config = load_config("small", method="cefito+chain", overrides=SETTINGS, shared=True)
     train_run(world, folder / "RUN", config=config, horizon=3, seed=0)
     np.save(folder / "before.npy", world.start[0].astype(np.float32))
     np.save(folder / "after.npy", world.end[2].astype(np.float32))

@@ -15,7 +15,8 @@ TINY = TINY_RUN | {
 
 
 def tiny_settings(preset="paper", **more):
-    return load_config(preset, overrides={**TINY, **more}).settings
+    method = "cefito+chain" if preset == "small" else "cefito"
+    return load_config(preset, method=method, overrides={**TINY, **more}).settings
 
 
 def fit(splits, preset="paper", *, train=None, context=TrainingContext(), **more):

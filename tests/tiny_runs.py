@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 TINY_RUN: dict[str, Any] = {
-    "field.trained": True,
     "field.width": 16,
     "field.depth": 1,
     "field.heads": 2,
@@ -42,7 +41,6 @@ TINY_LENGTHS: dict[str, Any] = {
 
 
 NARROW = {
-    "field.trained": True,
     "field.width": 16,
     "pdpp.widths": [8],
     "mtid.widths": [8],

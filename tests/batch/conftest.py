@@ -50,7 +50,9 @@ def trained(tmp_path_factory):
     """A small run of CEFITO, whose last bits depend on the queries that are planned together."""
     folder = tmp_path_factory.mktemp("trained")
     world = write_world(folder / "world", knobs=WorldKnobs(train=24, val=8, test=24, dim=8))
-    config = load_config("small", dataset="synthetic", horizon=3, overrides=TINY)
+    config = load_config(
+        "small", method="cefito+chain", dataset="synthetic", horizon=3, overrides=TINY
+    )
     return train_run(world, folder / "run", config=config, horizon=3, seed=0, tracker="none")
 
 

@@ -11,6 +11,7 @@ def trained(world, tmp_path_factory):
     """A finished run, not to be changed."""
     out = tmp_path_factory.mktemp("runs") / "run"
     command = ["train", str(world.folder), "--horizon", "3", "--out", str(out), "--preset", "paper"]
+    command += ["--method", "cefito"]
     assert main([*command, *as_arguments(TINY_RUN)]) == 0
     return out
 

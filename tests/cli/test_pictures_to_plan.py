@@ -64,7 +64,8 @@ def test_two_pictures(model, tmp_path, capsys):
         data, run = tmp_path / f"{name}-data", tmp_path / name
         how = ("--features", features, "--seconds", 1, "--precision", "float32")
         call("data", "prepare", "custom", tmp_path / "steps.csv", data, *how)
-        call("train", data, "--horizon", 3, "--out", run, "--device", "cpu", *as_arguments(TINY))
+        how = ("--method", "cefito+chain", "--device", "cpu", *as_arguments(TINY))
+        call("train", data, "--horizon", 3, "--out", run, *how)
         return run
 
     silent = prepare_and_train("silent")  # does not know what its features were made with

@@ -40,7 +40,7 @@ def succeeds(capsys, *argv):
 def training(dataset, out, *more, horizon=3):
     """The command that trains a small run."""
     folder = ("train", dataset.folder, "--horizon", horizon, "--out", out)
-    return (*folder, "--preset", "paper", *TINY, *more)
+    return (*folder, "--method", "cefito", "--preset", "paper", *TINY, *more)
 
 
 def test_train(world, tmp_path, capsys):
@@ -112,11 +112,11 @@ def test_a_finished_run_whose_weights_are_gone_is_mended(world, run, capsys):
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     """A precision is one for all networks; a single one may have its own."""
     (tmp_path / "own.toml").write_text('base = "paper"\n[field]\nwidth = 24\ndepth = 2\n')
-    train = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset")
+    train = ("train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--method", "cefito")
     changes = ("--set", "field.depth=1", "--set=field.centre=true", "--precision", "bfloat16")
     changes += ("--set", " training.loss.kind = softmax ")
     changes += ("--set", "chain_training.precision=float32")
-    succeeds(capsys, *train, tmp_path / "own.toml", *TINY[4:], *changes)
+    succeeds(capsys, *train, "--preset", tmp_path / "own.toml", *TINY[2:], *changes)
     opened = open_run(tmp_path / "run")
     settings = opened.planner.settings
     assert opened.info.preset == "own"
@@ -149,7 +149,7 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
 def test_train_refuses(argv, message, world, tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("damaged.toml").write_text("[field\n")
-    given = {"--horizon": "3", "--preset": "paper"}
+    given = {"--horizon": "3", "--preset": "paper", "--method": "cefito"}
     rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
     assert message in refused("train", world.folder, "--out", tmp_path / "run", *rest, *argv)
 

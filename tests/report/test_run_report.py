@@ -33,7 +33,9 @@ NAMES = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
-    config = load_config("small", overrides=TINY_RUN | {"training.optimiser.epochs": 2})
+    config = load_config(
+        "small", method="cefito+chain", overrides=TINY_RUN | {"training.optimiser.epochs": 2}
+    )
     folder = tmp_path_factory.mktemp("runs") / "run"
     return train_run(world, folder, config=config, horizon=3, seed=0)
 

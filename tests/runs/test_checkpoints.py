@@ -328,7 +328,9 @@ def world(tmp_path_factory):
 
 
 def test_a_classifier_for_a_trained_run(world, tmp_path):
-    config = load_config("small", overrides=TINY_RUN | {"search.fitting_windows": 5})
+    config = load_config(
+        "small", method="cefito+chain", overrides=TINY_RUN | {"search.fitting_windows": 5}
+    )
     trained = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
     tensors = drawn(classifier_shapes(tasks=len(world.taxonomy.tasks)), 4)
     path = classifier_checkpoint(tmp_path / "classifier.pth", tensors)

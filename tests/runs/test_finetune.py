@@ -47,7 +47,7 @@ QUICK = {
     "search.fitting_windows": 20,
 }
 BRIEFLY = QUICK | {"chain_training.optimiser.epochs": 4}
-SMALL = load_config("small", overrides=BRIEFLY | {"field.trained": True})
+SMALL = load_config("small", method="cefito+chain", overrides=BRIEFLY)
 CHAIN = load_config("small", method="chain", overrides=QUICK, shared=True)
 NEAREST = load_config("small", method="nearest")
 PAPER = load_config(

@@ -58,7 +58,7 @@ class Place:
 def place(world, tmp_path_factory) -> Place:
     folder = tmp_path_factory.mktemp("served")
     settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
-    config = load_config("small", overrides=settings)
+    config = load_config("small", method="cefito+chain", overrides=settings)
     train_run(world, folder / "tea", config=config, horizon=3, seed=0)
     config = load_config("small", method="frequent", overrides=settings, shared=True)
     train_run(world, folder / "short", config=config, horizon=2, seed=0)

@@ -79,9 +79,7 @@ def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
     assert set(rows("text-encoder", plain)) == {"actions-learned", "actions-observed"}
     assert rows("negatives")["N-50"].settings["training.negatives.hard"] == 0.8
     assert [row.true_task for row in rows("oracle").values()] == [False, True, False, True]
-    assert [name for name, row in rows("niv").items() if row.true_task] == [
-        "cefito-energy-true-task"
-    ]
+    assert [name for name, row in rows("niv").items() if row.true_task] == ["cefito-true-task"]
     assert not any(row.true_task for row in rows("coin").values())
 
 
@@ -142,7 +140,7 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
 
 
 def test_runtime(world, tmp_path, monkeypatch, drawn):
-    rows = (ROWS["cefito-energy"], ROWS["nearest"])
+    rows = (ROWS["cefito"], ROWS["nearest"])
     ours = cheap("runtime", monkeypatch, world, tmp_path, rows, horizons=(2, 3), seeds=(0,))
     assert run_study(ours) == []
     results = gather(ours)

@@ -26,7 +26,7 @@ from cefito.training import trainer
 from tiny_runs import TINY_RUN, snapshot
 
 SETTINGS = TINY_RUN | {"chain.width": 8, "search.fitting_windows": 10}
-NAMES = ("nearest", "frequent", "cefito-energy", "cefito-guided")
+NAMES = ("nearest", "frequent", "cefito", "cefito-guided")
 
 
 def made(world, out, names=NAMES, **changes):
@@ -109,7 +109,7 @@ def test_rows_that_do_not_exist(names, message):
 def test_all_rows():
     names = [row.name for row in find_rows(["all"])]
     assert {"cefito", "cefito-guided", "chain", "viterbi", "pdpp", "pkg", "nearest"} <= {*names}
-    assert not {"pkg-oracle-ends", "cefito-no-energy", "viterbi-unaligned"} & {*names}
+    assert not {"pkg-oracle-ends", "cefito-literal", "viterbi-unaligned"} & {*names}
     assert not any(name.startswith("llm") for name in names)
     left_out = {*METHODS} - {ROWS[name].method for name in names}
     assert all(
@@ -170,12 +170,12 @@ def test_scores_are_those_of_the_runs(finished, world):
 
 def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path, work):
     ours = made(world, finished)
-    assert cell(ours, "cefito-energy").run_folder == cell(ours, "cefito-guided").run_folder
+    assert cell(ours, "cefito").run_folder == cell(ours, "cefito-guided").run_folder
     for name, parts in (("runs", NAMES[1::-1]), ("trainings", ("chain", "classifier", "field"))):
         found = sorted(path.name.split("-")[0] for path in (finished / "T2/seed0" / name).iterdir())
         assert found == sorted({*parts, *(["cefito"] if name == "runs" else [])})
     assert scores(ours, "frequent").training["task classifier"].resumed is False
-    assert scores(ours, "cefito-energy").training["task classifier"].resumed is True
+    assert scores(ours, "cefito").training["task classifier"].resumed is True
     assert run_study(made(world, tmp_path / "out", horizons=(3,))) == []
     windows = len(cut_windows(world, horizon=3, split="train"))
     wide, large = -(-windows // 256), -(-windows // 128)  # steps an epoch
@@ -498,7 +498,7 @@ def test_which_windows_are_scored(world):
     train, test = (cut_windows(world, horizon=3, split=split) for split in ("train", "test"))
     sizes = [len(actions) for actions in action_space(train, "training").actions]
     mean = np.mean([sizes[task] ** 3 for task in test.tasks])
-    plain, exhaustive = ROWS["cefito-guided"], ROWS["cefito-energy"]
+    plain, exhaustive = ROWS["cefito-guided"], ROWS["cefito"]
 
     def of(row, **settings):
         chosen, whole = made(world, Path("out"), **settings).scored_windows(row, 3)

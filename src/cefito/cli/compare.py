@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MOST_SEEDS = 10_000
-_OF_HORIZONS = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent"
+_OF_HORIZONS = "chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent"
 _OF_LENGTHS = "any-length,chain,pkg,nearest,frequent"  # quick to train once for each length
 
 
@@ -101,12 +101,12 @@ def compare(
     Args:
         dataset: Folder of a prepared data set.
         planners: Rows of the tables, separated by commas, as cefito planners lists them: such as
-            cefito (exact search), cefito-guided, cefito-no-energy, chain, viterbi, pdpp, pkg;
+            cefito (exact search), cefito-guided, cefito+chain, chain, viterbi, pdpp, pkg;
             with -true-task behind a name the true task is given, with -stored-task the one that
             the data set stores (cefito evaluate --stored-task). Or all (without oracles, ablations
             and, unless --set llm.model=NAME is given, language models). NAME:3 trains a slow one
             with the first three seeds only, as in all,schema:3. By default
-            cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
+            chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
             any-length,chain,pkg,nearest,frequent.
         horizons: Numbers of actions, separated by commas; 3,4 by default.
         steps: Range of numbers of actions instead, as in 1-6: windows of all these lengths are

@@ -213,7 +213,7 @@ def cross_validate(
             data,
             config=load_config(
                 preset,
-                method=method or ("any-length" if several else "cefito"),
+                method=method or ("any-length" if several else "chain"),
                 dataset=data.taxonomy.dataset,
                 horizon=longest,
                 overrides=settings(set_),

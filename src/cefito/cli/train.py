@@ -36,9 +36,6 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    CEFITO consists of a chain and, if settings ask for them, an energy field (field.trained) and a
-    task classifier.
-
     Repeat the command to resume after an interruption. Start it by torchrun to use several
     processes.
 
@@ -49,8 +46,9 @@ def train(
             in T3, T4, … of the folder, and finished runs are left unchanged.
         steps: Range of numbers of actions instead, as in 1-6: one run plans any of them, and
             predicts which, also without a goal and after steps done before.
-        method: Name of a method, as listed by cefito planners: cefito, chain, viterbi, …; by
-            default cefito, and any-length for several numbers of steps.
+        method: Name of a method, as listed by cefito planners: cefito (the paper's), chain,
+            cefito+chain, viterbi, …; by default the one that plans best by measurement: chain, and
+            any-length for several numbers of steps.
         preset: paper, released, small, or the path of a .toml file of the same form.
         seed: Seed of weights, batches and negatives.
         device: auto, cpu or cuda.
@@ -80,7 +78,8 @@ def train(
         chosen: tuple[int, ...] = (longest,)
     else:
         chosen = horizons(horizon or "")
-    method = method or ("cefito" if steps is None else "any-length")
+    best = "chain" if steps is None else "any-length"
+    asked, method = method, method or best
     fingerprint = name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
     precise = precisions(precision, method) if precision else {}
@@ -98,6 +97,8 @@ def train(
 
     with processes(pick_device(device)) as (group, place), log_warnings():
         each = _report if group.first else None
+        if group.first and asked is None:
+            talk(f"method {best}, which plans best by measurement; --method cefito is the paper's")
         if tune is not None:
             if group.world > 1:
                 raise ConfigError("several processes cannot tune. Begin with one.", setting="tune")

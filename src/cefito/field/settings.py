@@ -82,7 +82,6 @@ class FieldConfig(Settings):
     # "forward" (paper), or "both": a second predictor reads sequences from the goal back to the
     # initial observation, and the two energies add up
     directions: Literal["forward", "both"] = "forward"
-    trained: bool = True  # whether a field is trained at all (paper: yes)
 
     @field_validator("distance")
     @classmethod

@@ -196,6 +196,7 @@ class Method:
     parameters: Mapping[str, int] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # beside windows and its own networks
     uses: tuple[str, ...] = ()  # used if available, replaced otherwise
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of presets, by dotted keys
     variants: tuple[PlannerVariant, ...] = ()
     tuned_by: str = ""  # name of a method that is a part of it and is tuned in its place
 
@@ -217,6 +218,7 @@ METHODS: Registry[Method] = Registry(
         for name, place in {
             "cefito": "cefito.method:CEFITO",
             "chain": "chain.method:CHAIN",
+            "cefito+chain": "cefito.method:CEFITO_CHAIN",
             "any-length": "any_length.method:ANY_LENGTH",
             "viterbi": "viterbi.method:VITERBI",
             "pdpp": "pdpp.method:PDPP",
@@ -329,7 +331,7 @@ def load_config(
         check_sections(overrides, [method])
     files = preset_files(preset, method)
     values = preset_values(files, kind, dataset=dataset, horizon=horizon)
-    values = changed(values, overrides)
+    values = changed(values, {**find_method(method).changes, **overrides})
     own = {
         name: part
         for name, part in values.items()

@@ -51,7 +51,7 @@ def run_quickstart(
 
     One that was stopped goes on when it is repeated, here and with real videos.
     """
-    config = config or load_config("quickstart")
+    config = config or load_config("quickstart", method="cefito+chain")
     return _tour(
         _made(folder, "world", partial(write_world, seed=seed)), folder, config, seed, progress
     )

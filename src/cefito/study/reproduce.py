@@ -78,14 +78,12 @@ def _named(*names: str) -> Callable[[PreparedDataset], tuple[PlannerVariant, ...
 
 
 _OTHERS = ("cefito-guided", "viterbi", "pdpp", "pkg-beam", "nearest", "frequent")
-_main = _named("cefito-energy", *_OTHERS)
+_main = _named("cefito", *_OTHERS)
 
 
 def _trained(name: str, title: str, settings: Mapping[str, Any]) -> PlannerVariant:
     """CEFITO trained with other settings, with the paper's planning."""
-    return ROWS["cefito-energy"].model_copy(
-        update={"name": name, "title": title, "settings": settings}
-    )
+    return ROWS["cefito"].model_copy(update={"name": name, "title": title, "settings": settings})
 
 
 def _ablation_rows(_: PreparedDataset) -> tuple[PlannerVariant, ...]:
@@ -230,7 +228,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "niv": Experiment(
         "results on NIV",
         # the released configurations plan with the true task
-        _named("cefito-energy", "cefito-energy-true-task", *_OTHERS),
+        _named("cefito", "cefito-true-task", *_OTHERS),
         dataset="niv",
         published="main",
     ),
@@ -259,14 +257,12 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "oracle": Experiment(
         "predicted against true task",
-        _named(
-            "cefito-energy", "cefito-energy-true-task", "cefito-guided", "cefito-guided-true-task"
-        ),
+        _named("cefito", "cefito-true-task", "cefito-guided", "cefito-guided-true-task"),
         published="oracle",
     ),
     "runtime": Experiment(
         "runtime and token forwards against the horizon",
-        _named("cefito-energy", "cefito-guided", "viterbi", "pdpp"),
+        _named("cefito", "cefito-guided", "viterbi", "pdpp"),
         horizons=(3, 4, 5, 6),
         draw=_draw_runtime,
     ),

@@ -17,7 +17,6 @@ from cefito.planners.cefito.fitting import (
     energy_weight,
     fit_weights,
 )
-from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.objective import CHAIN, ENERGY, Weights
 from cefito.planners.queries import Queries
 from cefito.search.settings import search_settings
@@ -80,20 +79,15 @@ def test_fitting_again_gives_the_same_and_depends_on_the_windows(trained, monkey
     assert fitted(10) != planner.fitted
 
 
-def test_without_a_field_or_without_a_true_candidate_the_chain_stays_as_it_is(trained):
+def test_without_a_true_candidate_the_chain_stays_as_it_is(trained):
     planner, val = trained
     wrong = replace(val, tasks=(val.tasks + 1) % len(val.taxonomy.tasks))
     allowed = [set(planner.space.actions[task]) for task in wrong.tasks]
     strange = [n for n, row in enumerate(val.actions) if not set(row.tolist()) <= allowed[n]]
     lost, none = wrong.subset(np.array(strange[:5])), val.subset(np.arange(0))
     assert len(lost) == 5
-    nothing = NoField(planner.horizon, planner.observation_dim)
-    for field, windows in (
-        (planner.incremental, lost),
-        (planner.incremental, none),
-        (nothing, val),
-    ):
-        assert fit_weights(planner.chain, field, windows, windows=0) == CHAIN
+    for windows in (lost, none):
+        assert fit_weights(planner.chain, planner.incremental, windows, windows=0) == CHAIN
 
 
 def test_candidates_are_the_likeliest_over_all_tasks(trained):

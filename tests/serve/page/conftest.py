@@ -70,7 +70,7 @@ def drawn(tmp_path_factory) -> Drawn:
     table, films = read_steps(folder / "steps.csv"), folder / "films"
     dataset = prepare(table, folder / "features", folder / "data", seconds=1, videos=films)
     settings = TINY_RUN | {"chain.members": 1, "search.fitting_windows": 5}
-    config = load_config("small", overrides=settings)
+    config = load_config("small", method="cefito+chain", overrides=settings)
     run = train_run(dataset, folder / "tea-and-toast", config=config, horizon=3, seed=0)
     config = load_config("small", method="nearest")
     nearest = train_run(dataset, folder / "nearest", config=config, horizon=2, seed=0)

@@ -1,7 +1,7 @@
 """Files of a CEFITO planner in a run folder.
 
 planner.json             settings, action space, taxonomy, weights of the fitted objective
-field.safetensors        the energy field, where one was trained
+field.safetensors        the energy field
 chain.safetensors        the chain; names begin with the number of the member
 classifier.safetensors   the task classifier, where one was trained
 prior.safetensors        counts of the prior over sequences
@@ -17,9 +17,8 @@ from typing import Any
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import ActionSpace
 from cefito.errors import RunError
-from cefito.field.fields import SearchedField, incremental_field, make_field
+from cefito.field.fields import incremental_field, make_field
 from cefito.files import load_tensors, load_weights, read_json, write_json, write_tensors
-from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.objective import Weights
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.model import ChainModel
@@ -36,9 +35,8 @@ _REMEDY = "Train the run again (cefito train)."
 def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
     """Write the attributes of a planner, as `read_planner` returns them, into a folder."""
     incremental, fitted = parts["incremental"], parts["fitted"]
-    field = None if isinstance(incremental, NoField) else incremental.field
-    if field is not None:
-        write_tensors(folder / "field.safetensors", field.state_dict())
+    field = incremental.field
+    write_tensors(folder / "field.safetensors", field.state_dict())
     networks = {TaskModel.title: parts["task_model"], ChainModel.title: parts["chain"]}
     for network in networks.values():
         if network is not None:
@@ -50,7 +48,7 @@ def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
             "planner": "cefito",
             "horizon": incremental.horizon,
             "observation_dim": parts["observation_dim"],
-            "learned_actions": field is not None and field.predictor.learned_actions,
+            "learned_actions": field.predictor.learned_actions,
             "config": parts["settings"].model_dump(mode="json"),
             "action_space": parts["space"].to_dict(),
             "taxonomy": parts["taxonomy"].to_dict(),
@@ -77,23 +75,19 @@ def read_planner(folder: Path, context: TrainingContext) -> dict[str, Any]:
         "prior": NGramPrior.from_arrays(arrays),
         "fitted": Weights(**value["weights"]),
     }
-    incremental: SearchedField | NoField
-    if settings.field.trained:
-        path = folder / "field.safetensors"
-        tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
-        field = make_field(
-            config=settings.field,
-            observation_dim=value["observation_dim"],
-            action_count=len(taxonomy.actions),
-            horizon=value["horizon"],
-            action_vectors=(
-                None if value["learned_actions"] else tensors.get("predictor.action_vectors")
-            ),
-        )
-        load_weights(field, tensors, str(path))
-        incremental = incremental_field(field.to(context.device).eval())
-    else:
-        incremental = NoField(value["horizon"], value["observation_dim"])
+    path = folder / "field.safetensors"
+    tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
+    field = make_field(
+        config=settings.field,
+        observation_dim=value["observation_dim"],
+        action_count=len(taxonomy.actions),
+        horizon=value["horizon"],
+        action_vectors=(
+            None if value["learned_actions"] else tensors.get("predictor.action_vectors")
+        ),
+    )
+    load_weights(field, tensors, str(path))
+    incremental = incremental_field(field.to(context.device).eval())
     task_model = chain = None
     if TaskModel.title not in lacks:
         task_model = TaskModel.load(folder, settings=settings, context=context)

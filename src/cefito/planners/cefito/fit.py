@@ -23,7 +23,6 @@ from cefito.field.fields import (
     BACKWARD,
     CompositeField,
     IncrementalField,
-    SearchedField,
     incremental_field,
     make_field,
     named_components,
@@ -33,7 +32,6 @@ from cefito.field.predictor import normalise_observation
 from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape
 from cefito.planners.cefito.fitting import fit_weights
-from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.network import copy_learned
@@ -261,7 +259,7 @@ def _fit_component(
     )
     determining: list[Any] = [
         train.horizon,
-        settings.field.model_dump(exclude={"directions", "trained"}),
+        settings.field.model_dump(exclude={"directions"}),
         training.model_dump(),
         settings.search.actions,
     ]
@@ -303,18 +301,6 @@ def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Te
     return torch.cat([known, torch.tensor(text[len(known) :].astype(np.float32))])
 
 
-def _fit_incremental(
-    train: Windows, val: Windows, space: ActionSpace, start: Mapping[str, Any], **given: Any
-) -> tuple[SearchedField | NoField, dict[str, TrainingResult]]:
-    """Train the field and freeze it for search, if the settings ask for one."""
-    if not given["settings"].field.trained:
-        return NoField(train.horizon, train.initial.shape[1]), {}
-    known = start.get("incremental")
-    begin = None if known is None or isinstance(known, NoField) else known.field
-    field, results = fit_field(train, val, space=space, start=begin, **given)
-    return incremental_field(field), results
-
-
 def fit_parts(
     train: Windows,
     val: Windows,
@@ -327,13 +313,12 @@ def fit_parts(
 ) -> tuple[dict[str, Any], dict[str, TrainingResult]]:
     """Return the parts of a planner by the names of its attributes, and their trainings."""
     action_count = len(train.taxonomy.actions)
-    if settings.field.trained:  # before anything is trained
-        check_negatives(
-            settings.training.negatives,
-            dict(enumerate(space.actions)),
-            action_count=action_count,
-            horizon=train.horizon,
-        )
+    check_negatives(  # before anything is trained
+        settings.training.negatives,
+        dict(enumerate(space.actions)),
+        action_count=action_count,
+        horizon=train.horizon,
+    )
     trainings: dict[str, TrainingResult] = {}
     shared: dict[str, Any] = {"settings": settings, "seed": seed, "context": context}
     task_model = None
@@ -342,7 +327,10 @@ def fit_parts(
     chain, chain_results = ChainModel.fit(
         train, val, space=space, start=start.get("chain"), **shared
     )
-    incremental, field_results = _fit_incremental(train, val, space, start, **shared)
+    known = start.get("incremental")
+    begin = None if known is None else known.field
+    field, field_results = fit_field(train, val, space=space, start=begin, **shared)
+    incremental = incremental_field(field)
     prior = NGramPrior.tuned(
         train.actions,
         train.tasks,

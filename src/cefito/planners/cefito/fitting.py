@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Queries
-from cefito.planners.cefito.hypotheses import NoField
 from cefito.planners.cefito.objective import CHAIN, Weights
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.shared.task_model import confident_temperature
@@ -26,19 +25,19 @@ Reals = NDArray[np.float64]
 
 def fit_weights(
     chain: ChainModel,
-    field: Field | NoField,
+    field: Field,
     val: Windows,
     *,
     windows: int,  # size of the sample of validation windows; 0 for all
     progress: Progress = silent,
 ) -> Weights:
-    """Fit the weight of the energy beside the chain's: the chain alone if there is no field.
+    """Fit the weight of the energy beside the chain's.
 
     The candidates of a window are its likeliest sequences under the chain over all tasks. The
     weight w maximises the likelihood of the truth among them (`energy_weight`). The score
     w · E − log q is then divided by a temperature that calibrates the best candidate's probability.
     """
-    if isinstance(field, NoField) or not len(val):
+    if not len(val):
         return CHAIN
     sample = val.sample(windows or None, seed=0)
     with progress("fitting the objective", total=len(sample)) as advance:

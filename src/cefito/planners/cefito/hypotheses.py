@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,22 +29,6 @@ _PLAUSIBLE = np.log(1e-3)
 # most problems searched at once; fewer if they have more candidates, so that progress is visible,
 # or if the prior's tables of their tasks take more MiB
 _TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
-
-
-class NoField:
-    """Stand-in for an energy field of a run that trained none."""
-
-    def __init__(self, horizon: int, observation_dim: int) -> None:
-        self.horizon, self.observation_dim = horizon, observation_dim
-
-    @property
-    def field(self) -> NoReturn:
-        """Refuse."""
-        raise RunError(
-            "this run has no energy field (field.trained = false). Train one with "
-            "field.trained = true.",
-            setting="objective",
-        )
 
 
 class TaskProbabilities(Protocol):

@@ -1,4 +1,6 @@
-"""Declaration of CEFITO."""
+"""Declaration of CEFITO, and of CEFITO with the chain."""
+
+from dataclasses import replace
 
 from cefito.planners.base import Abilities
 from cefito.planners.cefito.settings import CefitoSettings
@@ -6,7 +8,15 @@ from cefito.planners.methods import CLASSIFIER, TEXT, Method, Paper, PlannerVari
 
 ABILITIES = Abilities(constraints=True, search=True, probabilities=True, finetuning=True)
 
-_FIELD = {"field.trained": True}  # of rows that plan by the energy alone
+# what the method of both plans by: the chain's likeliest sequences of each task, ordered anew
+_BOTH = {
+    "objective": "fitted",
+    "task_model": "chain",
+    "tasks": 5,
+    "method": "guided",
+    "proposals": 64,
+    "refinements": 0,
+}
 
 CEFITO = Method(
     name="cefito",
@@ -38,44 +48,25 @@ CEFITO = Method(
             search={"method": "guided"},
         ),
         PlannerVariant(
-            name="cefito-energy",
-            title="CEFITO, energy alone",
-            method="cefito",
-            settings=_FIELD,
-            search={"method": "exhaustive", "objective": "energy", "tasks": 1},
-            exhaustive=True,
-            ablation=True,
-        ),
-        PlannerVariant(
-            name="cefito-energy-guided",
-            title="CEFITO, energy alone, guided search",
-            method="cefito",
-            settings=_FIELD,
-            search={
-                "method": "guided",
-                "objective": "energy",
-                "tasks": 1,
-                "proposals": 512,
-                "starts": 12,
-                "refinements": 256,
-            },
-            ablation=True,
-        ),
-        PlannerVariant(
             name="cefito-literal",
-            title="CEFITO, energy alone, L2 norm of layer-normed features",
+            title="CEFITO, L2 norm of layer-normed features",
             method="cefito",
-            settings={"field.distance": "l2", "field.normalisation": "layer"} | _FIELD,
-            search={"method": "exhaustive", "objective": "energy", "tasks": 1},
+            settings={"field.distance": "l2", "field.normalisation": "layer"},
+            search={"method": "exhaustive"},
             exhaustive=True,
             ablation=True,
         ),
-        PlannerVariant(
-            name="cefito-no-energy",
-            title="CEFITO without the energy",
-            method="cefito",
-            search={"method": "guided", "objective": "chain"},
-            ablation=True,
-        ),
+        PlannerVariant(name="cefito+chain", title="CEFITO + chain", method="cefito", search=_BOTH),
     ),
+)
+
+CEFITO_CHAIN = replace(
+    CEFITO,
+    name="cefito+chain",
+    title="CEFITO + chain",
+    line="adds the energy, with a fitted weight, to what the chain says of its likeliest sequences",
+    paper=None,
+    parameters={},
+    changes={f"search.{name}": value for name, value in _BOTH.items()},
+    variants=(),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ from cefito.planners.cefito.files import read_planner, warn_fallback, write_plan
 from cefito.planners.cefito.fit import FIELD, field_size, fit_parts, further_vectors
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
-    NoField,
     TaskSpaces,
     likely,
     merged,
@@ -65,11 +64,10 @@ class CefitoPlanner(BasePlanner):
     """The paper's planner: task classifier, energy field and search, and what goes beyond it."""
 
     abilities: ClassVar[Abilities] = ABILITIES
-    name = "CEFITO"
     settings: CefitoSettings
     taxonomy: Taxonomy
     space: ActionSpace  # actions of each task
-    incremental: SearchedField | NoField  # the trained field, as searches walk it
+    incremental: SearchedField  # the trained field, as searches walk it
     prior: NGramPrior  # over sequences
     fitted: Weights = CHAIN  # of the objective "fitted"
     chain: ChainModel | None = None  # None for an imported run
@@ -78,7 +76,7 @@ class CefitoPlanner(BasePlanner):
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:
         """Return the sizes of task classifier and field; the chain is not in the paper."""
-        sizes = {FIELD: field_size(settings.field, shape)} if settings.field.trained else {}
+        sizes = {FIELD: field_size(settings.field, shape)}
         if settings.search.task_model == "classifier":
             sizes |= TaskModel.size(settings, shape)
         return sizes
@@ -124,8 +122,7 @@ class CefitoPlanner(BasePlanner):
         Raises:
             ConfigError: New actions need text embeddings that the windows do not have.
         """
-        if not isinstance(self.incremental, NoField):
-            further_vectors(train, self.field)  # refuses before any network is trained
+        further_vectors(train, self.field)  # refuses before any network is trained
         windows = final_windows(train, val, settings.chain_training)
         space = extended_space(
             self.space.actions, windows, settings.search.actions, self.space.fallback
@@ -171,6 +168,12 @@ class CefitoPlanner(BasePlanner):
         write_planner(parts, Path(folder))
 
     @property
+    def name(self) -> str:
+        """Name in tables, by what its plans minimise."""
+        names = {"energy": "CEFITO", "chain": "chain", "fitted": "CEFITO + chain"}
+        return names[self.settings.search.objective]
+
+    @property
     def horizon(self) -> int:
         """T, the number of actions of its plans."""
         return self.incremental.horizon
@@ -178,8 +181,6 @@ class CefitoPlanner(BasePlanner):
     @property
     def observation_dim(self) -> int:
         """E, the features of an observation."""
-        if isinstance(self.incremental, NoField):
-            return self.incremental.observation_dim
         return self.field.predictor.observation_dim
 
     @property
@@ -194,11 +195,7 @@ class CefitoPlanner(BasePlanner):
 
     @property
     def field(self) -> EnergyField | CompositeField:
-        """The trained energy field.
-
-        Raises:
-            RunError: None was trained.
-        """
+        """The trained energy field."""
         return self.incremental.field
 
     @property
@@ -230,9 +227,7 @@ class CefitoPlanner(BasePlanner):
         parameters: dict[str, int] = {}
         for ensemble in self.networks:
             parameters |= ensemble.parameters
-        if not isinstance(self.incremental, NoField):
-            parameters[FIELD] = parameter_count(self.field)
-        return parameters
+        return {**parameters, FIELD: parameter_count(self.field)}
 
     def describe(self) -> Description:
         """Return its networks, search and weights, and the source of the tasks' actions."""
@@ -275,8 +270,7 @@ class CefitoPlanner(BasePlanner):
         """Return the most floating-point operations that the search of each query may take [N]."""
         if not self.weights.energy:
             return np.zeros(len(queries))
-        _ = self.field  # refuses a run that has none
-        search, field = make_search(self.settings.search), cast("SearchedField", self.incremental)
+        search, field = make_search(self.settings.search), self.incremental
         wanted = max(top_k, Posterior.COMPARED) if self.probable else top_k
         known: dict[SpaceSize, float] = {}  # many tasks have as many actions
         of_task = np.zeros(len(self.space.actions))
@@ -318,8 +312,6 @@ class CefitoPlanner(BasePlanner):
         """
         check_queries(self, queries, top_k, constraints)
         hypotheses, tasks = self.hypotheses, self.settings.search.tasks
-        if self.weights.energy:
-            _ = self.field  # refuses a run that has none
         if self.chain is None and self.weights.chain:
             raise ConfigError(
                 "this run was imported without training data, so it has no chain. Plan with the "
@@ -437,7 +429,7 @@ class CefitoPlanner(BasePlanner):
                 constraints=spaces.constraints,
             )
             compiled = spaces.compiled(batch, problems)
-            if search is None or isinstance(field, NoField):
+            if search is None:
                 found = [_cheapest(space, wanted) for space in compiled]
                 advanced(len(batch))
             else:
