@@ -75,7 +75,8 @@ def test_every_key_of_a_preset_is_a_setting(path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_defaults_are_the_papers(method):
-    assert load_config("paper", method=method).settings == METHODS[method].settings()
+    if not METHODS[method].changes:
+        assert load_config("paper", method=method).settings == METHODS[method].settings()
 
 
 def test_sections_of_one_name_are_the_same_wherever_they_are_read():

@@ -1,6 +1,6 @@
 """Declaration of CEFITO, and of CEFITO with the chain."""
 
-from dataclasses import replace
+from typing import Any
 
 from cefito.planners.base import Abilities
 from cefito.planners.cefito.settings import CefitoSettings
@@ -18,20 +18,24 @@ _BOTH = {
     "refinements": 0,
 }
 
+_SHARED: dict[str, Any] = {
+    "planner": "cefito.planners.cefito.planner:CefitoPlanner",
+    "settings": CefitoSettings,
+    "needs": (CLASSIFIER,),
+    "uses": (TEXT,),
+    "tuned_by": "chain",
+    "abilities": ABILITIES,
+}
+
 CEFITO = Method(
+    **_SHARED,
     name="cefito",
-    planner="cefito.planners.cefito.planner:CefitoPlanner",
-    settings=CefitoSettings,
     title="CEFITO",
     line="searches sequences of low energy, by what a field says of goal and actions",
     paper=Paper(
         "Contrastive Energy Fields for Inference-Time Procedure Planning in Instructional Videos",
         "GCPR 2026",
     ),
-    needs=(CLASSIFIER,),
-    uses=(TEXT,),
-    tuned_by="chain",
-    abilities=ABILITIES,
     parameters={"energy field": 8_523_013, "task classifier": 7_094_290},
     variants=(
         PlannerVariant(
@@ -60,13 +64,10 @@ CEFITO = Method(
     ),
 )
 
-CEFITO_CHAIN = replace(
-    CEFITO,
+CEFITO_CHAIN = Method(
+    **_SHARED,
     name="cefito+chain",
     title="CEFITO + chain",
     line="adds the energy, with a fitted weight, to what the chain says of its likeliest sequences",
-    paper=None,
-    parameters={},
     changes={f"search.{name}": value for name, value in _BOTH.items()},
-    variants=(),
 )
