@@ -21,7 +21,7 @@ import torch
 
 from cefito.data import cut_windows, open_dataset
 from cefito.data.windows import action_space
-from cefito.field.fields import incremental_field, make_field
+from cefito.field.fields import incremental_field, make_field, named_components
 from cefito.planners.methods import load_config
 from cefito.runtime import generator_for
 from cefito.search import ExhaustiveSearch, GuidedSearch, Plans, Problem, Search
@@ -46,7 +46,7 @@ def planned(folder: Path, preset: str, count: int, horizon: int) -> dict[str, li
         horizon=horizon,
         action_vectors=torch.randn(actions, width, generator=generator),
     )
-    for part in field.components.values() if hasattr(field, "components") else [field]:
+    for part in named_components(field).values():
         part.reset(generator)
         with torch.no_grad():
             for parameter in part.parameters():
