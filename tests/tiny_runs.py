@@ -66,7 +66,8 @@ def often_or_nightly(name: str) -> Any:
 
 def as_arguments(settings: Mapping[str, Any]) -> list[str]:
     """Settings as the command line takes them."""
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    texts = {key: str(one).lower() if one is True else one for key, one in settings.items()}
+    return [part for key, text in texts.items() for part in ("--set", f"{key}={text}")]
 
 
 def stopping_after(steps: int) -> Callable[..., Any]:

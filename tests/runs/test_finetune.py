@@ -14,6 +14,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
+from cefito.field.fields import named_components
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
 from cefito.runs.finetune import finetune, finetuning_config
@@ -196,8 +197,9 @@ def test_training_begins_with_the_learned_chain(chain, old, new, monkeypatch):
 def test_training_begins_with_the_learned_field(whole, new, monkeypatch):
     begun = untrained(whole, new, SMALL, monkeypatch)
     count = len(whole.taxonomy.actions)
-    for name, part in begun.field.components.items():
-        ours, theirs = part.state_dict(), whole.planner.field.components[name].state_dict()
+    known_parts = named_components(whole.planner.field)
+    for name, part in named_components(begun.field).items():
+        ours, theirs = part.state_dict(), known_parts[name].state_dict()
         for key, tensor in theirs.items():
             if key != "predictor.action_vectors":
                 rows = ours[key][: len(tensor)] if tensor.ndim else ours[key]

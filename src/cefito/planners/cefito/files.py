@@ -77,14 +77,14 @@ def read_planner(folder: Path, context: TrainingContext) -> dict[str, Any]:
     }
     path = folder / "field.safetensors"
     tensors, _ = load_tensors(path, "pt", _REMEDY, RunError)
+    ending = "predictor.action_vectors"  # of both directions, if there are two
+    vectors = next((part for name, part in tensors.items() if name.endswith(ending)), None)
     field = make_field(
         config=settings.field,
         observation_dim=value["observation_dim"],
         action_count=len(taxonomy.actions),
         horizon=value["horizon"],
-        action_vectors=(
-            None if value["learned_actions"] else tensors.get("predictor.action_vectors")
-        ),
+        action_vectors=None if value["learned_actions"] else vectors,
     )
     load_weights(field, tensors, str(path))
     incremental = incremental_field(field.to(context.device).eval())
