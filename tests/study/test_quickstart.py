@@ -4,7 +4,6 @@ import pytest
 from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.downloads import find_places
-from cefito.data.readers import captaincook4d
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import DataError, RunError
@@ -12,7 +11,7 @@ from cefito.planners.methods import load_config
 from cefito.runs.run import open_run
 from cefito.study import quickstart
 from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart, run_real_quickstart
-from cooking import FILES, KITCHEN, NUMBERS, ROWS, cook_values, serve_cook_files, write_cook_files
+from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
 from tiny_runs import TINY_RUN
 
 CONFIG = load_config("paper", overrides=TINY_RUN)
@@ -144,7 +143,6 @@ def real_quickstart(values, tmp_path, capsys, monkeypatch):
 
 
 def test_real_videos_of_a_made_up_kitchen(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(captaincook4d, "PUBLISHED", NUMBERS)
     out, _ = real_quickstart(cook_values(KITCHEN, ROWS), tmp_path, capsys, monkeypatch)
     dataset, run = open_dataset(out / "data"), open_run(out / "run")
     assert dataset.annotations == KITCHEN

@@ -296,7 +296,7 @@ def test_published_rows_are_below_the_rule(crosstask):
     assert len(table.lines) == 5 + 20
     below = table.lines[5:]
     names = [re.sub(r" \[.*\]$", "", line[0].text) for line in below]
-    assert names == [row.method + ", own protocol" * (not row.unified) for row in rows]
+    assert names == [row.method + ", own protocol" * (row.protocol == "own") for row in rows]
     ours = below[0]
     numbers = ["39.62 ± 0.24", "64.12 ± 0.31", "–", "84.29 ± 0.21"]
     assert [entry.text for entry in ours] == ["CEFITO [a]", *numbers, *["–"] * 7]

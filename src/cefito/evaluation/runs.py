@@ -201,7 +201,8 @@ def scores_name(
     if other is not None:
         words.append(other[:12])
     for name, value in changed_search(run).items():
-        words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")
+        shown = f"{value:.12g}" if isinstance(value, float) else value
+        words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{shown}")
     return f"{'-'.join(words)}.json"
 
 
@@ -219,10 +220,6 @@ def _without_training(description: Description, windows: Windows) -> TasksWithou
     return TasksWithoutTraining(
         tasks=tasks, windows=int(np.isin(windows.tasks, np.array(tasks, dtype=np.int64)).sum())
     )
-
-
-def _plain(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def cross_validate(

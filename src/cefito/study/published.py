@@ -29,14 +29,6 @@ class PublishedScore:
     width: float | None = None  # printed after ±; as by `bootstrap_width` in the unified protocol
 
 
-@dataclass(frozen=True)
-class PublishedProtocol:
-    """The protocol of published numbers."""
-
-    name: str
-    description: str  # windows, choice of weights, seeds, intervals, metrics
-
-
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
     """One method on one data set and horizon, in one table; scores are None if not given."""
@@ -46,8 +38,7 @@ class PublishedRow:
     horizon: int
     method: str  # its name as printed
     source: str  # paper and table, or repository
-    protocol: PublishedProtocol
-    unified: bool  # whether that is the unified protocol; rows of others are not comparable
+    protocol: str  # "unified", or "own" of rows that are not comparable; the file describes both
     notes: tuple[str, ...] = ()  # caveats of its numbers
     success_rate: PublishedScore | None = None
     mean_accuracy: PublishedScore | None = None
@@ -80,20 +71,16 @@ def published_rows(dataset: str, horizon: int, table: str = "main") -> list[Publ
 def _all_rows() -> tuple[PublishedRow, ...]:
     text = (resources.files("cefito.study") / "published.json").read_text(encoding="utf-8")
     value = json.loads(text)
-    protocols = {key: PublishedProtocol(**protocol) for key, protocol in value["protocols"].items()}
     return tuple(
         row
         for table in value["tables"]
         for entry in table["rows"]
-        for row in _rows(table, entry, protocols, value["footnotes"])
+        for row in _rows(table, entry, value["footnotes"])
     )
 
 
 def _rows(
-    table: dict[str, Any],
-    entry: dict[str, Any],
-    protocols: dict[str, PublishedProtocol],
-    footnotes: list[dict[str, Any]],
+    table: dict[str, Any], entry: dict[str, Any], footnotes: list[dict[str, Any]]
 ) -> Iterator[PublishedRow]:
     """One row for each horizon of an entry."""
     for horizon, numbers in entry["scores"].items():
@@ -117,8 +104,7 @@ def _rows(
             horizon=int(horizon),
             method=entry["method"],
             source=table["source"],
-            protocol=protocols[entry["protocol"]],
-            unified=entry["protocol"] == "unified",
+            protocol=entry["protocol"],
             notes=tuple(notes),
             **scores,
         )
@@ -135,7 +121,7 @@ def published_lines(
     lines = []
     for row in rows:
         marked = ", ".join(marks[note] for note in row.notes)
-        name = row.method + ("" if row.unified else ", own protocol")
+        name = row.method + ", own protocol" * (row.protocol == "own")
         texts = [f"{name} [{marked}]" if marked else name]
         texts += [_score(getattr(row, metric, None)) for metric in metrics]
         texts += [NONE] * (columns - len(texts))

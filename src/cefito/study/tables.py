@@ -20,7 +20,6 @@ from cefito.evaluation.statistics import (
     paired_difference,
     seed_interval,
 )
-from cefito.planners.methods import PlannerVariant
 from cefito.study.published import published_lines, published_rows
 from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
@@ -112,7 +111,8 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         if trials := results.scored(horizon, row.name):
             sampled = trials[0].windows < full
             found = [metric_interval(trials, name) for name in metrics]
-            title = _row_title(row, trials, sampled=sampled)
+            title = row.title + replies_title([trial.replies for trial in trials])
+            title += f" ({trials[0].windows} windows)" * sampled
             scored.append(
                 (found, not (row.oracle or row.stored_task or sampled), title, _costs(trials))
             )
@@ -149,11 +149,6 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         below=len(last),
         notes=(*notes, *more),
     )
-
-
-def _row_title(row: PlannerVariant, trials: Sequence[ScoredTrial], *, sampled: bool) -> str:
-    windows = f" ({trials[0].windows} windows)" if sampled else ""
-    return row.title + replies_title([trial.replies for trial in trials]) + windows
 
 
 def replies_title(replies: Sequence[Replies | None]) -> str:
