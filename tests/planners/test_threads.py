@@ -120,7 +120,7 @@ def test_threads_with_different_searches_and_constraints(loaded, queries, tmp_pa
     assert outcome(*requests[0]) == expected[0]
 
 
-@pytest.mark.parametrize("method", map(often_or_nightly, METHODS))
+@pytest.mark.parametrize("method", [*map(often_or_nightly, METHODS)])
 def test_threads_share_the_run_of_every_method(method, loaded, queries, tmp_path, busy):
     run = loaded(method)
 

@@ -54,7 +54,7 @@ class Looking(TrainingContext):
         return TrainingResult(epochs=0, best_epoch=0, scores=(), resumed=False)
 
 
-@pytest.mark.parametrize("name", map(often_or_nightly, LEARNED))
+@pytest.mark.parametrize("name", [*map(often_or_nightly, LEARNED)])
 def test_losses_stay_float32(name, world):
     method = find_method(name)
     context = Looking()

@@ -112,6 +112,16 @@ def test_examples_are_training_windows_of_the_task(make, queries, splits):
         assert all(list(map(int, row.split(", "))) in of_task for row in rows)
 
 
+def test_the_number_of_plans_is_a_setting(make, queries):
+    planner, _ = make()
+    assert [len(plan) for plan in planner.plan(queries, 5)] == [1] * 8
+    several, _ = make(plans=3)
+    for plan in several.plan(queries, 5):
+        assert 1 <= len(plan) <= 3
+        assert plan.energies.tolist() == list(range(len(plan)))
+        assert not plan.exact
+
+
 def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, splits):
     planner, served = make(repairs=1)
     recognised = planner.predict_tasks(queries)

@@ -12,7 +12,7 @@ from cefito.planners.language_model.server import FILE, Response, ResponseCache
 
 
 def request(text="a"):
-    return Request((("user", text),), ((0,),), {"model": "m"})
+    return Request((("user", text),), ((0,),), 1, {"model": "m"})
 
 
 def response(content="{}"):

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,8 +25,7 @@ from cefito.planners.language_model.server import (
 from cefito.progress import Progress, silent
 from cefito.settings import Record
 
-Actions = tuple[int, ...]
-"""Actions of a plan; empty if there is none."""
+Sequences = tuple[tuple[int, ...], ...]
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 _LONGEST = 20_000  # characters at the end of an answer that lenient parsing reads
 
@@ -35,16 +34,23 @@ class InvalidAnswerError(ValueError):
     """The answer does not have the requested form; the message is for the model."""
 
 
-def parse_strictly(request: Request, content: str) -> Actions:
-    """Return the plan of a JSON object of exactly the requested steps."""
-    text, names = content.strip(), _step_names(request)
+def parse_strictly(request: Request, content: str) -> Sequences:
+    """Return the plans of a JSON object of exactly the requested steps, best first, each once."""
+    text = content.strip()
     fenced = _FENCE.match(text)
     try:
         value = json.loads(fenced[1] if fenced else text)
     except (ValueError, RecursionError) as problem:
         raise InvalidAnswerError("it is not valid JSON") from problem
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
+    if request.plans == 1:
+        return (_sequence(request, value),)
+    _check_keys(value, [f"plan_{plan}" for plan in range(1, request.plans + 1)])
+    return tuple(dict.fromkeys(_sequence(request, part) for part in value.values()))
+
+
+def _sequence(request: Request, value: Any) -> tuple[int, ...]:
+    names = _step_names(request)
+    _check_keys(value, names)
     for name, allowed in zip(names, request.choices, strict=True):
         given = value[name]
         if type(given) is not int or given not in allowed:
@@ -55,15 +61,20 @@ def parse_strictly(request: Request, content: str) -> Actions:
     return tuple(value[name] for name in names)
 
 
+def _check_keys(value: Any, names: list[str]) -> None:
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
+
+
 def _step_names(request: Request) -> list[str]:
     return [f"step_{step}" for step in range(1, len(request.choices) + 1)]
 
 
-def parse_leniently(request: Request, content: str) -> Actions:
-    """Return the plan found in an invalid answer, empty if there is none.
+def parse_leniently(request: Request, content: str) -> Sequences:
+    """Return the plans found in an invalid answer, which may be none.
 
-    It is the last JSON object that contains all steps, however badly written; otherwise the T whole
-    numbers of the last line. Every id must be allowed.
+    They are the JSON objects that contain all steps, however badly written (the last one, if one
+    plan was requested); otherwise the T whole numbers of the last line. Every id must be allowed.
     """
     import json_repair
 
@@ -73,11 +84,12 @@ def parse_leniently(request: Request, content: str) -> Actions:
     except (ValueError, RecursionError):  # nested too deeply
         objects = []
     given = [[part[name] for name in names] for part in objects if part.keys() >= set(names)]
-    found = [sequence for ids in given if (sequence := _allowed(request, ids))]
+    found = [sequence for ids in given if (sequence := _allowed(request, ids)) is not None]
     if found:
-        return found[-1]
+        return tuple(dict.fromkeys(found)) if request.plans > 1 else (found[-1],)
     *_, last = ["", *(line for line in text.splitlines() if line.strip())]
-    return _allowed(request, re.findall(r"(?<![\w.])\d+(?!\w|\.\d)", last))
+    sequence = _allowed(request, re.findall(r"(?<![\w.])\d+(?!\w|\.\d)", last))
+    return () if sequence is None else (sequence,)
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
@@ -89,16 +101,16 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             yield from _objects(part)
 
 
-def _allowed(request: Request, given: list[Any]) -> Actions:
-    """Return the ids as numbers if there are T and each is allowed at its step, else nothing."""
+def _allowed(request: Request, given: list[Any]) -> tuple[int, ...] | None:
+    """Return the ids as numbers if there are T and each is allowed at its step."""
     texts = [str(part).strip() for part in given]
     if len(texts) != len(request.choices) or not all(
         re.fullmatch(r"[0-9]{1,9}", text) for text in texts
     ):
-        return ()
+        return None
     actions = tuple(map(int, texts))
     fits = all(action in row for action, row in zip(actions, request.choices, strict=True))
-    return actions if fits else ()
+    return actions if fits else None
 
 
 logger = logging.getLogger(__name__)
@@ -112,8 +124,8 @@ class Completion:
     """The outcome of one query's request and its repairs."""
 
     key: str  # of the first request in the cache
-    sequence: Actions  # empty if no answer contained a plan
-    repaired: bool  # the plan comes from a repair request or from an invalid answer
+    sequences: Sequences  # best first; empty if no answer contained a plan
+    repaired: bool  # the plans come from a repair request or from an invalid answer
     responses: tuple[Response, ...]  # oldest first
 
 
@@ -138,7 +150,9 @@ class _Dialogue:
     `most` is the number of requests to the server if every missing one needs all repairs.
     """
 
-    def __init__(self, requests: list[Request], cache: ResponseCache, config: LlmConfig) -> None:
+    def __init__(
+        self, requests: Sequence[Request], cache: ResponseCache, config: LlmConfig
+    ) -> None:
         self.server, self.config = Server.of(config), config
         self.host = self.server.host
         self.requests = {request.key(self.host): request for request in requests}
@@ -163,17 +177,17 @@ class _Dialogue:
                 return len(responses), None
             responses.append(response)
             try:
-                sequence = _parse(request, response)
-                return len(responses), Completion(key, sequence, attempt > 0, tuple(responses))
+                sequences = _parse(request, response)
+                return len(responses), Completion(key, sequences, attempt > 0, tuple(responses))
             except InvalidAnswerError as problem:
                 request = repair_request(request, response.content, str(problem))
         lenient = (parse_leniently(first, response.content) for response in reversed(responses))
-        sequence = next(filter(None, lenient), ())
-        return len(responses), Completion(key, sequence, True, tuple(responses))
+        sequences = next(filter(None, lenient), ())
+        return len(responses), Completion(key, sequences, True, tuple(responses))
 
 
 def ask_all(
-    requests: list[Request],
+    requests: Sequence[Request],
     config: LlmConfig,
     *,
     stop: Callable[[], bool] | None = None,
@@ -192,7 +206,7 @@ def ask_all(
         return [dialogue.found[request.key(dialogue.host)] for request in requests]
 
 
-def preview(requests: list[Request], config: LlmConfig, number: int = 0) -> Preview:
+def preview(requests: Sequence[Request], config: LlmConfig, number: int = 0) -> Preview:
     """Return the request of query `number` and the number of requests for all, without asking."""
     if not 0 <= number < len(requests):
         message = f"window {number}: there are {len(requests):,}, counted from 0."
@@ -260,7 +274,7 @@ def _ask_missing(
             pool.shutdown(cancel_futures=True)
 
 
-def _parse(request: Request, response: Response) -> Actions:
+def _parse(request: Request, response: Response) -> Sequences:
     if response.refusal:
         raise InvalidAnswerError("it refuses, but only ids of actions are asked for")
     try:

@@ -25,6 +25,7 @@ class LlmConfig(Settings):
     examples: int = Field(0, ge=0, le=1000)  # sequences of the nearest training windows
     candidates: int = Field(5, ge=1, le=1000)  # of each end in the prompt of "llm-ranked"
     tasks: int = Field(3, ge=1, le=1000)  # candidates in the prompt of "llm-ranked"
+    plans: int = Field(1, ge=1, le=20)  # that one answer must contain, best first
     temperature: float = Field(0.0, ge=-1, le=2)  # -1 leaves it to the server
     seed: int = Field(0, ge=-1)  # -1 sends none
     answer_format: Literal["schema", "object", "text"] = "schema"  # text: by the prompt alone

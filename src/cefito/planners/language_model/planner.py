@@ -77,9 +77,9 @@ class LlmPlanner(Sized, BasePlanner):
     training windows, the recognised ends and the actions of the examples. Facts are computed query
     by query: a request does not depend on other queries, and is answered once (`response_cache`).
 
-    An answer contains one plan, whatever `top_k` is. An invalid answer is followed by a repair
-    request, then parsed leniently, and finally replaced by PKG's plan; `Plans.reply` says which.
-    The energy of the plan is 0.
+    An answer contains `llm.plans` plans, one by default, whatever `top_k` is. An invalid answer is
+    followed by a repair request, then parsed leniently, and finally replaced by PKG's plan;
+    `Plans.reply` says which. The energy of a plan is its place in the answer.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES
@@ -183,7 +183,7 @@ class LlmPlanner(Sized, BasePlanner):
         stop: Callable[[], bool] | None = None,
         progress: Progress = silent,
     ) -> list[Plans]:
-        """Return the plan that the language model names for each query.
+        """Return the plans that the language model names, at most `llm.plans` per query.
 
         The budget is checked before the first request. Queries left unasked by `stop` get PKG's
         plans.
@@ -193,21 +193,22 @@ class LlmPlanner(Sized, BasePlanner):
             return []
         completions = ask_all(self.requests(queries), self.config, stop=stop, progress=progress)
         return [
-            self._plans(completion, query)
+            self._plans(completion, query, top_k)
             for completion, query in zip(completions, queries.blocks(1), strict=True)
         ]
 
-    def _plans(self, completion: Completion | None, query: Queries) -> Plans:
+    def _plans(self, completion: Completion | None, query: Queries, top_k: int) -> Plans:
         reply = self._reply(completion)
-        if completion is not None and completion.sequence:
-            actions = np.array([completion.sequence], dtype=np.int64)  # [1, T]
+        if completion is not None and completion.sequences:
+            actions = np.array(completion.sequences, dtype=np.int64)  # [k, T]
         else:
-            (paths,) = self.pkg.plan(query, 1)
+            (paths,) = self.pkg.plan(query, self.config.plans)
             actions = paths.actions
+        places = np.arange(len(actions), dtype=np.float64)[:top_k]
         return Plans(
-            actions=actions,
-            energies=np.zeros(1),
-            scores=np.zeros(1),
+            actions=actions[:top_k],
+            energies=places,
+            scores=places,
             evaluated=SearchCost(reply.prompt_tokens + reply.completion_tokens, 0),
             exact=False,
             reply=reply,
@@ -220,7 +221,7 @@ class LlmPlanner(Sized, BasePlanner):
         valid: Literal["kept", "repaired"] = "repaired" if completion.repaired else "kept"
         responses = completion.responses
         return Reply(
-            valid if completion.sequence else "replaced",
+            valid if completion.sequences else "replaced",
             *names,
             key=completion.key,
             served=responses[-1].served,

@@ -87,10 +87,11 @@ class Names:
 
 @dataclass(frozen=True)
 class Request:
-    """One request for a plan."""
+    """One request for plans."""
 
     messages: tuple[tuple[str, str], ...]  # role and content
     choices: tuple[tuple[int, ...], ...]  # [T], the allowed actions of each step
+    plans: int  # that the answer must contain
     body: dict[str, Any]  # all other fields that determine the answer
 
     def key(self, host: str) -> str:
@@ -100,7 +101,7 @@ class Request:
 
 
 def first_request(context: PromptContext, names: Names, horizon: int, config: LlmConfig) -> Request:
-    """Build the request for one query's plan of T = `horizon` actions."""
+    """Build the request for one query's plans of T = `horizon` actions."""
     choices = context.choices(horizon)
     body: dict[str, Any] = {"model": config.model}
     if config.temperature >= 0:
@@ -108,17 +109,17 @@ def first_request(context: PromptContext, names: Names, horizon: int, config: Ll
     if config.seed >= 0:
         body["seed"] = config.seed
     if config.answer_format == "schema":
-        schema = {"name": "plan", "strict": True, "schema": _schema(choices)}
+        schema = {"name": "plan", "strict": True, "schema": _schema(choices, config.plans)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif config.answer_format == "object":
         body["response_format"] = {"type": "json_object"}
     if config.extra:
         body["extra_body"] = json.loads(config.extra)
     messages = (
-        ("system", _instructions(context, horizon)),
+        ("system", _instructions(context, horizon, config.plans)),
         ("user", "\n".join(_facts(context, names, horizon))),
     )
-    return Request(messages, choices, body)
+    return Request(messages, choices, config.plans, body)
 
 
 def repair_request(request: Request, answer: str, problem: str) -> Request:
@@ -130,18 +131,22 @@ def repair_request(request: Request, answer: str, problem: str) -> Request:
     return replace(request, messages=(*request.messages, *more))
 
 
-def _instructions(context: PromptContext, horizon: int) -> str:
+def _instructions(context: PromptContext, horizon: int, plans: int) -> str:
     ends = (
         "Keep the first and the last step as they are given, and choose those between."
         if context.fixed_ends
         else "What is recognised may be wrong: choose every step so that the whole is likeliest."
     )
-    form = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
+    form = one = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
+    many = ""
+    if plans > 1:
+        form = "{" + ", ".join(f'"plan_{plan}": {one}' for plan in range(1, plans + 1)) + "}"
+        many = f" Give {plans} different plans, the likeliest first."
     return (
         "You plan procedures. You are told what is known of a video in which a person carries out "
         "a task: the task, its actions as `id: name`, how many steps lie between two moments of "
         "the video, and what is known of the first and the last of these steps. Say which actions "
-        f"the steps are, in the order in which they are done; an action may recur. {ends} "
+        f"the steps are, in the order in which they are done; an action may recur. {ends}{many} "
         f"Answer with one JSON object of ids and nothing else: {form}"
     )
 
@@ -183,15 +188,17 @@ def _ids(actions: Sequence[int]) -> str:
     return ", ".join(map(str, actions))
 
 
-def _schema(choices: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _schema(choices: Sequence[Sequence[int]], plans: int) -> dict[str, Any]:
     """Return the JSON schema of an answer: every step required, with its allowed ids."""
-    steps = {
-        f"step_{step}": {"type": "integer", "enum": list(allowed)}
-        for step, allowed in enumerate(choices, 1)
-    }
+    steps = [{"type": "integer", "enum": list(allowed)} for allowed in choices]
+    one = _object({f"step_{step}": allowed for step, allowed in enumerate(steps, 1)})
+    return one if plans == 1 else _object({f"plan_{plan}": one for plan in range(1, plans + 1)})
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": steps,
-        "required": list(steps),
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
