@@ -262,8 +262,9 @@ class IncrementalComposite:
 
 def make_field(*, config: FieldConfig, **sizes: Any) -> EnergyField | CompositeField:
     """Make a field of the configured directions; arguments as for `EnergyField`."""
-    kind = CompositeField if config.directions == "both" else EnergyField
-    return kind(config=config, **sizes)
+    if config.directions == "both":
+        return CompositeField(config=config, **sizes)
+    return EnergyField(config=config, **sizes)
 
 
 def named_components(field: EnergyField | CompositeField) -> dict[str, EnergyField]:
