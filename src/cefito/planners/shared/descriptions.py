@@ -20,7 +20,7 @@ from torch import Tensor
 from cefito.arrays import load_npy
 from cefito.data.annotations import Taxonomy
 from cefito.data.windows import Windows
-from cefito.encoders.text import TextEncoder
+from cefito.encoders.cache import TextEncoder
 from cefito.files import check_array
 from cefito.training.augmentation import ActionMeans
 
