@@ -109,7 +109,7 @@ def test_opening_a_run_loads_no_reader_of_annotations():
     check = (
         "import sys\nimport cefito.cli.plan, cefito.inference.answer, cefito.batch.batch\n"
         "loaded = {name for name in sys.modules if name.startswith('cefito.data.readers.')}\n"
-        "kept = {f'cefito.data.readers.{name}' for name in ('archives', 'observing')}\n"
+        "kept = {f'cefito.data.readers.{name}' for name in ('feature_files', 'observing')}\n"
         "assert loaded == kept, loaded - kept"
     )
     subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

@@ -12,16 +12,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError, explained
 from cefito.files import load_tensors, write_tensors
-
-if TYPE_CHECKING:
-    from cefito.encoders.text import TextEncoder
 
 
 def default_cache() -> Path:
@@ -34,6 +31,16 @@ def default_cache() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "cefito" / "text"
+
+
+class TextEncoder(Protocol):
+    """Turns texts into vectors."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of N texts, [N, W]."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return all that determines the vectors, as plain values for JSON."""
 
 
 class CachedText:

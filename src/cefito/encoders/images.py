@@ -330,9 +330,11 @@ def observations_from_images(
 
 def check_made_with(described: Mapping[str, Any], made_with: Mapping[str, Any] | None) -> None:
     """Refuse an encoder other than the one that made a run's features (ConfigError)."""
+    if made_with is None:
+        return
     # names are not compared: a local copy of a hub's model has another one
     sampling = [name for name in ("frames", "rate", "size") if name in described]
-    for name in ("weights", "layer", *sampling) if made_with is not None else ():
+    for name in ("weights", "layer", *sampling):
         if made_with.get(name) != described.get(name):
             trained, given = (
                 f"{each.get('model', each.get('encoder'))} ({name} {str(each.get(name))[:12]})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +42,6 @@ _ARCHITECTURES = {
     "projected": "CLIPTextModelWithProjection",
 }
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "spiece.model")
-
-
-class TextEncoder(Protocol):
-    """Turns texts into vectors."""
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of N texts, [N, W]."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return all that determines the vectors, as plain values for JSON."""
 
 
 class PretrainedText:

@@ -200,14 +200,13 @@ def _files(
     for video, path, name in found:
         (owner, first), *others = owners[path]
         if len(name) < len(owner):
-            problem = (
-                f"belongs to '{owner}', and there is no other file for video '{video.video_id}'."
-            )
-            unused.append(_Observed(video, reason="no features", detail=f"{path}: {problem}"))
+            other = f"and there is no other file for video '{video.video_id}'."
+            detail = f"{path}: belongs to '{owner}', {other}"
+            unused.append(_Observed(video, reason="no features", detail=detail))
         elif others:
             both = f"may belong to video '{first}' and to video '{others[0][1]}'"
-            problem = f"{path}: {both}. Put it into a folder named as that of one."
-            unused.append(_Observed(video, reason="several videos", detail=problem))
+            detail = f"{path}: {both}. Put it into a folder named as that of one."
+            unused.append(_Observed(video, reason="several videos", detail=detail))
         else:
             paths.append((video, path))
             if name.rpartition("/")[2] != nfc(path.stem):
