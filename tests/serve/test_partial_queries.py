@@ -183,7 +183,7 @@ def seeing(serving, run_of_lengths, tmp_path_factory):
         }
         (run / "run.json").write_text(json.dumps(info))
     client = serving(runs=(run,), datasets=(), encoder=str(clip))
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while client.get("/ready").status_code == 503 and time.monotonic() < until:
         time.sleep(0.1)
     return client

@@ -61,7 +61,7 @@ class Server:
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
 
-    def wait_for(self, words: str, seconds: float = 60) -> str:
+    def wait_for(self, words: str, seconds: float = 180) -> str:
         """The first line that holds some words, once there is one."""
         until = time.monotonic() + seconds
         while True:

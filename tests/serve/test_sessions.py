@@ -397,7 +397,7 @@ def test_the_token_is_needed(port):
 
 
 def test_a_stream_keeps_its_session_and_ends_with_the_service(place, run_of_lengths, listening):
-    limits = LIMITS | {"session_seconds": 0.3}
+    limits = LIMITS | {"session_seconds": 2.0}
     with listening(place.settings(runs=(run_of_lengths.folder,), limits=limits)) as address:
         port = int(address.rpartition(":")[2])
         _, state = sent(port, "POST", "/v1/sessions", {})

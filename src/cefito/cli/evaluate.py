@@ -335,8 +335,8 @@ def calibrate(
             device=chosen,
             progress=passing_progress,
             begin=lambda count: talk(
-                f"{count} trainings follow, each without a part of the training videos, to go "
-                "on after an interruption, repeat the command"
+                f"{count} trainings follow, each without a part of the training videos; repeat the "
+                "command to go on after an interruption"
             ),
         )
     videos = max(one.videos for one in table.thresholds)
