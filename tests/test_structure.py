@@ -24,7 +24,7 @@ BUDGETS = {
     "report": 1_475,
     "runs": 2_289,
     "search": 3_901,
-    "serve": 3_958,
+    "serve": 3_957,
     "study": 2_758,
     "testing": 500,
     "tests": 55_605,
