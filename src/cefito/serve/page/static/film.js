@@ -19,7 +19,7 @@ export function fileOf(field) {
 export function checkSize(field) {
   const file = $(field).files[0];
   const mib = (bytes) => (bytes / 2 ** 20).toFixed(1) + " MiB";
-  if (file && !fileOf(field)) complain(file.name + " has " + mib(file.size) + "; this service takes uploads up to " + limits.upload_mib + " MiB.");
+  if (file && !fileOf(field)) complain(file.name + " has " + mib(file.size) + "; this service takes uploads up to " + mib(limits.upload_mib * 2 ** 20) + ".");
 }
 
 export const filmName = () => (fileOf("film") ? fileOf("film").name.replace(/\.[^.]*$/, "") : "");
