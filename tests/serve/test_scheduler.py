@@ -195,7 +195,7 @@ def many(client, count, **changes):
     """Jobs of a batch request."""
     jobs = [job(f"{client}{number}", **changes) for number in range(count)]
     for one in jobs:
-        one.client = client
+        one.client, one.single = client, count == 1
     return jobs
 
 
@@ -252,6 +252,21 @@ def test_a_full_queue_leaves_every_client_its_share(started, works):
     scheduler.submit(many("b", 3))
     scheduler.submit(many("c", 1))
     assert scheduler.waiting == 10
+
+
+def test_single_queries_find_a_thread_that_batches_leave(started, works):
+    scheduler = started(workers=2, together=1, queue=100)
+    scheduler.submit(many("light", 1))
+    heavy = many("heavy", 2, kind=None)
+    for one in heavy:
+        one.work = "held"
+    scheduler.submit(heavy)
+    light = many("light", 1)
+    scheduler.submit(light)
+    assert results(light) == ["light0!"]
+    assert scheduler.running == scheduler.waiting == 1
+    works.gate.set()
+    results(heavy)
 
 
 def test_batches_of_costly_jobs_are_small(started, monkeypatch):

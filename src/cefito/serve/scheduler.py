@@ -26,6 +26,7 @@ _FIRST_COST = 0.002  # seconds of processor time of the same
 _WEIGHT = 0.1  # of the latest search in the running mean
 _TURN = 0.02  # seconds of processor time that a batch should take at most
 _BRIEF = 0.005  # seconds of processor time below which a search is brief
+_SHARED = 1.0  # seconds after a single query in which batch requests leave it a thread
 _KEPT = 1000  # clients, and kinds of jobs, that are remembered
 
 
@@ -54,6 +55,7 @@ class SearchJob:
     expensive: bool  # runs alone
     deadline: float  # of its answer, by `time.monotonic`
     client: str = ""  # whose share of the threads it takes
+    single: bool = True  # the only query of its request
     alone: Hashable | None = None  # no two jobs with the same one run at a time
     future: Future[Any] = field(default_factory=Future)
     abandoned: bool = False  # nobody waits for the result any more
@@ -160,6 +162,7 @@ class Scheduler:
         self._costs: dict[Hashable, float] = {}  # mean processor time of a job, by kind
         self._cost = _FIRST_COST  # the same of all
         self._running: list[Sequence[SearchJob]] = []
+        self._shared_until = 0.0  # single queries came shortly before
         self.open = False  # whether it accepts jobs
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -198,6 +201,8 @@ class Scheduler:
             if over > 0 and own > max(1, share):
                 raise BusyError(self._seconds * over / self._workers)
             self._queue.put(jobs)
+            if jobs[0].single:
+                self._shared_until = time.monotonic() + _SHARED
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -242,17 +247,21 @@ class Scheduler:
 
     def _take(self) -> list[SearchJob]:
         """Take the next batch out of the queue."""
-        expensive = sum(jobs[0].expensive for jobs in self._running)
-        room = expensive < max(1, self._workers - 1)  # a thread is left to cheap jobs
+        long = sum(self._is_long(jobs[0]) for jobs in self._running)
+        room = long < max(1, self._workers - 1)
         held = {job.alone for jobs in self._running for job in jobs} - {None}
-        brief = any(self._is_brief(jobs[0]) for jobs in self._running)
+        brief = {jobs[0].single for jobs in self._running if self._is_brief(jobs[0])}
 
         def may_run(job: SearchJob) -> bool:
-            if job.alone in held or (brief and self._is_brief(job)):
+            if job.alone in held or (job.single in brief and self._is_brief(job)):
                 return False
-            return room or not job.expensive
+            return room or not self._is_long(job)
 
         return self._queue.take(may_run, self._fitting)
+
+    def _is_long(self, job: SearchJob) -> bool:
+        """Whether a job leaves a thread to others: an expensive one, or one of many beside few."""
+        return job.expensive or (not job.single and time.monotonic() < self._shared_until)
 
     def _is_brief(self, job: SearchJob) -> bool:
         """Whether a second thread would only slow a job down."""

@@ -180,6 +180,8 @@ class Service:
         # one at a time, so that other clients' queries come between
         read = [await self._read(request, value) for value in queries]
         jobs = [one for one in read if isinstance(one, SearchJob)]
+        for job in jobs:
+            job.single = len(jobs) == 1
         self._submit(jobs)
         found: list[PlanAnswer | ProblemDetails] = []
         try:
