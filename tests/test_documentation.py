@@ -354,6 +354,7 @@ def test_the_python_of_a_page_runs(page, place, monkeypatch, capsys):
         assert len(names["plans"]) == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_python_of_pages_has_right_types(pytestconfig, tmp_path):
     """Each page is a module; mypy's cache is kept where pytest keeps its own.

@@ -13,6 +13,8 @@ import pytest
 
 from browsing import chromium, faults_light_and_dark
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 LOADS = {"link": "href", "script": "src", "img": "src", "source": "src", "iframe": "src"}

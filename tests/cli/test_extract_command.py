@@ -97,6 +97,7 @@ def test_wrong_calls_are_one_line(videos, weights, tmp_path, call, changed, mess
     assert not (tmp_path / "features").exists()
 
 
+@pytest.mark.nightly
 def test_the_encoder_of_a_run_is_found_again(weights, tmp_path, capsys):
     def call(*argv, code=0):
         assert main([*map(str, argv)]) == code

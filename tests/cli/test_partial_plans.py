@@ -225,6 +225,7 @@ def test_windows_of_a_split(options, count, call, run_of_lengths, world, tmp_pat
     assert again[0] == (0 if options else 2)  # another batch has this file
 
 
+@pytest.mark.nightly
 def test_batches_of_several_processes(table, call, run_of_lengths, tmp_path):
     """Workers open the run again with the chosen steps."""
     found = []

@@ -242,6 +242,7 @@ def test_checkpoints_of_other_names_or_shapes(state, tmp_path):
         assert found in refused(path)
 
 
+@pytest.mark.nightly
 def test_files_of_other_kinds(tmp_path, released):
     assert "no such file" in refused(tmp_path / "nowhere.pth")
     assert "it is a folder" in refused(tmp_path)

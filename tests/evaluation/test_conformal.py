@@ -160,6 +160,7 @@ def test_without_a_goal_plans_reach_the_end(world):
         assert length == min(4, ends[video] - start)
 
 
+@pytest.mark.nightly
 def test_folds_score_videos_that_they_were_not_trained_on(run, world, tmp_path, monkeypatch):
     """An interrupted calibration continues to the same table."""
     monkeypatch.setattr("cefito.evaluation.conformal.WINDOWS", 2)

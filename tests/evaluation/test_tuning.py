@@ -230,6 +230,7 @@ def test_a_tuning_of_other_arguments_is_not_taken(world, tmp_path, drawn):
     assert read_tuning(tmp_path, other) is None
 
 
+@pytest.mark.nightly
 def test_train_command(world, tmp_path, capsys, monkeypatch):
     """The change is trained with all members; a chain of cefito is tuned in its place."""
     from cefito.planners.chain.settings import ChainSettings

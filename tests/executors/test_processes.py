@@ -43,6 +43,7 @@ def test_groups_stay_on_one_worker(processes):
     assert len(set(kept[:6])) == len(set(kept[6:])) == 1
 
 
+@pytest.mark.nightly
 def test_workers_share_the_cores(monkeypatch):
     import torch
 

@@ -157,6 +157,7 @@ def test_the_belief_in_the_task_accumulates(run, video, data):
     assert np.mean(gains) > 0
 
 
+@pytest.mark.nightly
 def test_a_session_knows_more_than_plans_from_the_present_observation(run, data):
     """The next step is likelier after all events than by the latest observation alone."""
     gains = {"observed": [], "told": [], "both": []}

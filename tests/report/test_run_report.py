@@ -310,6 +310,7 @@ def test_where_a_report_cannot_be_written(made, tmp_path):
             save_report(made, tmp_path / name)
 
 
+@pytest.mark.nightly
 def test_nothing_serious_for_axe_in_a_browser(made, tmp_path):
     Image.new("RGB", (64, 48)).save(picture := io.BytesIO(), "JPEG")
     frames = (base64.b64encode(picture.getvalue()).decode(),) * 2

@@ -228,6 +228,7 @@ def begun_actions(run, dataset):
     return train.actions
 
 
+@pytest.mark.nightly
 def test_a_killed_finetuning_goes_on_to_the_same_weights(whole, new, tmp_path):
     settings = {"training.optimiser.epochs": 2, "chain_training.optimiser.epochs": 2}
     finetune(whole, new, tmp_path / "at-once", settings=settings)

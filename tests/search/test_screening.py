@@ -55,6 +55,7 @@ def coarse_energies(field, one):
     return field.leaf_energy(root, actions).flatten().numpy()
 
 
+@pytest.mark.nightly
 @settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),

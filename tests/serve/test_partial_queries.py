@@ -247,6 +247,7 @@ def test_words_alone_and_in_batches(seeing):
     assert answers[2]["known"]["goal"] is False
 
 
+@pytest.mark.nightly
 def test_pictures_and_words_in_sessions(seeing):
     def upload(path, status, files, **data):
         response = seeing.post(path, files=files, data=data)

@@ -184,6 +184,7 @@ def test_one_server(place):
         server.post(quick(place))
 
 
+@pytest.mark.nightly
 def test_what_takes_too_long_is_stopped_when_it_ends(place):
     with served(place, "--drain", "0.2") as server:
         asked = server.later(slow(place))

@@ -52,6 +52,7 @@ def trial(study, name):
     return next(each for each in study.trials if each.row.name == name)
 
 
+@pytest.mark.nightly
 def test_rows_plan_the_length_that_the_any_length_run_predicts(finished, world):
     windows = cut_windows(world, horizon=3, shortest=1, split="test")
     predictor = open_run(trial(finished, "any-length").run_folder)
