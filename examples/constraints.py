@@ -16,7 +16,7 @@ def main(data: str, folder: str, *overrides: str) -> None:
     """Train (or go on training) a run; plan a window freely, constrained, and over three tasks."""
     dataset = cefito.open_dataset(data)
     config = cefito.load_config(
-        "small", method="chain", overrides=dict(entry.split("=", 1) for entry in overrides)
+        "small", method="cefito+chain", overrides=dict(entry.split("=", 1) for entry in overrides)
     )
     run = cefito.train_run(dataset, Path(folder), config=config, horizon=3, seed=0)
     train = cefito.cut_windows(dataset, horizon=3, split="train")

@@ -311,7 +311,9 @@ def test_help_leads_to_the_list_of_methods(capsys):
         assert "cefito planners" in " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert main(["planners"]) == 0
     rows = capsys.readouterr().out
-    assert [name for name in {*ROWS, *METHODS} if not re.search(rf"\b{name} ", rows)] == []
+    assert [
+        name for name in {*ROWS, *METHODS} if not re.search(rf"\b{re.escape(name)} ", rows)
+    ] == []
 
 
 SETTINGS = TINY_RUN | {"viterbi.hidden": 16, "viterbi.training.optimiser.epochs": 1}

@@ -91,7 +91,7 @@ def test_differences_are_of_what_the_method_reads(run, capsys):
     found = json.loads(call(capsys, "config", "diff", run, "paper", "--json").out)
     by_key = {entry["setting"]: (entry["ours"], entry["theirs"]) for entry in found}
     assert by_key["field.width"] == (96, 384)
-    assert by_key["search.method"] == ("guided", "exhaustive")
+    assert by_key["search.method"] == ("auto", "exhaustive")
     assert not [key for key in by_key if key.startswith(("pdpp", "mtid", "viterbi", "pkg"))]
 
 

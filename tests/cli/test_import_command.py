@@ -86,7 +86,7 @@ def test_import_then_plan(source, tmp_path, capsys):
     assert said.endswith(" (--task)\n")
     code, _, said = plan(source, run, capsys, "--task", "0", "--objective", "fitted")
     assert code == 2
-    assert "neither a prior over sequences nor a chain" in said
+    assert "so it has no chain. Plan with the objective 'energy'" in said
     assert said.endswith(" (--objective)\n")
 
     assert main(classifier_arguments(source, run)) == 0

@@ -30,7 +30,7 @@ def test_trainings_are_announced(call, run_of_lengths, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise RunError("enough.")
 
-    monkeypatch.setattr("cefito.evaluation.calibrate.train_run", stop)
+    monkeypatch.setattr("cefito.evaluation.conformal.train_run", stop)
     code, _, err = call("calibrate", shutil.copytree(run_of_lengths.folder, tmp_path / "run"))
     assert code == 2
     assert err.startswith("10 trainings follow, each without a part of the training videos;")

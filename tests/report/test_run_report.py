@@ -218,7 +218,7 @@ def test_a_run_of_published_data_is_marked_among_published_results(made, page):
     changes = {"published": published_table(scores), "gallery": [], "curves": []}
     tree = parsed(rendered(made.model_copy(update=changes)))
     (own,) = with_class(tree, "tr", "own")
-    assert text_of(own).startswith("CEFITO (this run)")
+    assert text_of(own).startswith("CEFITO + chain (this run)")
 
 
 def test_the_page_asks_nothing_of_a_network(page):

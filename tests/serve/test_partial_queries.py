@@ -105,7 +105,11 @@ def test_refusals(client, body, field, message):
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
-        ({"task": 1}, "observations.goal", "CEFITO needs both observations and takes no steps"),
+        (
+            {"task": 1},
+            "observations.goal",
+            "CEFITO + chain needs both observations and takes no steps",
+        ),
         ({"task": 1, "steps": 2}, "steps", "plans 3 steps. Train a run of several lengths"),
         ({"video": {"done": True}}, "done", "needs both observations"),
     ],

@@ -88,7 +88,9 @@ def test_an_existing_folder_is_refused_unless_it_was_made_here(made, tmp_path):
 def test_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(quickstart, "write_world", small_world)
     asked = []
-    monkeypatch.setattr(quickstart, "load_config", lambda preset: asked.append(preset) or CONFIG)
+    monkeypatch.setattr(
+        quickstart, "load_config", lambda preset, **_: asked.append(preset) or CONFIG
+    )
     out = tmp_path / "start"
     assert main(["quickstart", "--out", str(out), "--seed", "1"]) == 0
     assert asked == ["quickstart"]

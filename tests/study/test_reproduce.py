@@ -148,10 +148,10 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
     size(tmp_path / "runtime.png")
     panels, *_ = drawn[0]
     seconds, tokens = panels.values()
-    assert [curve.label for curve in seconds] == ["CEFITO, energy alone", "nearest window"]
+    assert [curve.label for curve in seconds] == ["CEFITO, exact search", "nearest window"]
     assert [place for place, _ in seconds[0].points] == [2, 3]
     assert seconds[1].points[1] == (3, [results.trials[3].seconds_per_query])
-    assert [curve.label for curve in tokens] == ["CEFITO, energy alone"]  # the other has no network
+    assert [curve.label for curve in tokens] == ["CEFITO, exact search"]  # the other has no network
     assert tokens[0].points[0] == (2, [results.trials[0].token_forwards_per_query])
 
 

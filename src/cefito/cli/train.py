@@ -97,8 +97,6 @@ def train(
 
     with processes(pick_device(device)) as (group, place), log_warnings():
         each = _report if group.first else None
-        if group.first and asked is None:
-            talk(f"method {best}, which plans best by measurement; --method cefito is the paper's")
         if tune is not None:
             if group.world > 1:
                 raise ConfigError("several processes cannot tune. Begin with one.", setting="tune")
@@ -143,6 +141,8 @@ def train(
                 each=each,
                 tracker=tracker,
             )
+        if group.first and asked is None:
+            talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
         if group.first and len(configs) > 1:
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
 

@@ -31,12 +31,12 @@ CEFITO = Method(
     **_SHARED,
     name="cefito",
     title="CEFITO",
+    parameters={"energy field": 8_523_013, "task classifier": 7_094_290},
     line="searches sequences of low energy, by what a field says of goal and actions",
     paper=Paper(
         "Contrastive Energy Fields for Inference-Time Procedure Planning in Instructional Videos",
         "GCPR 2026",
     ),
-    parameters={"energy field": 8_523_013, "task classifier": 7_094_290},
     variants=(
         PlannerVariant(
             name="cefito",
@@ -68,6 +68,7 @@ CEFITO_CHAIN = Method(
     **_SHARED,
     name="cefito+chain",
     title="CEFITO + chain",
-    line="adds the energy, with a fitted weight, to what the chain says of its likeliest sequences",
+    parameters={"energy field": 8_523_013},
+    line="orders the likeliest sequences of the chain anew, by chain and energy",
     changes={f"search.{name}": value for name, value in _BOTH.items()},
 )
