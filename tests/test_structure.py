@@ -37,7 +37,7 @@ A change that raises one lowers another by as much, and its message names both.
 MODULES = 301
 UNUSED = 30
 """Names in `__all__` that no other module mentions."""
-ENTERED = 75
+ENTERED = 60
 """Files of src with a function that `cefito plan` of a window calls."""
 SMALL = 36
 """Lines below which a module that only one other module uses belongs into that one."""
