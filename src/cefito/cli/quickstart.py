@@ -76,7 +76,7 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
     )
 
 
-_LAST = "the paper's size  cefito train DATA --horizon 3 --preset paper --out RUN"
+_LAST = "the paper's size  cefito train DATA --horizon 3 --method cefito --preset paper --out RUN"
 _LAST_REAL = (
     "other planners    cefito compare {out}/data --planners all --horizons 3 --seeds 1 --out CMP"
 )
