@@ -13,7 +13,7 @@ BUDGETS = {
     "batch": 1_111,
     "benchmarks": 4_674,
     "cli": 3_915,
-    "data": 7_506,
+    "data": 7_507,
     "encoders": 2_037,
     "evaluation": 2_698,
     "executors": 589,

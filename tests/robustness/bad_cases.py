@@ -136,7 +136,7 @@ HUGE = 10**11
 ABSURD_SETTINGS = (
     *("field.width=1000000", f"field.width={10**18}", f"field.depth={10**9}"),
     *("field.mlp_ratio=1e300", "field.mlp_ratio=1e9", f"field.action_dim={HUGE}"),
-    *(f"chain.hidden={HUGE}"),
+    f"chain.hidden={HUGE}",
     *(f"chain.width={HUGE}", f"chain.members={10**9}", f"training.negatives.count={10**12}"),
     f"training.optimiser.epochs={10**22}",
     *(f"viterbi: viterbi.hidden={HUGE}", f"viterbi: viterbi.name_width={HUGE}"),

@@ -10,6 +10,7 @@ import io
 import math
 import pickle
 import re
+import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from cefito.errors import explained
 
 _BROKEN = (
     *(pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError),
-    *(AttributeError, OverflowError, MemoryError, ImportError),
+    *(AttributeError, OverflowError, MemoryError, ImportError, struct.error),
 )
 """Errors of pickle and NumPy on damaged files."""
 _NPY = b"\x93NUMPY"
