@@ -106,7 +106,7 @@ def _digest(query: Queries) -> str:
 
 
 def _answered(asked: Sequence[Asked]) -> list[Answer | str]:
-    """Return the answer to each question or the reason; those of one kind are planned together."""
+    """Plan questions, those of one kind together; return each answer, or why there is none."""
     groups: dict[object, list[int]] = {}
     for number, one in enumerate(asked):
         groups.setdefault(one.kind, []).append(number)

@@ -1,4 +1,4 @@
-"""`cefito evaluate` and `calibrate`: scores of a run, and its sets of plans with a guarantee."""
+"""`cefito evaluate`, `cross-validate`, `calibrate`: scores of runs and methods, sets of plans."""
 
 from __future__ import annotations
 

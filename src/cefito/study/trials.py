@@ -173,7 +173,7 @@ class TrialScores(Evaluation, _Place):
     success: str  # a digit for each window, 1 if the whole sequence was right
     weights: dict[str, float] | None = ABSENT  # of the objective's terms
     tasks_searched: int | None = ABSENT  # number of likeliest tasks
-    evidence: dict[str, Any] | None = ABSENT  # of the energy, in studies of earlier versions
+    evidence: dict[str, Any] | None = ABSENT  # of the energy, in published results files
 
 
 class TrialFile(TrialScores):

@@ -163,7 +163,7 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
                 target = known_states(self.states, windows, train.of_length(length))[:, 0]
                 for block, true in zip(queries.blocks(_BLOCK), target.split(_BLOCK), strict=True):
                     known = self.known(block)
-                    logs = self._log_next(self._plain_scores(length, known), known)
+                    logs = self._plain_scores(length, known).log_marginals()[:, 0]
                     parts = (logs, known[0].usual, self._was_done(known), true)
                     rows.append([part[true >= 0] for part in parts if part is not None])
             if not rows:
@@ -310,17 +310,23 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         pools = [self.pools[name] for name in CENTRES]
         weights = torch.tensor([*pools, NETWORK], device=self.device)[kind]
         pool, moved = (known[0].usual, self._was_done(known), weights), weights[:, 1:2] != 0
+        # log p_n(s) of each length; without a goal that of the shortest length, for all
+        own = [scores.log_marginals()[:, 0] for scores in every]
+        shortest = own[0]
+        if lengths[0] != self.lengths[0]:
+            shortest = self._plain_scores(self.lengths[0], known).log_marginals()[:, 0]
         # log p(T | t, h) [B, C, L'], so that p(T, s) = p(s) p(T | t(s), h)
         usual = self._usual_lengths(history, lengths)
         of_tasks = pooled_lengths(logs[:, None], usual, self.pools[LENGTH])
         alone = (kind == 0) | (kind == 1)
         joint = torch.where(alone[:, None, None], of_tasks[:, self.states.tasks], 0.0)
         for place, scores in enumerate(every):
-            first = pooled(self._log_next(scores, known), *pool) + joint[:, :, place]
+            logs_next = torch.where(goal[:, None] > 0, own[place], shortest)
+            first = pooled(logs_next, *pool) + joint[:, :, place]
             total = first.logsumexp(dim=1)
             logs[:, place] = torch.where(alone, total, logs[:, place])
             # Σ over what follows stays: e_1(s) + log p(s | T) − log p_T(s)
-            change = first - total[:, None] - scores.log_marginals()[:, 0]
+            change = first - total[:, None] - own[place]
             change = torch.where(moved, change, 0.0)
             emissions = [scores.emissions[:, :1] + change[:, None], scores.emissions[:, 1:]]
             every[place] = replace(scores, emissions=torch.cat(emissions, dim=1))
@@ -341,14 +347,6 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
         scores = average([network.outputs(length, own).scores for network, own in members])
         finite_outputs(scores.emissions, self.title)
         return scores.heated(self.temperatures[length])
-
-    def _log_next(self, scores: SequenceScores, known: tuple[Known, ...]) -> Tensor:
-        """Return log p_n(first state) [B, S]; without a goal, that of the shortest length."""
-        first, free = scores.log_marginals()[:, 0], ~known[0].seen[:, 1:]
-        if scores.horizon == self.lengths[0] or not bool(free.any()):
-            return first
-        shortest = self._plain_scores(self.lengths[0], known).log_marginals()[:, 0]
-        return torch.where(free, shortest, first)
 
     def _was_done(self, known: tuple[Known, ...]) -> Tensor:
         """Return whether the action of each state was done [B, S]."""

@@ -26,7 +26,7 @@ class PlanningConfig(SearchConfig):
 
     Attributes:
         objective: The "energy" alone (paper), the "chain" alone, or "fitted": the chain and the
-            energy with one weight, fitted on the validation split; the chain if there is no field.
+            energy with one weight, fitted on the validation split.
         task_model: Model of the task probabilities: the task "classifier" (paper), or the "chain",
             summed over all sequences of a task; a classifier is only trained if it is chosen.
         tasks: Likeliest tasks to search (paper: 1).
