@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
     "batch": 1_111,
     "benchmarks": 4_674,
-    "cli": 3_915,
+    "cli": 3_917,
     "data": 7_507,
     "encoders": 2_037,
     "evaluation": 2_698,
@@ -20,7 +20,7 @@ BUDGETS = {
     "field": 2_102,
     "ground": 2_190,
     "inference": 2_597,
-    "planners": 13_618,
+    "planners": 13_616,
     "report": 1_474,
     "runs": 2_280,
     "search": 3_733,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
-from cefito.cli.options import Flag, Settings, given_options, settings
+from cefito.cli.options import Flag, Settings, check_one, given_options, settings
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
 from cefito.errors import ConfigError
 from cefito.markup import counted
@@ -201,10 +201,7 @@ def cross_validate(
     from cefito.planners.methods import load_config
     from cefito.runtime import pick_device
 
-    if (horizon is None) == (steps is None):
-        raise ConfigError(
-            "expected --horizon 3, the number of steps of every plan, or --steps 1-6, a range."
-        )
+    check_one(horizon, steps)
     shortest, longest = steps_range(horizon or steps or "")
     several = shortest < longest
     with log_warnings(), _interruptible():

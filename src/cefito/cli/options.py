@@ -206,6 +206,14 @@ def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
     return values
 
 
+def check_one(horizon: object, steps: str | None) -> None:
+    """Refuse both a number of steps and a range, and neither (ConfigError)."""
+    if (horizon is None) == (steps is None):
+        raise ConfigError(
+            "expected --horizon 3, the number of steps of every plan, or --steps 1-6, a range."
+        )
+
+
 def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
     """Parse horizons such as "3" or "3,4,5"."""
     parts = [part.strip() for part in text.split(",")]

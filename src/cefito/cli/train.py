@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Duration, Settings, horizons, known_settings, settings
+from cefito.cli.options import Duration, Settings, check_one, horizons, known_settings, settings
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.markup import counted
@@ -68,10 +68,7 @@ def train(
     from cefito.inference.steps import steps_range
     from cefito.planners.methods import load_config, precisions
 
-    if (horizon is None) == (steps is None):
-        raise ConfigError(
-            "expected --horizon 3, the number of steps of every plan, or --steps 1-6, a range."
-        )
+    check_one(horizon, steps)
     shortest = None
     if steps is not None:
         shortest, longest = steps_range(steps)
