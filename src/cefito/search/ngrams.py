@@ -240,20 +240,27 @@ GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def chosen_smoothing(
-    levels: Levels, sequences: Ids, tasks: Ids, *, orders: Sequence[int], grid: Sequence[float]
+    parts: Sequence[tuple[Levels, Ids, Ids]], *, orders: Sequence[int], grid: Sequence[float]
 ) -> tuple[int, Strengths]:
-    """Return the order and strengths of the highest mean log-likelihood of sequences.
+    """Return the order and strengths of the highest log-likelihood of held-out sequences.
 
     For each order the strengths are improved one by one, from the defaults, until none changes.
     Ties go to the lower order and to the value met first.
+
+    Args:
+        parts: Levels, the sequences [M, T] that they did not count, and their tasks [M]. Without
+            any sequence the defaults stay.
+        orders: Orders to choose from.
+        grid: Strengths to choose from.
     """
-    # sequences of validation windows [M, T], whose tasks are [M]; without any the defaults stay
-    if not len(sequences):
+    count = sum(len(tasks) for _, _, tasks in parts)
+    if not count:
         return DEFAULT_ORDER if DEFAULT_ORDER in orders else max(orders), DEFAULT_STRENGTHS
 
     def likelihood(order: int, strengths: Strengths) -> float:
-        smoothed = replace(levels, order=order, strengths=strengths)
-        return float(smoothed.log_probability(sequences, tasks).mean())
+        smoothed = (replace(levels, order=order, strengths=strengths) for levels, _, _ in parts)
+        held = zip(smoothed, parts, strict=True)
+        return sum(float(one.log_probability(*part[1:]).sum()) for one, part in held) / count
 
     best, chosen = -np.inf, (DEFAULT_ORDER, DEFAULT_STRENGTHS)
     for order in sorted(orders):

@@ -125,13 +125,8 @@ class NGramPrior:
         if known is not None:
             fitted = fitted._with_counts(known)
         usable = fitted._allows(val_sequences, val_tasks)
-        order, strengths = chosen_smoothing(
-            fitted._levels,
-            val_sequences[usable].astype(np.int64),
-            val_tasks[usable].astype(np.int64),
-            orders=orders,
-            grid=grid,
-        )
+        held = val_sequences[usable].astype(np.int64), val_tasks[usable].astype(np.int64)
+        order, strengths = chosen_smoothing([(fitted._levels, *held)], orders=orders, grid=grid)
         return cls(
             events=fitted._events,
             counts=fitted._counts,

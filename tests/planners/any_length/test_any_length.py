@@ -8,14 +8,17 @@ import torch
 from torch.nn import functional as F
 
 from cefito.data import cut_windows
-from cefito.data.windows import fitting_windows
+from cefito.data.windows import action_space, fitting_windows
 from cefito.errors import ConfigError
 from cefito.planners.any_length.network import History
 from cefito.planners.any_length.planner import AnyLengthPlanner
+from cefito.planners.any_length.usual import CENTRES, COUNTED, Usual, first_pool
 from cefito.planners.chain.planner import ChainPlanner
+from cefito.planners.chain.states import TaskStates
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.search.constraints import Constraints
+from cefito.search.ngrams import GRID
 from cefito.training.trainer import TrainingContext
 
 KNOBS = {"train": 48, "val": 16, "test": 16, "dim": 12}
@@ -141,6 +144,33 @@ def test_the_length_with_nothing_seen(planner, windows):
     expected -= np.logaddexp.reduce(expected)
     known = usual.log_lengths(alone.done[:, -1], np.array([2]))[0, 0]
     np.testing.assert_allclose(known, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("informed", [False, True])
+def test_first_steps_follow_the_network_where_it_clearly_helps(informed):
+    """Weights of 60 videos' first steps, of 6 states, beside uniform n-grams."""
+    rng = np.random.default_rng(0)
+    target = torch.from_numpy(rng.integers(6, size=60))
+    told = target if informed else torch.from_numpy(rng.integers(6, size=60))
+    logs = (0.8 * F.one_hot(told, 6) + 0.2 / 6).log()
+    uniform = torch.full((60, 6), 1 / 6).log()
+    weights = first_pool((logs, uniform, torch.zeros(60, 6)), target, centre=CENTRES["begin"])
+    if informed:
+        assert weights[0] > 0.5
+    else:
+        assert weights == COUNTED
+
+
+def test_smoothing_of_first_steps_is_chosen_on_videos_held_out(windows):
+    """Where all videos of a task begin alike, counts are smoothed least, whatever follows."""
+    train, val = windows
+    states = TaskStates.make(action_space(train, "training").actions, len(train.taxonomy.actions))
+    first = np.array([states.by_task()[task][0] for task in train.tasks])
+    alike = replace(train, actions=train.actions.copy(), before=None)
+    alike.actions[:, 0] = first
+    usual = Usual.fit(states, alike, replace(val, before=None).subset([]), range(1, 4))
+    assert usual.first.order == 2
+    assert usual.first.strengths[1] == min(GRID)
 
 
 def test_one_length_is_planned_as_by_a_chain(planner, windows):

@@ -29,6 +29,7 @@ from cefito.planners.any_length.usual import (
     NETWORK,
     Usual,
     Weights,
+    first_pool,
     fitted_pool,
     pooled,
     pooled_lengths,
@@ -170,6 +171,9 @@ class AnyLengthModel(ChainEnsemble[AnyLengthNetwork]):
                 pools[kind] = CENTRES[kind]
                 continue
             *logs_of, target = (torch.cat(column) for column in zip(*rows, strict=True))
+            if kind == "begin":
+                pools[kind] = first_pool(logs_of, target, centre=CENTRES[kind])
+                continue
             pools[kind] = fitted_pool(logs_of, target, videos=videos, centre=CENTRES[kind])
         pools[LENGTH] = self._fitted_length_pool(val, videos)
         return pools

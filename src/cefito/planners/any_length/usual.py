@@ -11,7 +11,9 @@ Where there is no initial observation, the first state of a plan is drawn from t
     log p(s) = a log p_n(s) + b log p_u(s | h) + r [a was done] + constant
 
 a, b and r are of the greatest likelihood on validation videos, for each kind of what is known. The
-first step of a video varies less than others, so its smoothing is chosen by first steps alone.
+first step of a video varies less than others, and there is one of each video: its smoothing is
+chosen by first steps alone, of all videos held out in turn, and it follows the n-grams alone where
+the network does not clearly help.
 
 The number of steps left, L, is counted after the last step done c and after n steps done:
 
@@ -35,12 +37,14 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows, padded_rows
 from cefito.planners.chain.states import TaskStates
-from cefito.search.ngrams import START
+from cefito.search.ngrams import GRID, START, chosen_smoothing
 from cefito.search.prior import NGramPrior
 
 Weights = tuple[float, float, float]
 NETWORK: Weights = (1.0, 0.0, 0.0)
 """Weights a, b and r of the network alone."""
+COUNTED: Weights = (0.0, 1.0, 0.0)
+"""Weights of the n-grams alone."""
 CENTRES: dict[str, Weights] = {
     "begin": (0.1, 1.0, 0.0),
     "nothing": (0.2, 0.9, 0.0),
@@ -61,6 +65,8 @@ _SPREAD = 0.5
 """Deviation of the normal priors of the weights."""
 _STRENGTHS = (0.5, 5.0, 2.0)
 """Steps that the smoothing of p(L | t), p(L | t, c) and p(L | t, n) counts as."""
+FOLDS = 5
+"""Parts of the videos that are held out in turn."""
 _SMOOTHING = ("strengths", "settings")  # arrays of a prior that say how it smooths
 _COUNTS = ("left_after", "left_at")
 
@@ -101,17 +107,27 @@ class Usual:
                 for row, task in zip(val_videos.tolist(), val_tasks, strict=True)
             ]
         )
-        prior, first = (
-            NGramPrior.tuned(
-                videos,
-                tasks,
-                action_count=states.lookup.shape[1],
-                actions=states.by_task(),
-                val_sequences=chosen,
-                val_tasks=val_tasks,
-            )
-            for chosen in (val_videos, val_videos[:, :1])
+        prior = NGramPrior.tuned(
+            videos,
+            tasks,
+            action_count=states.lookup.shape[1],
+            actions=states.by_task(),
+            val_sequences=val_videos,
+            val_tasks=val_tasks,
         )
+        every = padded_rows([*videos.tolist(), *val_videos.tolist()])
+        of, fold = np.concatenate([tasks, val_tasks]), np.arange(len(every)) % FOLDS
+        begun = known[of, every[:, 0]] & (every[:, 0] >= 0)
+        parts = [
+            (
+                _counted(states, every[fold != held], of[fold != held]).levels,
+                every[(fold == held) & begun, :1],
+                of[(fold == held) & begun],
+            )
+            for held in range(FOLDS)
+        ]
+        order, strengths = chosen_smoothing(parts, orders=(1, 2), grid=GRID)
+        first = _counted(states, videos, tasks, order=order, strengths=strengths)
         left = _counts_left(videos, tasks, states, lengths)
         return cls(prior, first, _log_shares(tasks, states.task_count), *left, states)
 
@@ -119,14 +135,7 @@ class Usual:
         """Return the n-grams of other videos, with the same order and strengths."""
         videos, tasks = whole_videos(windows)
         prior, first = (
-            NGramPrior.fit(
-                videos,
-                tasks,
-                action_count=old.action_count,
-                actions=self.states.by_task(),
-                order=old.order,
-                strengths=old.strengths,
-            )
+            _counted(self.states, videos, tasks, order=old.order, strengths=old.strengths)
             for old in (self.prior, self.first)
         )
         left = _counts_left(videos, tasks, self.states, lengths)
@@ -208,6 +217,14 @@ class Usual:
         return cls(*priors, arrays["log_tasks"], left_after, left_at, states)
 
 
+def _counted(
+    states: TaskStates, videos: NDArray[np.int64], tasks: NDArray[np.int64], **smoothing: Any
+) -> NGramPrior:
+    """Count the steps of videos [V, D] of tasks [V] to the actions of these tasks."""
+    actions, count = states.by_task(), states.lookup.shape[1]
+    return NGramPrior.fit(videos, tasks, action_count=count, actions=actions, **smoothing)
+
+
 def _log_shares(tasks: NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """Return log p(task) [C] by the number of its videos, plus a half."""
     videos = np.bincount(tasks, minlength=count) + 0.5
@@ -266,10 +283,34 @@ def fitted_pool(
         return centre
 
     def loss(values: NDArray[np.float64]) -> float:
-        weights = torch.tensor(values, dtype=torch.float64).expand(len(target), 3)
-        logs, usual, done = parts
-        misfit = F.nll_loss(pooled(logs.double(), usual.double(), done.double(), weights), target)
-        return videos * float(misfit) + float(np.square((values - centre) / _SPREAD).sum()) / 2
+        misfit = -float(_log_true(parts, target, values).mean())
+        return videos * misfit + float(np.square((values - centre) / _SPREAD).sum()) / 2
 
     found = minimize(loss, np.array(centre), method="L-BFGS-B").x
     return float(found[0]), float(found[1]), float(found[2])
+
+
+def first_pool(parts: Sequence[Tensor], target: Tensor, *, centre: Weights) -> Weights:
+    """Return the weights for the first steps of N videos, arguments as of `fitted_pool`.
+
+    They are `COUNTED` unless the fitted ones gain more than their standard error on videos held out
+    in turn: one step of each video says little of the network's weight.
+    """
+    gains, fold = torch.zeros(len(target), dtype=torch.float64), torch.arange(len(target)) % FOLDS
+    for held in fold.unique():
+        (rows, own), (kept, others) = (
+            ([part[chosen] for part in parts], target[chosen])
+            for chosen in (fold == held, fold != held)
+        )
+        weights = fitted_pool(kept, others, videos=len(others), centre=centre)
+        gains[fold == held] = _log_true(rows, own, weights) - _log_true(rows, own, COUNTED)
+    if len(gains) > 1 and gains.mean() < gains.std() / len(gains) ** 0.5:
+        return COUNTED
+    return fitted_pool(parts, target, videos=len(target), centre=centre)
+
+
+def _log_true(parts: Sequence[Tensor], target: Tensor, weights: Any) -> Tensor:
+    """Return the log-probability of true states [N] under the pool of weights [3]."""
+    logs, usual, done = (part.double() for part in parts)
+    rows = torch.tensor(weights, dtype=torch.float64).expand(len(target), 3)
+    return -F.nll_loss(pooled(logs, usual, done, rows), target, reduction="none")
