@@ -87,7 +87,7 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused, monkeypatch):
+def test_a_table_of_other_columns(tmp_path, capsys, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("features").mkdir()
     for name in ("one", "two"):
@@ -104,33 +104,22 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused,
     said = one_line(capsys.readouterr().err)
     assert "has no column 'task' and no column 'step', only video, aufg" in said
     assert said.endswith("or one task for all videos. (--column, --task)")
-    assert main([*argv, *columns, "--suggest-merges", "map.csv"]) == 0
-    assert "then repeat the command with --merge map.csv" in one_line(capsys.readouterr().err)
-    assert Path("map.csv").read_text() == (
-        "kind,from,to,from_count,to_count,why\n"
-        'step,Wasser-Kochen,Wasser kochen,1,1,"case, spaces or punctuation"\n'
-    )
-    assert not Path("out").exists()
-    assert main([*argv, *columns, "--features", "features", "--merge", "map.csv"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err.startswith("note: map.csv: 0 names of tasks and 1 of steps were replaced")
-    dataset = open_dataset("out")
-    assert [action.name for action in dataset.taxonomy.actions] == ["Wasser kochen", "Blatt dazu"]
+    assert main([*argv, *columns, "--features", "features"]) == 0
+    assert "'Wasser kochen' and 'Wasser-Kochen'. If they mean" in capsys.readouterr().err
+    dataset, names = open_dataset("out"), ["Wasser kochen", "Blatt dazu"]
+    assert [action.name for action in dataset.taxonomy.actions] == [*names, "Wasser-Kochen"]
     assert [step.start for step in dataset.videos[0].steps] == [0.5, 2.0]
     given = ["data", "prepare", "custom", "steps.csv", "other", "--features", "features"]
     for wrong, message in (
-        (["--suggest-merges", "map.csv", *columns], "exists already. Remove it first"),
-        (["--merge", "none.csv", *columns], "none.csv: no such file"),
         (["--column", "step"], "--column step: expected OURS=THEIRS, as in --column step=action"),
         (["--column", "verb=Aktion"], "column 'verb' is not needed"),
     ):
         assert message in refused(*given, *wrong)
 
 
-@pytest.mark.parametrize("option", ["--merge", "--suggest-merges", "--column"])
-def test_options_of_files_are_refused_with_a_folder(make_source, tmp_path, refused, option):
+def test_options_of_files_are_refused_with_a_folder(make_source, tmp_path, refused):
     prepare = ("data", "prepare", "custom", make_source(), tmp_path / "out")
-    assert f"{option} applies to files only" in refused(*prepare, option, "step=x")
+    assert "--column applies to files only" in refused(*prepare, "--column", "step=x")
 
 
 @pytest.fixture

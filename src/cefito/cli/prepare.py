@@ -143,8 +143,6 @@ _DEFAULTS = Observed()
 def custom(
     *paths: Path,
     steps: StepOptions = NO_CHOICES,
-    merge: Path | None = None,
-    suggest_merges: Path | None = None,
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
@@ -156,47 +154,30 @@ def custom(
             observations in features.npz, and optionally action_text_features.npy. Last, the new
             folder.
         steps: What the files leave open.
-        merge: CSV with the columns kind (task or step), from and to: names to replace.
-        suggest_merges: Write such a CSV of names that differ by little, for review, and stop.
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
-    from cefito.data.readers import merges as room
     from cefito.data.readers.custom import prepare_custom
     from cefito.data.readers.source import read_common
-    from cefito.data.readers.step_source import MERGING, read_steps
+    from cefito.data.readers.step_source import read_steps
 
     if len(paths) < 2:
         raise ConfigError("give the files of annotated steps, or their folder, and a new folder.")
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     finished = observed.features is None and observed.videos is None
-    of_files = [*steps.given, *["--merge"] * (merge is not None)]
-    of_files += ["--suggest-merges"] * (suggest_merges is not None)
-    if folder is not None and of_files:
+    if folder is not None and steps.given:
         applies = "applies to files only. Leave it out, or give files."
-        raise ConfigError(f"{', '.join(of_files)} {applies}")
-    merges = None if merge is None else room.read_merges(merge)
-    if folder is not None:
-        read = partial(read_common, folder)
-    else:
-        read = partial(read_steps, sources, choices=steps.choices, merges=merges)
-    if suggest_merges is not None:
-        found = room.suggest_merges(read().annotations)
-        room.write_merges(suggest_merges, found)
-        doubtful = sum(each.doubtful for each in found)
-        talk(
-            f"wrote {suggest_merges}: {len(found) - doubtful} names to merge, and {doubtful} that "
-            "differ by letters, commented out. Remove the lines that should not be merged, and the "
-            f"# of those that should, then repeat the command with --merge {suggest_merges}."
-        )
-    elif finished and len(sources) == 1 and not sources[0].is_file():
+        raise ConfigError(f"{', '.join(steps.given)} {applies}")
+    if finished and len(sources) == 1 and not sources[0].is_file():
         dataset = prepare_custom(sources[0], target, name=observed.name)
         for note in dataset.provenance.get("notes", ()):
             talk(f"note: {note}")
         wrote(target, dataset)
-    elif MERGING in _prepare(read, target, observed, encoder):
-        talk("--suggest-merges MAP.csv writes such a map for review, --merge MAP.csv applies it")
+    elif folder is not None:
+        _prepare(partial(read_common, folder), target, observed, encoder)
+    else:
+        _prepare(partial(read_steps, sources, choices=steps.choices), target, observed, encoder)
 
 
 def _benchmark(
@@ -298,8 +279,8 @@ def captaincook4d(
 
 def _prepare(
     read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
-) -> list[str]:
-    """Prepare a data set, print what was left out, and return the notes."""
+) -> None:
+    """Prepare a data set and print what was left out."""
     from cefito.data.readers.assemble import prepare, summary_rows
 
     videos = observed.videos
@@ -319,8 +300,7 @@ def _prepare(
     settings |= {"videos": videos, "features": features}
     dataset = prepare(source, target=out, progress=passing_progress, **settings)
     preparation = dataset.provenance["preparation"]
-    notes: list[str] = preparation["notes"]
-    for note in notes:
+    for note in preparation["notes"]:
         talk(f"note: {note}")
     if show_json:
         print_json(preparation)
@@ -329,4 +309,3 @@ def _prepare(
         title = f"{dataset.name}: {observed.seconds} s around each start and end, {numbers}"
         table(title, ("what", "videos", "steps", "example"), summary_rows(dataset))
     wrote(out, dataset)
-    return notes
