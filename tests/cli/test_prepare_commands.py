@@ -50,7 +50,7 @@ def prepare(*argv):
 def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_path, capsys):
     source, target = make_source(features=None), tmp_path / "out"
     argv = ("niv", "--annotations", source, "--features", feature_folder, "--out", target)
-    assert prepare(*argv, "--workers", "2") == 0
+    assert prepare(*argv) == 0
     captured = capsys.readouterr()
     dataset = open_dataset(target)
     assert one_line(captured.err) == f"wrote {target}: tiny, fingerprint {dataset.fingerprint[:12]}"

@@ -85,7 +85,7 @@ def test_rows_a_second(made, rate):
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), 1e9])
 def test_rates_that_are_none(made, rate):
-    with pytest.raises(ConfigError, match=r"expected rows a second from 0\.01 to 1,000") as caught:
+    with pytest.raises(ConfigError, match="setting 'feature_rate': ") as caught:
         made({"a": STEPS}, {"a": seconds_of(9)}, feature_rate=rate)
     assert caught.value.setting == "feature_rate"
 
