@@ -156,7 +156,9 @@ def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
     Actions of different tasks are near only if they are equal without case and punctuation.
     """
     tasks = near_names(dict.fromkeys(task.name for task in taxonomy.tasks))
-    steps = [pair for task in taxonomy.tasks for pair in near_names(taxonomy.names(task.actions))]
+    steps = [
+        pair for task in taxonomy.tasks for pair in near_names(taxonomy.names([*task.actions]))
+    ]
     first: dict[str, str] = {}
     for name in dict.fromkeys(action.name for action in taxonomy.actions):
         known = first.setdefault(folded(name), name)
