@@ -239,13 +239,3 @@ def test_one_second_is_the_middle_of_three(store, source, tmp_path):
     one = prepare(source, store[1], tmp_path / "one", seconds=1)
     assert one.observation_dim == WIDTH
     assert np.array_equal(one.start, three.start[:, WIDTH : 2 * WIDTH])
-
-
-def test_full_disk(store, source, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("cefito.data.prepared.write_tensors", full)
-    with pytest.raises(DataError, match=r"could not be written \(No space left on device\)"):
-        prepare(source, store[1], tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "source"]

@@ -141,7 +141,7 @@ def prepare(
     if recipe.feature_rate is None:
         seen = [each for each in found if all(each.shape)]
         ends = [max(step.end for step in each.video.steps) for each in seen]
-        notes += check_layout(features, [each.shape for each in seen], ends)
+        check_layout(features, [each.shape for each in seen], ends)
     used, refused = _usable(found)
     refused += unused
     if not used:
