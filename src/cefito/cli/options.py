@@ -162,7 +162,8 @@ def options_class(
         frozen=True,
         kw_only=True,
     )
-    return Parameter(name="*", **({} if group is None else {"group": group}))(made)
+    own: dict[str, Any] = {} if group is None else {"group": group}
+    return Parameter(name="*", **own)(made)
 
 
 class GivenOptions:

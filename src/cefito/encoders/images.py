@@ -168,11 +168,12 @@ class PretrainedImages:
     @cached_property
     def _processor(self) -> Any:
         with needed_packages():
-            from transformers import AutoImageProcessor
+            import transformers
+        kind: Any = transformers.AutoImageProcessor
         fault = "does not say how pictures are prepared"  # exceptions of many types
         again = explained(self.pretrained.place, fault, COPY_AGAIN, Exception, error=ConfigError)
         with quiet_transformers(), again:
-            return AutoImageProcessor.from_pretrained(
+            return kind.from_pretrained(
                 self.pretrained.folder,
                 local_files_only=True,
                 trust_remote_code=False,
