@@ -90,21 +90,6 @@ def test_gather_equals_a_slow_search(begins, seconds, frames, rate):
     assert set(made) == {number for clip in wanted for number in clip}
 
 
-def test_gather_reads_no_further_than_it_must():
-    read = []
-
-    def stream():
-        for number in range(1000):
-            read.append(number)
-            yield number / 10, number
-
-    found = gather(stream(), range(50), Sampling(frames=4, rate=4), torch.tensor)
-    next(found)
-    assert len(read) == 10  # the frame after the last needed one shows that this was the one
-    assert len(list(found)) == 49
-    assert len(read) == 500
-
-
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts"])
 def test_clips_of_every_container(name, tmp_path):
     path = write_video(tmp_path / name, steady(3.2))
@@ -352,12 +337,6 @@ def test_files_of_other_kinds(tmp_path):
 def test_timestamps_that_jump(tmp_path):
     path = write_video(tmp_path / "clip.mkv", [0, 0.1, 0.2, 90_000, 90_000.1])
     assert re.search(r"timestamps jump from second 0\.\d to 90000\.\d", refused(path))
-
-
-def test_names_with_colons_and_percent_signs(tmp_path, monkeypatch):
-    write_video(tmp_path / "http:%03d clip.mp4", steady(1))
-    monkeypatch.chdir(tmp_path)
-    assert probe(module.Path("http:%03d clip.mp4")).seconds == 1
 
 
 def test_without_pyav(tmp_path, monkeypatch):

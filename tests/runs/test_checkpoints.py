@@ -236,23 +236,6 @@ def test_what_the_run_says(run, field_file, tensors):
     assert info["parameters"] == {"energy field": learned - positions}
 
 
-def test_the_paper_size(tmp_path, files):
-    actions = 133
-    value = {
-        "dataset": "crosstask",
-        "tasks": [{"id": 0, "name": "all", "actions": list(range(actions))}],
-        "actions": [{"id": number, "name": f"action {number}"} for number in range(actions)],
-    }
-    files["taxonomy"].write_text(json.dumps(value))
-    np.save(files["action_text"], np.zeros((actions, 512), dtype=np.float16))
-    path = checkpoint(
-        tmp_path / "paper.pth", drawn(shapes(horizon=3, dim=1536, actions=actions, text=512), 0)
-    )
-    imported = import_field(path, tmp_path / "run", **files)
-    assert imported.planner.field.predictor.parameter_count() == 8_523_013
-    assert imported.planner.settings.training.loss.margin.high == 0.15  # the variant of crosstask
-
-
 def test_saved_weights_in_half_precision(tmp_path, files, tensors):
     half = {
         name: tensor.half() if name != "predictor.pos_embed" else tensor

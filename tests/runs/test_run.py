@@ -2,7 +2,6 @@ import errno
 import json
 import platform
 import shutil
-import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -246,17 +245,6 @@ def test_training_never_sees_the_test_split(change, trained, world, tmp_path):
     assert run.info.training == trained.info.training
 
 
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_training_does_see_the_other_splits(split, trained, world, tmp_path):
-    other = other_world(
-        world,
-        tmp_path / "data",
-        rows=lambda video, rows: rows[::-1] if video.split == split else rows,
-    )
-    run = train(other, tmp_path / "run")
-    assert run.info.training != trained.info.training
-
-
 @pytest.mark.parametrize(
     ("what", "change"),
     [
@@ -421,28 +409,6 @@ def test_a_full_disk_leaves_the_files_that_were_there(name, folder, world, monke
     before.pop("field/metrics.jsonl", None)
     assert after == before
     open_run(folder)
-
-
-def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(
-    trained, world, tmp_path, monkeypatch
-):
-    with monkeypatch.context() as patch:
-        full_disk(patch, "planner.json")
-        with pytest.raises(RunError, match=r"planner\.json: could not be written"):
-            train(world, tmp_path / "run")
-    with pytest.raises(RunError, match="has not finished"):
-        open_run(tmp_path / "run")
-    again = train(world, tmp_path / "run")
-    assert all(training.resumed for training in again.info.training.values())
-    assert same_weights(tmp_path / "run", trained.folder)
-    assert list((tmp_path / "run").rglob(".*")) == []
-
-
-def test_without_tensorboard(trained, world, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    run = train(world, tmp_path / "run")
-    assert same_weights(run.folder, trained.folder)
-    assert not (run.folder / "field" / "tensorboard").exists()
 
 
 def test_validation_is_held_out_where_there_is_no_such_split(tiny_dataset, tmp_path):
