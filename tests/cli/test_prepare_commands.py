@@ -147,24 +147,16 @@ def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, capsys):
 def test_prepare_captaincook4d_from_own_features(kitchen, tmp_path):
     features = ("--features", tmp_path / "features", "--seconds", "1")
     assert prepare("captaincook4d", kitchen, tmp_path / "out", *features) == 0
-    files = ("--annotations", kitchen / FILES["annotations"], "--split", kitchen / FILES["split"])
-    assert prepare("captaincook4d", *files, "--out", tmp_path / "other", *features) == 0
-    for folder in ("out", "other"):
-        dataset = open_dataset(tmp_path / folder)
-        assert dataset.observation_dim == 4
-        assert [video.video_id for video in dataset.videos] == ["1_7", "1_10", "3_1", "3_2", "3_4"]
-        assert dataset.videos == KITCHEN.videos
+    dataset = open_dataset(tmp_path / "out")
+    assert dataset.observation_dim == 4
+    assert dataset.videos == KITCHEN.videos
 
 
 def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):
     argv = ("data", "prepare", "captaincook4d")
-    out, files = tmp_path / "out", ("--annotations", kitchen / FILES["annotations"])
+    out = tmp_path / "out"
     for given, message in (
-        ((), "give the folder of the download and a new folder, or --annotations, --split and"),
-        ((kitchen,), "give the folder of the download"),
-        ((*files, "--out", out), "give the folder of the download"),
         ((kitchen, out, "--seconds", "5"), "features of steps take --name only"),
-        ((kitchen, out, *files), "give --features, a folder with one file a video"),
         ((tmp_path, out), "step_embeddings_gt.pkl: no such file. Download it: cefito data"),
     ):
         assert message in refused(*argv, *given)
@@ -175,7 +167,6 @@ def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):
     [
         ("niv --annotations features --features features", "features: the annotations have no kn"),
         ("coin --annotations source --features features --beyond cut", "cut"),
-        ("captaincook4d --annotations gone --split x --features features", "gone: no such"),
         ("custom steps.csv", "give --features, a folder with one file a video"),
         ("niv --annotations source", "give --features, a folder with one"),
         ("custom steps.csv --features features --weights s3d.pth", "apply to --videos only"),

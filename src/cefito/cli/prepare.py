@@ -212,26 +212,20 @@ for _name, _title in (("crosstask", "CrossTask"), ("coin", "COIN"), ("niv", "NIV
 
 @app.command
 def captaincook4d(
-    source: Path | None = None,
-    target: Path | None = None,
+    source: Path,
+    target: Path,
     /,
     *,
-    annotations: Path | None = None,
-    split: Path | None = None,
-    out: Path | None = None,
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
-    """Prepare CaptainCook4D from its download, or from annotations and features or videos.
+    """Prepare CaptainCook4D from its download, and from features or videos of your own.
 
     Without --features and --videos, the downloaded features of steps are the observations.
 
     Args:
         source: Folder of cefito data download captaincook4d.
         target: New folder.
-        annotations: The complete step annotations, JSON, by default the downloaded ones.
-        split: Recordings of train, val and test, JSON, by default the downloaded ones.
-        out: New folder, if it is not given as the second argument.
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
@@ -241,19 +235,10 @@ def captaincook4d(
         read_captaincook4d,
     )
 
-    target, names = target or out, None
-    published = source is not None and annotations is None and split is None
-    if source is not None:
+    if observed.features or observed.videos:
         files = downloaded_files(source)
-        annotations, split = annotations or files["annotations"], split or files["split"]
-        names = files["names"]
-    if annotations is None or split is None or target is None:
-        raise ConfigError(
-            "give the folder of the download and a new folder, or --annotations, --split and --out."
-        )
-    if source is None or not published or observed.features or observed.videos:
-        read = partial(read_captaincook4d, annotations, split, names)
-        _prepare(read, target, observed, encoder)
+        parts = files["annotations"], files["split"], files["names"]
+        _prepare(partial(read_captaincook4d, *parts), target, observed, encoder)
         return
     if (replace(observed, name=None), encoder) != (_DEFAULTS, S3D_OF_BENCHMARKS):
         raise ConfigError("of these options, downloaded features of steps take --name only.")
