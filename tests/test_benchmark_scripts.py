@@ -118,24 +118,6 @@ def test_live_sessions(script, world, run_of_lengths, tmp_path, monkeypatch, cap
     )
 
 
-def test_ngrams_of_steps_done(script):
-    """Tasks whose steps are alike at first are told apart by the steps done."""
-    module = script("live")
-
-    def walk(task, *actions):
-        blank = np.zeros((len(actions), 2), np.float32)
-        return module.Walk(task, np.array(actions), blank, blank[0])
-
-    train = [walk(0, 0, 1, 2, 3), walk(1, 0, 2, 1, 4)] * 20
-    grams = module.NGrams.fit(train, 2, 5).tuned(train)
-    for video in train[:2]:
-        assert grams.next_steps(video, task=True)[:, 0].tolist() == video.actions.tolist()
-        assert grams.next_steps(video, task=False)[2:, 0].tolist() == video.actions[2:].tolist()
-    first, second = module.unexpected(train, [walk(0, 0, 2, 3, 1), walk(1, 0, 2, 1, 4)])
-    assert first.tolist() == [False, True, False, True]
-    assert not second.any()
-
-
 @pytest.mark.parametrize("preset", ["paper", "released"])
 @pytest.mark.parametrize("case", ["reference", "bfloat16"])
 def test_a_training_step(script, preset, case):
@@ -226,11 +208,3 @@ def test_growing_work(script, tmp_path):
     run = module.made_run(tmp_path, 16)
     rows = module.list_queries(tmp_path / "queries.parquet", 70, 16)
     assert module.plan_list(run, rows, 70, "serial", 1)["mib_written"] > 0
-
-
-def test_line_through_points(script):
-    points = [{"n": n, "cpu_seconds": 2 + 3 * n} for n in (1, 10, 100)]
-    found = script("scale").line(points, "n")
-    assert found == pytest.approx({"start": 2, "each": 3, "away": 0}, abs=1e-9)
-    bent = [{"n": n, "cpu_seconds": n**2} for n in (1, 10, 100)]
-    assert script("scale").line(bent, "n")["away"] > 0.5

@@ -47,16 +47,6 @@ def test_a_settled_file_is_hashed_once_and_a_changed_one_again(tmp_path, reads, 
     assert file_digest(path) == hashlib.sha256(b"two").hexdigest()
 
 
-def test_what_was_hashed_is_parsed_without_another_read(tmp_path, reads, monkeypatch):
-    path = old(tmp_path / "a", b'{"x": 1}')
-    monkeypatch.setattr(files, "_SETTLED", -3600)
-    file_digest(path)
-    assert files.read_json(path, "") == {"x": 1}
-    assert reads == ["a"]
-    old(tmp_path / "b", b'{"x": 2}').replace(path)  # the same size and times
-    assert files.read_json(path, "") == {"x": 2}
-
-
 def test_a_fresh_file_is_never_taken_for_unchanged(tmp_path, reads):
     path = tmp_path / "a"
     for content in (b"one", b"two"):  # perhaps within one tick of the clock

@@ -1,10 +1,7 @@
 """What is looked at in a session is one line, however large it is."""
 
-import html5lib
-
 import cefito
 from cefito.inference.answer import answer
-from cefito.markup import MOST, Folded, card
 
 
 def train(world, folder):
@@ -58,38 +55,6 @@ def test_answers(world, tmp_path):
     assert [line.split("  ")[-1] for line in str(found).splitlines()[1:]] == [
         " → ".join(plan.steps) for plan in found.plans
     ]
-    in_a_notebook(found, best, found.task, "<summary>Plans</summary>")
-    likely = found.model_copy(update={"task_probability": 0.5, "lengths": {2: 0.25, 3: 0.75}})
-    in_a_notebook(likely, f"{found.task}, 50.0 %", "3 (75 %), 2 (25 %)")
     none = found.model_copy(update={"plans": [], "task": None})
     one_line(none, "Answer(0 plans, ")
     assert (none.best, str(none)) == ((), "no plan")
-    in_a_notebook(none, "no plan")
-
-
-def in_a_notebook(value, *parts):
-    html = value._repr_html_()
-    parser = html5lib.HTMLParser(strict=True)  # raises at what is not HTML
-    parser.parseFragment(html)
-    assert "<script" not in html
-    assert "<style" not in html  # nothing that would leak into the notebook
-    assert all(part in html for part in parts), html
-    return html
-
-
-def test_in_a_notebook(world, tmp_path):
-    run = train(world, tmp_path / "run <b>")
-    tasks = [task.name for task in world.taxonomy.tasks]
-    in_a_notebook(world, "synthetic world (simulated)", world.fingerprint, *tasks)
-    html = in_a_notebook(run, "T = 3", "nearest", "run &lt;b&gt;", "<summary>Settings</summary>")
-    assert "<b>" not in html
-    test = cefito.cut_windows(world, horizon=3, split="test")
-    plans = run.planner.plan(cefito.Queries.from_windows(test.subset([0])), 2)[0]
-    sequence = " → ".join(map(str, plans.actions[0].tolist()))
-    in_a_notebook(plans, sequence, f"{plans.scores[0]:.6g}", "exact")
-
-
-def test_long_tables_are_cut_in_notebooks():
-    html = card("many", {}, [Folded("rows", ("number",), [[row] for row in range(MOST + 7)])])
-    assert html.count("<tr>") == MOST + 1
-    assert "and 7 more" in html

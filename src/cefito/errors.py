@@ -114,21 +114,3 @@ def is_out_of_memory(problem: BaseException) -> bool:
         or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM)
         or any(words in str(problem).lower() for words in _OF_MEMORY)
     )
-
-
-def installing(extra: str) -> str:
-    """Return the command that installs an extra from where cefito itself was installed."""
-    import json
-    import shlex
-    import sys
-    from importlib.metadata import distribution
-    from urllib.parse import urlparse
-    from urllib.request import url2pathname
-
-    origin = json.loads(distribution("cefito").read_text("direct_url.json") or "{}")
-    place = urlparse(origin.get("url", ""))
-    if place.scheme != "file":
-        return f"pip install 'cefito[{extra}]'"
-    editable = "-e " * origin.get("dir_info", {}).get("editable", False)
-    source = shlex.quote(f"{url2pathname(place.path)}[{extra}]")
-    return f"{shlex.quote(sys.executable)} -m pip install {editable}{source}"

@@ -7,12 +7,12 @@ import json
 import os
 import pickle
 import re
+import sys
 import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, AnyStr, ClassVar, Self
 
@@ -91,29 +91,15 @@ def read_bytes(
     most: int = MAX_BYTES,
     setting: str = "",
 ) -> bytes:
-    """Read a regular file of at most `most` bytes; `remedy`, the user's next step, ends errors.
-
-    One of the last few small files is read again only if it has changed.
-    """
+    """Read a regular file of at most `most` bytes; `remedy`, the user's next step, ends errors."""
     check_regular(path, remedy, error)
     with explained(path, "cannot be read", remedy, error=error, setting=setting):
-        stamp = _stamp(path.stat())
-        size = stamp[2]
+        size = path.stat().st_size
         if size <= most:
-            keeps = size <= _SMALL and _is_settled(stamp)
-            return _kept(path, stamp) if keeps else _first(path, size)
+            with path.open("rb") as file:
+                return file.read(size)
     found = f"has {size / 2**20:,.0f} MiB; at most {most >> 20:,} are read"
     raise error(f"{path}: {found}. {remedy}", setting=setting)
-
-
-@lru_cache(maxsize=8)
-def _kept(path: Path, stamp: _Stamp) -> bytes:
-    return _first(path, stamp[2])
-
-
-def _first(path: Path, size: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(size)
 
 
 def read_text(
@@ -235,7 +221,7 @@ def load_torch(path: Path, remedy: str) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as problem:
         named = re.search(r"GLOBAL ([\w.]+)", str(problem))
-        if named is None or _ends_in_name(path, named[1]):
+        if named is None:
             raise RunError(other) from problem
         found = f"holds pickled objects other than tensors and plain values ({named[1]})"
         never = "which are never loaded. Save its tensors alone."
@@ -244,15 +230,6 @@ def load_torch(path: Path, remedy: str) -> Any:
         raise
     except Exception as problem:  # a damaged file may break the reader in any way
         raise RunError(other) from problem
-
-
-def _ends_in_name(path: Path, name: str) -> bool:
-    """Whether a pickle ends in a global's name, which torch reports without the last letter."""
-    written = "\n".join(name.rsplit(".", 1)).rstrip("\n").encode()  # module, line feed, name
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - len(written) - 2))
-        end = file.read()
-    return written in end and not end.endswith(b"\n" + pickle.STOP)
 
 
 def load_weights(
@@ -298,6 +275,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def user_cache(name: str) -> Path:
+    """Return a folder of cefito in the platform's folder for caches."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "cefito" / name
+
+
 def check_new(target: Path, name: str | None = None) -> None:
     """Refuse a target that exists, except an empty folder, and an empty name of a data set."""
     if name is not None and not name.strip():
@@ -326,7 +315,6 @@ SEAL = "sha256"
 """Entry of a JSON object that holds the digest of all its other entries."""
 _SETTLED = 2.0
 """Seconds after which a file's time shows a change; clocks of file systems are coarse."""
-_SMALL = 4 << 20  # bytes of files whose content is kept between hashing and parsing
 _known: dict[_Stamp, str] = {}
 
 
@@ -338,8 +326,7 @@ def file_digest(path: Path, *, anew: bool = False) -> str:
     stamp = _stamp(path.stat())
     if not anew and stamp in _known:
         return _known[stamp]
-    small = stamp[2] <= _SMALL and not anew
-    digest = hashlib.sha256(read_bytes(path)).hexdigest() if small else sha256(path)
+    digest = sha256(path)
     if _is_settled(stamp) and _stamp(path.stat()) == stamp:
         _known[stamp] = digest
     return digest

@@ -1,18 +1,9 @@
-"""HTML for notebooks, text in Markdown with escaped names, and counts in words.
-
-The HTML has no scripts. Its inline styles inherit the text's colour, so that they do not leak into
-the page and work with dark themes.
-"""
+"""Text in Markdown with escaped names, and counts in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Iterable, Sequence
 
-MOST = 50
-"""Maximum lines of a table."""
-_CELL = "padding:.15em .7em;text-align:left;vertical-align:top;color:inherit;background:transparent"
 _IN_MARKDOWN = str.maketrans(
     {sign: "\\" + sign for sign in "\\|*_`~$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " "}
 )
@@ -21,52 +12,6 @@ _IN_MARKDOWN = str.maketrans(
 def percent(share: float | None) -> str:
     """Return a share in per cent; empty if it is unknown."""
     return "" if share is None else f"{100 * share:.1f} %"
-
-
-@dataclass(frozen=True)
-class Folded:
-    """A table that unfolds at a click on its title, showing at most `MOST` rows."""
-
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    open: bool = False
-
-
-def card(title: str, facts: Mapping[str, object], tables: Sequence[Folded] = ()) -> str:
-    """Return HTML of a title, facts by name, and folded tables."""
-    return (
-        '<div style="color:inherit;border:1px solid;border-color:rgba(128,128,128,.5);'
-        'border-radius:.4em;padding:.5em .8em;max-width:60em;overflow-x:auto">'
-        f"<strong>{_text(title)}</strong>{_table((), list(facts.items()))}"
-        f"{''.join(map(_folded, tables))}</div>"
-    )
-
-
-def _folded(table: Folded) -> str:
-    rest = len(table.rows) - MOST
-    more = f"<p>and {rest:,} more</p>" if rest > 0 else ""
-    return (
-        f"<details{' open' if table.open else ''}><summary>{_text(table.title)}</summary>"
-        f"{_table(table.heads, table.rows[:MOST])}{more}</details>"
-    )
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    head = "".join(f'<th style="{_CELL}">{_text(name)}</th>' for name in heads)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{_text(value)}</td>' for value in row) + "</tr>"
-        for row in rows
-    )
-    return (
-        '<table style="border-collapse:collapse;color:inherit;margin:.3em 0">'
-        + (f"<thead><tr>{head}</tr></thead>" if heads else "")
-        + f"<tbody>{body}</tbody></table>"
-    )
-
-
-def _text(value: object) -> str:
-    return escape(f"{value:,}" if type(value) is int else str(value))
 
 
 def counted(count: int, noun: str, several: str = "") -> str:

@@ -5,17 +5,14 @@ The unit is windows unless the description says otherwise; in a training, window
 
 from __future__ import annotations
 
-import html
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 PLAIN_INTERVAL = 10.0
 """Seconds between two lines of progress without a terminal."""
-_NOTEBOOK_INTERVAL = 0.2  # seconds between two updates of a bar in a notebook
 
 
 class Advance(Protocol):
@@ -56,25 +53,13 @@ def prefixed(progress: Progress, name: str) -> Progress:
 def bar(*, passing: bool = False) -> Progress:
     """Return a progress display with rate and remaining time.
 
-    It is a bar on a terminal and in a notebook, and else a line on stderr about every ten seconds
-    and at the end.
+    It is a bar on a terminal, and else a line on stderr about every ten seconds and at the end.
     """
 
     def show(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
-        if (display := _notebook()) is not None:
-            return _in_notebook(display, description, total, passing=passing)
         return (_bar if sys.stderr.isatty() else _lines)(description, total, passing=passing)
 
     return show
-
-
-def _notebook() -> Any | None:
-    """Return `IPython.display` inside a notebook, else None."""
-    module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    if getattr(shell, "kernel", None) is None:  # IPython in a terminal has a shell as well
-        return None
-    return import_module("IPython.display")
 
 
 @contextmanager
@@ -111,59 +96,29 @@ def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Adva
 
 
 @contextmanager
-def _in_notebook(
-    display: Any, description: str, total: int | None, *, passing: bool
-) -> Iterator[Advance]:
-    """Show a bar drawn by the browser."""
-    place = display.display(display.HTML(""), display_id=True)
-
-    def draw(text: str, done: float) -> None:
-        share = "" if total is None else f" value='{done:g}' max='{max(total, 1)}'"
-        place.update(display.HTML(f"<progress{share}></progress> {html.escape(text)}"))
-
-    yield from _report(description, total, draw, every=_NOTEBOOK_INTERVAL, passing=False)
-    if passing:
-        place.update(display.HTML(""))
-
-
-@contextmanager
 def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Advance]:
-    def write(text: str, done: float) -> None:  # noqa: ARG001
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-
-    yield from _report(description, total, write, every=PLAIN_INTERVAL, passing=passing)
-
-
-def _report(
-    description: str,
-    total: int | None,
-    write: Callable[[str, float], None],
-    *,
-    every: float,
-    passing: bool,
-) -> Iterator[Advance]:
-    """Call `write` with a line of text every so many seconds and at the end."""
+    """Write a line every so many seconds, and at the end unless the work passes."""
     started = written = time.monotonic()
     done, latest = 0.0, ""
 
-    def update() -> None:
+    def write() -> None:
         rate = done / max(time.monotonic() - started, 1e-9)
         parts = [f"{description}: {_count(done, total)}", _rate(rate)]
         if total is not None and 0 < done < total:
             parts.append(f"{_clock((total - done) / rate)} remaining")
-        write(", ".join([*parts, latest] if latest else parts), done)
+        sys.stderr.write(", ".join([*parts, latest] if latest else parts) + "\n")
+        sys.stderr.flush()
 
     def advance(count: float = 1, *, note: str = "") -> None:
         nonlocal done, latest, written
         done, latest = done + count, note
-        if time.monotonic() - written >= every:
+        if time.monotonic() - written >= PLAIN_INTERVAL:
             written = time.monotonic()
-            update()
+            write()
 
     yield advance
     if not passing or written > started:
-        update()
+        write()
 
 
 def _count(done: float, total: int | None) -> str:

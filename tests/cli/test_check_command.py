@@ -123,7 +123,7 @@ def test_a_run_without_manifest_cannot_be_verified(folder, capsys):
     assert "manifest.json" in found(capsys, folder / "run", code=2)
     (run,) = (folder / "study").glob("T2/seed0/runs/*")
     (run / "manifest.json").unlink()
-    assert f"{run}: has no manifest.json" in found(capsys, folder / "study", code=2)
+    assert f"{run}/manifest.json: no such file" in found(capsys, folder / "study", code=2)
 
 
 def test_nothing_that_can_be_checked(tmp_path, capsys):

@@ -44,24 +44,6 @@ def test_what_is_shown_is_a_preset_of_the_same_settings(preset, dataset, horizon
     assert settings_values(str(tmp_path / "mine.toml")) == settings_values(preset, **given)
 
 
-def test_comments_are_those_of_the_file_that_settled_a_setting(capsys):
-    lines = call(
-        capsys,
-        *("config", "show", "small", "--dataset", "crosstask", "--horizon", 3),
-        *("--set", "pkg.width=5", "--set", "field.mlp_ratio=3.0"),
-    ).out.splitlines()
-    assert lines[0] == "# Settings: preset small, data set crosstask, T = 3."
-    section = lines[lines.index("[training.optimiser]") :]
-    assert section[1] == "epochs = 6                       # paper: 200"  # small's variant
-    assert section[2] == "batch_size = 32                  # paper: not mentioned; elsewhere 128"
-    field = lines[lines.index("[field]") :]
-    assert "width = 96                       # paper: 384" in field  # small
-    said = "action_dim = 512                 # width of learned embeddings (Tab. 4 does not say)"
-    assert said in field  # paper
-    assert "mlp_ratio = 3.0                  # changed here" in field
-    assert "width = 5                        # changed here" in lines
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_what_a_method_reads(method, capsys):
     captured = call(capsys, "config", "show", "paper", "--method", method, "--json")

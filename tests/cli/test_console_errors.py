@@ -6,14 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
 from cefito.cli import build_app, console, main
-from cefito.cli.options import real_number, whole_number
 from cefito.data import open_dataset
-from cefito.errors import ConfigError, installing
+from cefito.errors import ConfigError
 
 START = "import sys; from cefito.cli import main; sys.exit(main())"
 
@@ -137,36 +135,3 @@ def test_nohup_is_respected(monkeypatch):
         assert main(["x"]) == 7
     finally:
         signal.signal(signal.SIGHUP, inherited)
-
-
-@pytest.mark.parametrize(
-    ("origin", "words"),
-    [
-        (None, "pip install 'cefito[serve]'"),
-        ('{"url": "https://a.b/c.whl"}', "pip install 'cefito[serve]'"),
-        ('{"url": "file:///a%20b"}', " -m pip install '/a b[serve]'"),
-        ('{"url": "file:///a", "dir_info": {"editable": true}}', " pip install -e '/a[serve]'"),
-    ],
-)
-def test_the_command_that_installs_an_extra(origin, words, monkeypatch):
-    found = SimpleNamespace(read_text=lambda _: origin)
-    monkeypatch.setattr("importlib.metadata.distribution", lambda _: found)
-    assert installing("serve").endswith(words)
-
-
-def test_numbers(capsys):
-    assert [whole_number(text) for text in ("3", " -4 ", "+5", "007")] == [3, -4, 5, 7]
-    assert [real_number(text) for text in ("3", "-.5", "1e-3", "2.")] == [3, -0.5, 0.001, 2]
-    for text in ("3.7", "3.0", "1e3", "true", "", "0x10", "٣", "9" * 5000, "1_0"):
-        with pytest.raises(ValueError, match=r"not a whole number; expected|too large a number"):
-            whole_number(text)
-    for text in ("nan", "inf", "1e999", "1,5", "0x1", "1_0", ""):
-        with pytest.raises(ValueError, match=r"is not a number; expected|is too large a number"):
-            real_number(text)
-    for argv in (
-        "train x --horizon 3 --out y --seed 3.7",
-        "plan x --top-k 1.7",
-        "plan x --width 4.5",
-    ):
-        assert main(argv.split()) == 2
-        assert "is not a whole number; expected one such as 3" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import main
+from cefito.data.downloads import find_place, places
 from cooking import FILES, KITCHEN, ROWS, cook_values, serve_cook_files, write_cook_files
 from http_servers import serving
 
@@ -26,12 +27,16 @@ def address(monkeypatch):
 
     monkeypatch.setenv("no_proxy", "*")
     with serving(Handler) as server:
-        yield f"http://127.0.0.1:{server.server_port}/weights"
+        address = f"http://127.0.0.1:{server.server_port}/weights"
+        known = find_place("s3d").model_copy(update={"address": address})
+        monkeypatch.setitem(places(), "s3d", known)
+        yield address
 
 
-def test_the_weights_of_s3d(address, tmp_path, capsys):
+@pytest.mark.usefixtures("address")
+def test_the_weights_of_s3d(tmp_path, capsys):
     path = tmp_path / "weights" / "s3d_howto100m.pth"
-    argv = ["data", "download", "s3d", str(path.parent), "--address", address]
+    argv = ["data", "download", "s3d", str(path.parent)]
     assert main(argv) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -42,11 +47,11 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     assert wrote.startswith(f"wrote: {path}, 7,000 bytes, SHA-256 {HASH} (not checked: no SHA-256")
     assert path.read_bytes() == CONTENT
 
-    assert main([*argv, "--sha256", HASH, "--json"]) == 0
+    assert main([*argv, "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {
         **{"name": "s3d", "file": str(path), "bytes": 7000, "sha256": HASH},
-        **{"checked": True, "kept": True},
+        **{"checked": False, "kept": True},
     }
     assert "exists already: " in captured.err.splitlines()[-1]
 
@@ -58,7 +63,7 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     assert out.splitlines()[0] == "Available downloads"
     names = [line.split()[0] for line in out.splitlines()]
     assert {"s3d", "coin-features", "niv-features", "captaincook4d"} <= set(names)
-    assert "needs --address" in out
+    assert "by hand" in out
     assert main(["data", "download", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value[0]["name"] == "s3d"
@@ -67,11 +72,9 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_group_of_files(tmp_path, capsys, refused, monkeypatch):
+def test_a_group_of_files(tmp_path, capsys, monkeypatch):
     served = write_cook_files(tmp_path / "served", cook_values(KITCHEN, ROWS))
     argv = ["data", "download", "captaincook4d", str(tmp_path / "mine")]
-    wrong = refused(*argv, "--sha256", HASH)
-    assert "apply to one file: captaincook4d-annotations, captaincook4d-names, " in wrong
     with serve_cook_files(monkeypatch, served):
         assert main([*argv, "--json"]) == 0
     captured = capsys.readouterr()

@@ -9,11 +9,6 @@ from cefito.encoders.text import LAYERS, PretrainedText
 from tiny_models import tiny_t5
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home-cache"))
-
-
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     """Folder of a tiny T5."""
@@ -48,24 +43,11 @@ def test_only_the_action_text_changes(tiny_dataset, t5, tmp_path, embed):
     assert about.pop("revision").startswith("sha256:")
     assert about == {
         **{"model": "tiny-t5", "layer": "mean", "layer_means": LAYERS["t5"]["mean"]},
-        **{"prompt": "{action}", "normalisation": "none", "suffix": "-tiny-t5-mean"},
+        "suffix": "-tiny-t5-mean",
         **{"dataset": "tiny", "fingerprint": tiny_dataset.fingerprint},
     }
     lines = [line.split(maxsplit=1) for line in table.splitlines()]
     assert all(line in lines for line in (["model", "tiny-t5"], ["size", "12"]))
-
-
-def test_options_are_passed_on(tiny_dataset, t5, tmp_path, embed):
-    options = ["--prompt", "step : {action}", "--normalise", "--layer", "mean", "--batch-size", 3]
-    options += ["--encoder", t5, "--device", "cpu"]
-    embed(tiny_dataset.folder, tmp_path / "out", *options)
-    written = open_dataset(tmp_path / "out")
-    expected = PretrainedText(t5, prompt="step : {action}", normalise=True).encode(
-        [action.name for action in written.taxonomy.actions]
-    )
-    np.testing.assert_allclose(written.action_text, expected, atol=1e-6)
-    assert written.provenance["action_text"]["prompt"] == "step : {action}"
-    assert written.provenance["action_text"]["normalisation"] == "unit length"
 
 
 def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
@@ -77,10 +59,6 @@ def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
     written = open_dataset(tmp_path / "out")
     np.testing.assert_array_equal(written.action_text, rows)
     assert written.provenance["action_text"]["model"] == "mine.npy"
-    # the action text of a prepared data set can be given to another one
-    stored = tmp_path / "out" / "action_text.safetensors"
-    embed(tiny_dataset.folder, tmp_path / "again", "--encoder", stored)
-    np.testing.assert_array_equal(open_dataset(tmp_path / "again").action_text, rows)
     # only the last embeddings are part of the name
     embed(tmp_path / "out", tmp_path / "two", "--encoder", t5)
     assert open_dataset(tmp_path / "two").name == "tiny-tiny-t5-mean"
@@ -90,10 +68,9 @@ def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
     ("arguments", "message"),
     [
         ("nonsense", "nonsense: no such folder, and not a name of a model."),
-        ("nowhere.npy", "nowhere.npy: no such file. Give one row per action"),
-        ("few.npy", "few.npy: has shape [3, 2], but the data set has 8 actions"),
-        ("few.npy --prompt {action}", "few.npy: a file of embeddings"),
-        ("t5 --prompt action", "prompt 'action': write {action} in the"),
+        ("nowhere.npy", "nowhere.npy: no such file. Expected a .npy file of the"),
+        ("few.npy", "few.npy: has shape [3, 2]; expected [8, any]"),
+        ("few.npy --layer mean", "--layer and --revision apply to models only"),
         ("t5 --device tpu9", "device 'tpu9': is unknown"),
         ("clip", "clip-vit-base-patch32: could not be fetched from the Hugging"),
     ],

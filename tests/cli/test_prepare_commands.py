@@ -50,7 +50,7 @@ def prepare(*argv):
 def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_path, capsys):
     source, target = make_source(features=None), tmp_path / "out"
     argv = ("niv", "--annotations", source, "--features", feature_folder, "--out", target)
-    assert prepare(*argv, "--workers", "2") == 0
+    assert prepare(*argv) == 0
     captured = capsys.readouterr()
     dataset = open_dataset(target)
     assert one_line(captured.err) == f"wrote {target}: tiny, fingerprint {dataset.fingerprint[:12]}"
@@ -87,7 +87,7 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused, monkeypatch):
+def test_a_table_of_other_columns(tmp_path, capsys, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("features").mkdir()
     for name in ("one", "two"):
@@ -104,33 +104,22 @@ def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, refused,
     said = one_line(capsys.readouterr().err)
     assert "has no column 'task' and no column 'step', only video, aufg" in said
     assert said.endswith("or one task for all videos. (--column, --task)")
-    assert main([*argv, *columns, "--suggest-merges", "map.csv"]) == 0
-    assert "then repeat the command with --merge map.csv" in one_line(capsys.readouterr().err)
-    assert Path("map.csv").read_text() == (
-        "kind,from,to,from_count,to_count,why\n"
-        'step,Wasser-Kochen,Wasser kochen,1,1,"case, spaces or punctuation"\n'
-    )
-    assert not Path("out").exists()
-    assert main([*argv, *columns, "--features", "features", "--merge", "map.csv"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err.startswith("note: map.csv: 0 names of tasks and 1 of steps were replaced")
-    dataset = open_dataset("out")
-    assert [action.name for action in dataset.taxonomy.actions] == ["Wasser kochen", "Blatt dazu"]
+    assert main([*argv, *columns, "--features", "features"]) == 0
+    assert "'Wasser kochen' and 'Wasser-Kochen'. If they mean" in capsys.readouterr().err
+    dataset, names = open_dataset("out"), ["Wasser kochen", "Blatt dazu"]
+    assert [action.name for action in dataset.taxonomy.actions] == [*names, "Wasser-Kochen"]
     assert [step.start for step in dataset.videos[0].steps] == [0.5, 2.0]
     given = ["data", "prepare", "custom", "steps.csv", "other", "--features", "features"]
     for wrong, message in (
-        (["--suggest-merges", "map.csv", *columns], "exists already. Remove it first"),
-        (["--merge", "none.csv", *columns], "none.csv: no such file"),
         (["--column", "step"], "--column step: expected OURS=THEIRS, as in --column step=action"),
         (["--column", "verb=Aktion"], "column 'verb' is not needed"),
     ):
         assert message in refused(*given, *wrong)
 
 
-@pytest.mark.parametrize("option", ["--merge", "--suggest-merges", "--column"])
-def test_options_of_files_are_refused_with_a_folder(make_source, tmp_path, refused, option):
+def test_options_of_files_are_refused_with_a_folder(make_source, tmp_path, refused):
     prepare = ("data", "prepare", "custom", make_source(), tmp_path / "out")
-    assert f"{option} applies to files only" in refused(*prepare, option, "step=x")
+    assert "--column applies to files only" in refused(*prepare, "--column", "step=x")
 
 
 @pytest.fixture
@@ -158,24 +147,16 @@ def test_prepare_a_download_of_captaincook4d(kitchen, tmp_path, capsys):
 def test_prepare_captaincook4d_from_own_features(kitchen, tmp_path):
     features = ("--features", tmp_path / "features", "--seconds", "1")
     assert prepare("captaincook4d", kitchen, tmp_path / "out", *features) == 0
-    files = ("--annotations", kitchen / FILES["annotations"], "--split", kitchen / FILES["split"])
-    assert prepare("captaincook4d", *files, "--out", tmp_path / "other", *features) == 0
-    for folder in ("out", "other"):
-        dataset = open_dataset(tmp_path / folder)
-        assert dataset.observation_dim == 4
-        assert [video.video_id for video in dataset.videos] == ["1_7", "1_10", "3_1", "3_2", "3_4"]
-        assert dataset.videos == KITCHEN.videos
+    dataset = open_dataset(tmp_path / "out")
+    assert dataset.observation_dim == 4
+    assert dataset.videos == KITCHEN.videos
 
 
 def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):
     argv = ("data", "prepare", "captaincook4d")
-    out, files = tmp_path / "out", ("--annotations", kitchen / FILES["annotations"])
+    out = tmp_path / "out"
     for given, message in (
-        ((), "give the folder of the download and a new folder, or --annotations, --split and"),
-        ((kitchen,), "give the folder of the download"),
-        ((*files, "--out", out), "give the folder of the download"),
         ((kitchen, out, "--seconds", "5"), "features of steps take --name only"),
-        ((kitchen, out, *files), "give --features, a folder with one file a video"),
         ((tmp_path, out), "step_embeddings_gt.pkl: no such file. Download it: cefito data"),
     ):
         assert message in refused(*argv, *given)
@@ -186,7 +167,6 @@ def test_wrong_calls_for_captaincook4d(kitchen, tmp_path, refused):
     [
         ("niv --annotations features --features features", "features: the annotations have no kn"),
         ("coin --annotations source --features features --beyond cut", "cut"),
-        ("captaincook4d --annotations gone --split x --features features", "gone: no such"),
         ("custom steps.csv", "give --features, a folder with one file a video"),
         ("niv --annotations source", "give --features, a folder with one"),
         ("custom steps.csv --features features --weights s3d.pth", "apply to --videos only"),

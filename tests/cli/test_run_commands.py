@@ -18,6 +18,7 @@ from cefito.files import unsealed
 from cefito.planners.base import Marginals
 from cefito.planners.cefito.objective import Weights
 from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments, snapshot
 
@@ -256,10 +257,10 @@ def test_evaluate_json(argv, name, run, world, capsys):
 
 def lose_dataset(run):
     """Change the run as if its data set were gone."""
-    (run / "manifest.json").unlink()  # so that its files may be changed
     info = json.loads((run / "run.json").read_text())
     info["dataset"]["path"] = "gone"
-    (run / "run.json").write_text(json.dumps(info))
+    with recorded(run):
+        (run / "run.json").write_text(json.dumps(info))
 
 
 def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, refused):
@@ -370,7 +371,8 @@ def test_what_is_no_finished_run(run, tmp_path, refused):
     content = (run / "field.safetensors").read_bytes()
     (run / "field.safetensors").write_bytes(content[: len(content) // 2])
     assert "field.safetensors: has changed since" in refused("evaluate", run)
-    (run / "manifest.json").unlink()
+    with recorded(run):
+        (run / "field.safetensors").write_bytes(content[:-1])
     assert "field.safetensors: truncated" in refused("evaluate", run)
 
 

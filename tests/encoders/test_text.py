@@ -1,23 +1,13 @@
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from cefito.encoders import cache as cache_module
-from cefito.encoders.cache import CachedText, default_cache
-from cefito.encoders.text import (
-    LAYERS,
-    TEXT_MODELS,
-    PretrainedText,
-    embed_actions,
-    read_embeddings,
-)
+from cefito.encoders.text import LAYERS, TEXT_MODELS, PretrainedText
 from cefito.errors import ConfigError, DataError
-from cefito.files import write_tensors
 from traps import Trap
 
 TEXTS = ["pour water", "jack up", "cut", "whisk the mixture", "jack down the car", "pour water"]
@@ -30,22 +20,6 @@ def encoded(folder, texts=TEXTS, **options):
 def refused(folder, message):
     with pytest.raises(ConfigError, match=message):
         encoded(folder, ["cut"])
-
-
-class Counting:
-    """Stands for an encoder: a vector is the length and the first letter, times a factor."""
-
-    def __init__(self, factor=1.0):
-        self.factor, self.asked = factor, []
-
-    def describe(self):
-        return {"model": "counting", "factor": self.factor}
-
-    def encode(self, texts):
-        self.asked.append(list(texts))
-        return self.factor * np.array(
-            [[len(text), ord(text[0])] for text in texts], np.float32
-        ).reshape(-1, 2)
 
 
 def slow(folder, text, layer):
@@ -91,18 +65,10 @@ def test_every_kind_and_layer_against_a_slow_reference(models, kind, layer):
     assert description["layer"] == layer
 
 
-def test_prompt_normalisation_and_description(models):
-    bare = PretrainedText(models / "t5")
-    asked = PretrainedText(models / "t5", prompt="task to {action}", normalise=True)
-    expected = bare.encode(["task to cut", "task to jack up"])
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(asked.encode(["cut", "jack up"]), expected, atol=1e-6)
-    description = bare.describe()
+def test_description(models):
+    description = PretrainedText(models / "t5").describe()
     means = {"layer": "mean", "layer_means": LAYERS["t5"]["mean"]}
-    settings = {"prompt": "{action}", "normalisation": "none"}
-    assert description == {"model": "t5", "revision": description["revision"], **means, **settings}
-    changed = {"prompt": "task to {action}", "normalisation": "unit length"}
-    assert asked.describe() == description | changed
+    assert description == {"model": "t5", "revision": description["revision"], **means}
     assert PretrainedText(models / "clip").describe()["layer"] == "pooled"
 
 
@@ -184,8 +150,6 @@ def test_missing_package(models, monkeypatch, package):
         ("../nowhere", {}, r"^\.\./nowhere: no such folder, and not a name of a model"),
         ("nonsense", {}, "Give one of clip, t5, a folder"),
         (None, {"layer": "mean"}, "layer 'mean': .*clip has pooled, projected. Choose one"),
-        (None, {"prompt": "action"}, "prompt 'action': write {action}"),
-        (None, {"batch_size": 0}, "batch size 0: expected a positive number of texts"),
         (None, {"revision": "main"}, "revision 'main': .*clip is a folder, without rev"),
     ],
 )
@@ -273,151 +237,3 @@ def test_text_that_is_too_long(models):
         PretrainedText(models / "clip").encode(["cut", text])
     relative = PretrainedText(models / "t5")  # its positions
     assert relative.encode(["cut " * 200]).shape == (1, 16)
-
-
-def test_cache_asks_only_for_new_texts(tmp_path):
-    encoder = Counting()
-    cached = CachedText(encoder, folder=tmp_path / "deep" / "cache")
-    first = cached.encode(["cut", "pour", "cut"])
-    np.testing.assert_array_equal(first, [[3, ord("c")], [4, ord("p")], [3, ord("c")]])
-    assert encoder.asked == [["cut", "pour"]]
-    again = CachedText(encoder, folder=tmp_path / "deep" / "cache")
-    np.testing.assert_array_equal(again.encode(["pour", "cut"]), first[[1, 0]])
-    assert encoder.asked == [["cut", "pour"]]
-    assert again.encode(["jack", "pour"])[0].tolist() == [4, ord("j")]
-    assert encoder.asked == [["cut", "pour"], ["jack"]]
-    assert again.describe() == encoder.describe()
-    assert again.encode([]).shape == (0, 2)
-    assert again.encode(["pour"]).dtype == np.float32
-
-
-def test_cache_is_apart_for_each_description(models, tmp_path):
-    one, two = CachedText(Counting(1), folder=tmp_path), CachedText(Counting(2), folder=tmp_path)
-    assert one.encode(["cut"])[0, 0] == 3
-    assert two.encode(["cut"])[0, 0] == 6
-    different = [{}, {"layer": "projected"}, {"prompt": "a {action}"}, {"normalise": True}]
-    for options, count in ((different, 4), ([{}, {"batch_size": 3}], 1)):
-        encoders = [PretrainedText(models / "clip", **option) for option in options]
-        assert len({CachedText(encoder, folder=tmp_path).path for encoder in encoders}) == count
-
-
-@pytest.mark.parametrize("damage", ["truncated", "nan", "unequal"])
-def test_damaged_cache_is_made_again(tmp_path, damage):
-    encoder = Counting()
-    cached = CachedText(encoder, folder=tmp_path)
-    expected = cached.encode(["cut", "pour"])
-    row = np.ones(2, np.float32)
-    if damage == "truncated":
-        cached.path.write_bytes(cached.path.read_bytes()[:-3])
-    elif damage == "nan":
-        write_tensors(cached.path, {"a": row * np.nan})
-    else:
-        write_tensors(cached.path, {"a": row, "b": row[:1]})
-    np.testing.assert_array_equal(cached.encode(["cut", "pour"]), expected)
-    assert len(encoder.asked) == 2
-    np.testing.assert_array_equal(cached.encode(["cut", "pour"]), expected)
-    assert len(encoder.asked) == 2
-
-
-def test_cache_keeps_additions_of_other_processes(tmp_path):
-    class Slow(Counting):
-        def encode(self, texts):
-            if texts == ["cut"]:  # meanwhile another process writes
-                CachedText(Counting(), folder=tmp_path).encode(["pour"])
-            return super().encode(texts)
-
-    CachedText(Slow(), folder=tmp_path).encode(["cut"])
-    encoder = Counting()
-    CachedText(encoder, folder=tmp_path).encode(["cut", "pour"])
-    assert encoder.asked == []
-
-
-def test_a_cache_in_an_unusable_place(tmp_path):
-    (tmp_path / "file").write_text("x")
-    encoder = Counting()
-    with pytest.raises(ConfigError, match=r"file/cache: the cache cannot be made \(Not a dir"):
-        CachedText(encoder, folder=tmp_path / "file" / "cache").encode(["cut"])
-    assert encoder.asked == []
-
-
-@pytest.mark.parametrize(
-    ("platform", "variables", "expected"),
-    [
-        ("linux", {}, ".cache/cefito/text"),
-        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/cefito/text"),
-        ("darwin", {}, "Library/Caches/cefito/text"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/cefito/text"),
-    ],
-)
-def test_default_cache(monkeypatch, platform, variables, expected):
-    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(cache_module.sys, "platform", platform)
-    assert default_cache() == Path.home() / expected
-    assert CachedText(Counting()).folder == Path.home() / expected
-
-
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-def test_embeddings_from_files(tmp_path, kind):
-    rows = np.arange(6, dtype=kind).reshape(3, 2)
-    np.save(tmp_path / "a.npy", rows)
-    write_tensors(tmp_path / "b.safetensors", {"action_text": rows, "other": rows[:1]})
-    write_tensors(tmp_path / "c.safetensors", {"anything": rows})
-    for name in ("a.npy", "b.safetensors", "c.safetensors"):
-        got = read_embeddings(tmp_path / name, actions=3)
-        assert got.dtype == np.float32
-        np.testing.assert_array_equal(got, rows)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (np.ones((2, 4)), r"has shape \[2, 4\], but the data set has 3 actions"),
-        (np.ones((3, 2), np.int64), "holds values of type int64; expected floating-point numbers"),
-        (np.array([[1, 2], [3, np.nan], [1, 2]]), "1 row holds NaN or infinity, the first is"),
-        (np.array([[{}], [{}], [{}]]), "holds pickled objects, which are never loaded"),
-    ],
-)
-def test_embeddings_that_do_not_fit(tmp_path, rows, message):
-    np.save(tmp_path / "a.npy", rows, allow_pickle=True)
-    with pytest.raises(DataError, match=message):
-        read_embeddings(tmp_path / "a.npy", actions=3)
-
-
-def test_embedding_files_that_are_missing_or_ambiguous(tmp_path):
-    for name in ("a.npy", "a.safetensors"):
-        with pytest.raises(DataError, match=f"{name}: no such file. Give one row per action"):
-            read_embeddings(tmp_path / name, actions=3)
-    write_tensors(tmp_path / "b.safetensors", {"x": np.ones((3, 2)), "y": np.ones((3, 2))})
-    with pytest.raises(DataError, match=r"has no tensor \('action_text'\)"):
-        read_embeddings(tmp_path / "b.safetensors", actions=3)
-
-
-NAMES = ["cut", "pour", "cut"]
-
-
-def test_equal_names_are_encoded_once(models, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    vectors, made_with = embed_actions(NAMES, str(models / "t5"))
-    np.testing.assert_array_equal(vectors, encoded(models / "t5", NAMES[:2])[[0, 1, 0]])
-    assert (made_with["model"], made_with["prompt"]) == ("t5", "{action}")
-    monkeypatch.setattr("cefito.encoders.text.load_weights", None)  # the cache is asked first
-    np.testing.assert_array_equal(embed_actions(NAMES, str(models / "t5"))[0], vectors)
-
-
-def test_a_file_is_taken_as_it_is(tmp_path):
-    rows = np.arange(6, dtype=np.float16).reshape(3, 2)
-    np.save(tmp_path / "rows.npy", rows)
-    vectors, made_with = embed_actions(NAMES, str(tmp_path / "rows.npy"))
-    np.testing.assert_array_equal(vectors, rows)
-    assert made_with["model"] == "rows.npy"
-    assert made_with["revision"].startswith("sha256:")
-    assert {made_with[name] for name in ("layer", "prompt", "normalisation")} == {"as given"}
-    for settings in ({"prompt": ""}, {"layer": "mean"}, {"normalise": True}, {"revision": "v1"}):
-        with pytest.raises(ConfigError, match="used unchanged") as wrong:
-            embed_actions(NAMES, str(tmp_path / "rows.npy"), **settings)
-        assert wrong.value.setting == next(iter(settings))
-    with pytest.raises(DataError, match="has 2 actions"):
-        embed_actions(NAMES[:2], str(tmp_path / "rows.npy"))

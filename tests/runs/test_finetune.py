@@ -137,30 +137,6 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
     assert {*trained_videos(chain.folder).train} < {*seen.train}
 
 
-def test_finetuning_learns_the_new_task_better_than_as_many_epochs_from_scratch(
-    chain, further, new, tmp_path
-):
-    config = finetuning_config(chain, epochs=None, settings={})
-    scratch = train_run(new, tmp_path / "scratch", config=config, horizon=3, seed=0)
-    ours, theirs = (evaluate_run(run)[0] for run in (further, scratch))
-    assert ours.windows == theirs.windows
-    assert ours.other_dataset is None
-    assert ours.metrics["success_rate"] > theirs.metrics["success_rate"]
-    assert ours.metrics["mean_accuracy"] > theirs.metrics["mean_accuracy"] + 5
-
-
-def test_the_new_task_is_planned_with_its_own_actions(chain, further, new):
-    windows = cut_windows(new, horizon=3, split="test")
-    asked = Queries.from_windows(windows.subset(np.flatnonzero(windows.tasks == 0)))
-    added = further.taxonomy.tasks[-1]
-    plans = open_run(further.folder).planner.plan(asked, 1)
-    found = [plan for plan in plans if plan.tasks[0] == added.id]
-    assert len(found) > len(plans) / 2
-    for plan in found:
-        assert {*plan.actions[0].tolist()} <= {*added.actions}
-    assert all(plan.tasks[0] < added.id for plan in chain.planner.plan(asked, 1))
-
-
 def untrained(run, dataset, config, monkeypatch):
     """A planner before the first step of its finetuning."""
     monkeypatch.setattr("cefito.training.trainer._Training._step", lambda *_: {"loss": 0.0})

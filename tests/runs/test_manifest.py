@@ -7,7 +7,7 @@ import pytest
 
 from cefito.errors import RunError
 from cefito.planners.methods import load_config
-from cefito.runs.folder import MANIFEST, check_manifest, recorded
+from cefito.runs.folder import MANIFEST, recorded
 from cefito.runs.run import open_run, write_run
 from cefito.runs.train import train_run
 
@@ -81,19 +81,7 @@ def test_a_run_that_was_cut_short_while_it_was_written_anew_is_refused(folder):
         open_run(folder)
 
 
-def test_a_run_without_a_manifest_is_opened_with_a_warning_and_must_fit(folder, run, caplog):
+def test_a_run_without_a_manifest_is_refused(folder):
     (folder / MANIFEST).unlink()
-    assert check_manifest(folder, ()) is None
-    assert open_run(folder).info == run.info
-    assert "has no manifest.json" in caplog.text
-    value = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(value | {"horizon": 4}))
-    with pytest.raises(RunError, match=r"run\.json: horizon: 4, but the planner's files are for 3"):
-        open_run(folder)
-    (folder / "run.json").write_text(json.dumps(value))
-    taxonomy = json.loads((folder / "taxonomy.json").read_text())
-    last = taxonomy["tasks"].pop()
-    assert last["id"] == len(taxonomy["tasks"])
-    (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
-    with pytest.raises(RunError, match=r"taxonomy\.json: tasks: \d+, but the planner's files"):
+    with pytest.raises(RunError, match=r"copy/manifest\.json: no such file\. Copy the run again"):
         open_run(folder)

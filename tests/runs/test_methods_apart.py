@@ -10,6 +10,7 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
+from cefito.runs.folder import recorded
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 
@@ -98,10 +99,10 @@ def test_a_run_needs_no_other_method(method, world, tmp_path, monkeypatch, caplo
 
 def test_sections_of_another_method_are_ignored(world, tmp_path, caplog):
     run = trained(world, tmp_path, "nearest")
-    (run.folder / "manifest.json").unlink()
     path = run.folder / "run.json"
     value = json.loads(path.read_text())
-    path.write_text(json.dumps({**value, "config": {"gone": {"width": 3}}}))
+    with recorded(run.folder):
+        path.write_text(json.dumps({**value, "config": {"gone": {"width": 3}}}))
     with caplog.at_level("INFO"):
         assert plans(open_run(run.folder), world) == plans(run, world)
     assert "ignored sections gone, which nearest lacks" in caplog.text

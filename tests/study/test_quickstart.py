@@ -124,7 +124,7 @@ def test_command(tmp_path, capsys, monkeypatch):
 def real_quickstart(values, tmp_path, capsys, monkeypatch):
     """Call the command on served files, with hardly any training; stdout and stderr."""
     monkeypatch.setattr(quickstart, "load_config", lambda *_, **__: CONFIG)
-    monkeypatch.setattr("cefito.encoders.cache.default_cache", lambda: tmp_path / "cache" / "text")
+    monkeypatch.setattr("cefito.files.user_cache", lambda name: tmp_path / "cache" / name)
     out = tmp_path / "start"
     served = write_cook_files(tmp_path / "served", values)
     with serve_cook_files(monkeypatch, served):

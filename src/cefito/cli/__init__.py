@@ -66,16 +66,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "share:import_checkpoint",
         "Weights of the authors' checkpoints as a run.",
     ),
-    "export-checkpoint": (
-        "share:export_checkpoint",
-        "Weights of a run as a checkpoint of the authors' layout.",
-    ),
 }
 
 # The groups of `cefito --help`, in the order of a project; each command is in one.
 GROUPS = {
     "Data": ("quickstart", "data", "extract", "embed"),
-    "Train": ("train", "finetune", "calibrate", "config", "import-checkpoint", "export-checkpoint"),
+    "Train": ("train", "finetune", "calibrate", "config", "import-checkpoint"),
     "Plan": ("plan", "plan-batch", "serve", "mcp"),
     "Compare": (
         *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),

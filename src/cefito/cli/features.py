@@ -122,20 +122,14 @@ def extract_folder(
     return result
 
 
-_HIDDEN = ("suffix", "dataset", "fingerprint", "cefito")  # provenance of the data set
-
-
 def embed(
     dataset: Path,
     /,
     *,
     out: Path,
     encoder: str = "clip",
-    prompt: str | None = None,
     layer: str | None = None,
-    normalise: Flag = False,
     revision: str | None = None,
-    batch_size: int = 64,
     device: str = "auto",
 ) -> None:
     """Write a copy of a data set with text embeddings of its actions' names.
@@ -146,38 +140,34 @@ def embed(
         dataset: Folder of a prepared data set.
         out: Folder to write, empty or new.
         encoder: clip (the paper's, ViT-B/32), t5 (Flan-T5-base), the folder of a CLIP or T5 model,
-            its name on the Hugging Face hub (OWNER/MODEL), or a .npy or .safetensors file of
-            embeddings, row = action id.
-        prompt: Template of the encoded text, with {action} for the name; by default the name.
+            its name on the Hugging Face hub (OWNER/MODEL), or a .npy file of embeddings, row =
+            action id.
         layer: pooled (CLIP, before its projection: the default), projected (CLIP, after it), mean
             (T5, over the tokens).
-        normalise: Divide every embedding by its length.
         revision: Branch, tag or commit of a model on the hub.
-        batch_size: Names per batch.
         device: auto, cpu, cuda, or mps on a Mac.
     """
-    from functools import partial
-
-    from cefito.data.action_text import with_action_text
+    from cefito.data.action_text import read_action_text, with_action_text
     from cefito.data.prepared import open_dataset
-    from cefito.encoders.text import embed_actions
+    from cefito.encoders.text import PretrainedText
+    from cefito.files import check_new, sha256
     from cefito.runtime import pick_device
 
-    embedding = partial(
-        embed_actions,
-        encoder=encoder,
-        prompt=prompt,
-        layer=layer,
-        normalise=normalise,
-        revision=revision,
-        batch_size=batch_size,
-        device=str(pick_device(device, float64=False)),
-        progress=passing_progress,
-    )
-    written = with_action_text(open_dataset(dataset), out, embedding)
-    text, made_with = written.action_text, written.provenance["action_text"]
-    assert text is not None
-    shown = {name: value for name, value in made_with.items() if name not in _HIDDEN}
-    rows = [*shown.items(), ("actions", len(text)), ("size", text.shape[1])]
+    source, path = open_dataset(dataset), Path(encoder).expanduser()
+    check_new(out)
+    if path.suffix == ".npy":
+        if layer is not None or revision is not None:
+            raise ConfigError("--layer and --revision apply to models only. Leave them out.")
+        text = read_action_text(path, source.taxonomy)
+        made_with = {"model": path.name, "layer": "as given", "revision": f"sha256:{sha256(path)}"}
+    else:
+        chosen = pick_device(device, float64=False)
+        model = PretrainedText(
+            encoder, layer=layer, revision=revision, device=chosen, progress=passing_progress
+        )
+        text = model.encode([action.name for action in source.taxonomy.actions])
+        made_with = model.describe()
+    written = with_action_text(source, out, text, made_with)
+    rows = [*made_with.items(), ("actions", len(text)), ("size", text.shape[1])]
     table("Action text", ("what", "value"), rows)
     wrote(out, written)

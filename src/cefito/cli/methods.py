@@ -174,8 +174,6 @@ def show(
 ) -> None:
     """Print all settings of a preset, as a file that --preset takes.
 
-    Each setting has the comment of the file that settled it; a default says what it is.
-
     Args:
         preset: paper, released, small, quickstart, or the path of a .toml file of the same form.
         dataset: Name or folder of a data set; presets have variants for some.

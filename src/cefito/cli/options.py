@@ -150,7 +150,9 @@ GIVEN, QUERY, PLANS, CONSTRAINTS, OUTPUT, SEARCH = (
 """Groups of the options of commands that plan, in the order of their help."""
 
 
-def options_class(base: type, options: Iterable[tuple[str, Any, Any]], group: Group) -> Any:
+def options_class(
+    base: type, options: Iterable[tuple[str, Any, Any]], group: Group | None = None
+) -> Any:
     """Return a class of options, a frozen dataclass, with further fields: name, type, default."""
     made = make_dataclass(
         base.__name__,
@@ -160,7 +162,8 @@ def options_class(base: type, options: Iterable[tuple[str, Any, Any]], group: Gr
         frozen=True,
         kw_only=True,
     )
-    return Parameter(name="*", group=group)(made)
+    own: dict[str, Any] = {} if group is None else {"group": group}
+    return Parameter(name="*", **own)(made)
 
 
 class GivenOptions:

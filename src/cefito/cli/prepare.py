@@ -2,68 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.features import S3D_OF_BENCHMARKS, EncoderOptions, extract_folder
-from cefito.cli.options import Flag, Several, pairs
+from cefito.cli.options import Flag, Several, options_class, pairs
+from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
+from cefito.data.readers.formats.document import Choices
 from cefito.errors import ConfigError
+from cefito.settings import Settings, validated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cefito.data.readers.formats import Choices
     from cefito.data.readers.source import Source
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
 class StepOptions:
-    """What files of annotated steps leave open.
-
-    Attributes:
-        task: Task of all videos, of files that hold no tasks.
-        tier: Tier, track or control tag with the steps, of files with several.
-        frame_rate: Frames per second, of files that count frames.
-        video_table: CSV with the column video and any of task, split, seconds (length of the
-            video) and frame_rate, which the files do not hold.
-        encoding: Encoding of text, such as cp1252; by default Unicode, or else Windows-1252.
-        by_file: Name each video by its file of annotations, not by the film that the file names.
-        column: OURS=THEIRS, a table's name of a column, as in step=action; may be repeated.
-    """
-
-    task: str | None = None
-    tier: str | None = None
-    frame_rate: float | None = None
-    video_table: Path | None = None
-    encoding: str | None = None
-    by_file: Flag = False
-    column: Several = ()
+    """What files of annotated steps leave open: the settings of `Choices`."""
 
     @property
     def given(self) -> list[str]:
         """Names of the options that are given."""
         return [
             "--" + one.name.replace("_", "-")
-            for one in fields(self)
+            for one in fields(self)  # type: ignore[arg-type]
             if getattr(self, one.name) != one.default
         ]
 
     @property
     def choices(self) -> Choices:
         """The choices for the readers."""
-        from cefito.data.readers.formats import Choices
+        values = dict(vars(self))
+        column = values.pop("column", ())
+        columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
+        return validated(Choices, {**values, "columns": columns}, place="options")
 
-        columns = pairs("--column", self.column, "OURS=THEIRS, as in --column step=action")
-        values = asdict(self)
-        del values["column"]
-        return Choices(columns=columns, **values)
 
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """How steps are observed: the settings of `ObservationOptions` and those of the command.
+
+    Attributes:
+        features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With
+            --videos, features are written there; by default into a folder beside the data set.
+        videos: Folder of videos, whose features are extracted first and whose frames reports show.
+        name: Name shown in tables; by default the name of the annotations.
+        json: Print what was left out as JSON instead of a table.
+    """
+
+    features: Path | None = None
+    videos: Path | None = None
+    name: str | None = None
+    json: Flag = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The settings of `ObservationOptions`."""
+        return {name: getattr(self, name) for name in ObservationOptions.model_fields}
+
+
+def _options(kind: type[Settings], *left_out: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, type and default of the option of each setting."""
+    for name, field in kind.model_fields.items():
+        if name not in left_out:
+            known = Flag if field.annotation is bool else field.annotation
+            yield name, Annotated[known, Parameter(help=field.description)], field.default
+
+
+if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
+    _COLUMN = "OURS=THEIRS, a table's name of a column, as in step=action; may be repeated."
+    _column = ("column", Annotated[Several, Parameter(help=_COLUMN)], ())
+    StepOptions = options_class(StepOptions, [*_options(Choices, "columns"), _column])
+    Observed = options_class(Observed, _options(ObservationOptions))
 
 NO_CHOICES = StepOptions()
 
@@ -105,37 +122,6 @@ def steps(*files: Path, out: Path, options: StepOptions = NO_CHOICES, json: Flag
 app = App(name="prepare", help="Turn annotations and features or videos into a prepared data set.")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Observed:
-    """How steps are observed.
-
-    Attributes:
-        features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With
-            --videos, features are written there; by default into a folder beside the data set.
-        feature_rate: Rows a second of features that have another number of them, such as 25 or
-            1.875 (clips of 16 frames); the row in the middle of each second is taken.
-        videos: Folder of videos, whose features are extracted first and whose frames reports show.
-        name: Name shown in tables; by default the name of the annotations.
-        beyond: Steps that end beyond the features are left out (drop), replaced by the step before,
-            as the published loader does (rewrite), or refused (error).
-        seconds: Rows of features around a step's start and end that form one observation.
-        precision: Stored type of the observations.
-        workers: Threads.
-        json: Print what was left out as JSON instead of a table.
-    """
-
-    features: Path | None = None
-    feature_rate: float | None = None
-    videos: Path | None = None
-    name: str | None = None
-    beyond: Literal["drop", "rewrite", "error"] = "drop"
-    seconds: int = 3
-    precision: Literal["float16", "float32"] = "float16"
-    workers: int = 4
-    json: Flag = False
-
-
 _DEFAULTS = Observed()
 
 
@@ -143,8 +129,6 @@ _DEFAULTS = Observed()
 def custom(
     *paths: Path,
     steps: StepOptions = NO_CHOICES,
-    merge: Path | None = None,
-    suggest_merges: Path | None = None,
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
@@ -156,47 +140,30 @@ def custom(
             observations in features.npz, and optionally action_text_features.npy. Last, the new
             folder.
         steps: What the files leave open.
-        merge: CSV with the columns kind (task or step), from and to: names to replace.
-        suggest_merges: Write such a CSV of names that differ by little, for review, and stop.
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
-    from cefito.data.readers import merges as room
     from cefito.data.readers.custom import prepare_custom
     from cefito.data.readers.source import read_common
-    from cefito.data.readers.step_source import MERGING, read_steps
+    from cefito.data.readers.step_source import read_steps
 
     if len(paths) < 2:
         raise ConfigError("give the files of annotated steps, or their folder, and a new folder.")
     *sources, target = paths
     folder = sources[0] if len(sources) == 1 and sources[0].is_dir() else None
     finished = observed.features is None and observed.videos is None
-    of_files = [*steps.given, *["--merge"] * (merge is not None)]
-    of_files += ["--suggest-merges"] * (suggest_merges is not None)
-    if folder is not None and of_files:
+    if folder is not None and steps.given:
         applies = "applies to files only. Leave it out, or give files."
-        raise ConfigError(f"{', '.join(of_files)} {applies}")
-    merges = None if merge is None else room.read_merges(merge)
-    if folder is not None:
-        read = partial(read_common, folder)
-    else:
-        read = partial(read_steps, sources, choices=steps.choices, merges=merges)
-    if suggest_merges is not None:
-        found = room.suggest_merges(read().annotations)
-        room.write_merges(suggest_merges, found)
-        doubtful = sum(each.doubtful for each in found)
-        talk(
-            f"wrote {suggest_merges}: {len(found) - doubtful} names to merge, and {doubtful} that "
-            "differ by letters, commented out. Remove the lines that should not be merged, and the "
-            f"# of those that should, then repeat the command with --merge {suggest_merges}."
-        )
-    elif finished and len(sources) == 1 and not sources[0].is_file():
+        raise ConfigError(f"{', '.join(steps.given)} {applies}")
+    if finished and len(sources) == 1 and not sources[0].is_file():
         dataset = prepare_custom(sources[0], target, name=observed.name)
         for note in dataset.provenance.get("notes", ()):
             talk(f"note: {note}")
         wrote(target, dataset)
-    elif MERGING in _prepare(read, target, observed, encoder):
-        talk("--suggest-merges MAP.csv writes such a map for review, --merge MAP.csv applies it")
+    elif folder is not None:
+        _prepare(partial(read_common, folder), target, observed, encoder)
+    else:
+        _prepare(partial(read_steps, sources, choices=steps.choices), target, observed, encoder)
 
 
 def _benchmark(
@@ -245,26 +212,20 @@ for _name, _title in (("crosstask", "CrossTask"), ("coin", "COIN"), ("niv", "NIV
 
 @app.command
 def captaincook4d(
-    source: Path | None = None,
-    target: Path | None = None,
+    source: Path,
+    target: Path,
     /,
     *,
-    annotations: Path | None = None,
-    split: Path | None = None,
-    out: Path | None = None,
     observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
-    """Prepare CaptainCook4D from its download, or from annotations and features or videos.
+    """Prepare CaptainCook4D from its download, and from features or videos of your own.
 
     Without --features and --videos, the downloaded features of steps are the observations.
 
     Args:
         source: Folder of cefito data download captaincook4d.
         target: New folder.
-        annotations: The complete step annotations, JSON, by default the downloaded ones.
-        split: Recordings of train, val and test, JSON, by default the downloaded ones.
-        out: New folder, if it is not given as the second argument.
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
@@ -274,19 +235,10 @@ def captaincook4d(
         read_captaincook4d,
     )
 
-    target, names = target or out, None
-    published = source is not None and annotations is None and split is None
-    if source is not None:
+    if observed.features or observed.videos:
         files = downloaded_files(source)
-        annotations, split = annotations or files["annotations"], split or files["split"]
-        names = files["names"]
-    if annotations is None or split is None or target is None:
-        raise ConfigError(
-            "give the folder of the download and a new folder, or --annotations, --split and --out."
-        )
-    if source is None or not published or observed.features or observed.videos:
-        read = partial(read_captaincook4d, annotations, split, names)
-        _prepare(read, target, observed, encoder)
+        parts = files["annotations"], files["split"], files["names"]
+        _prepare(partial(read_captaincook4d, *parts), target, observed, encoder)
         return
     if (replace(observed, name=None), encoder) != (_DEFAULTS, S3D_OF_BENCHMARKS):
         raise ConfigError("of these options, downloaded features of steps take --name only.")
@@ -298,10 +250,8 @@ def captaincook4d(
 
 def _prepare(
     read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
-) -> list[str]:
-    """Prepare a data set, print what was left out, and return the notes."""
-    from cefito.data.readers.assemble import prepare, summary_rows
-
+) -> None:
+    """Prepare a data set and print what was left out."""
     videos = observed.videos
     if videos is None and encoder != S3D_OF_BENCHMARKS:
         raise ConfigError("--encoder and its options apply to --videos only. Leave them out.")
@@ -314,19 +264,23 @@ def _prepare(
     if videos is not None:
         extract_folder(videos, features, encoder)
         videos = videos.parent if videos.is_file() else videos
-    settings = asdict(observed)
-    show_json = settings.pop("json")
-    settings |= {"videos": videos, "features": features}
-    dataset = prepare(source, target=out, progress=passing_progress, **settings)
+    dataset = prepare(
+        source,
+        features,
+        out,
+        name=observed.name,
+        videos=videos,
+        progress=passing_progress,
+        **observed.options,
+    )
     preparation = dataset.provenance["preparation"]
-    notes: list[str] = preparation["notes"]
-    for note in notes:
+    for note in preparation["notes"]:
         talk(f"note: {note}")
-    if show_json:
+    if observed.json:
         print_json(preparation)
     else:
-        numbers = f"{dataset.observation_dim} numbers, {observed.precision}"
-        title = f"{dataset.name}: {observed.seconds} s around each start and end, {numbers}"
+        made = dataset.provenance["observed"]
+        numbers = f"{dataset.observation_dim} numbers, {made['precision']}"
+        title = f"{dataset.name}: {made['seconds']} s around each start and end, {numbers}"
         table(title, ("what", "videos", "steps", "example"), summary_rows(dataset))
     wrote(out, dataset)
-    return notes

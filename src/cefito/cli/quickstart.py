@@ -22,7 +22,7 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
             runs/quickstart-real.
         seed: Seed of world and training.
     """
-    from cefito.encoders.cache import default_cache
+    from cefito.files import user_cache
     from cefito.report import report_run, save_report
     from cefito.study.quickstart import REAL, run_quickstart, run_real_quickstart
 
@@ -30,7 +30,7 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
     out = out or Path("runs", "quickstart-real" if real else "quickstart")
     with log_warnings():
         if real:
-            downloads = default_cache().with_name(REAL)
+            downloads = user_cache(REAL)
             talk(f"files: {downloads} (CaptainCook4D: annotations MIT, features Apache-2.0)")
             made = run_real_quickstart(out, downloads=downloads, seed=seed, progress=progress)
         else:

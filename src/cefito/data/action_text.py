@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,13 @@ from cefito.data.annotations import Taxonomy
 from cefito.data.pickles import load_pickled
 from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
 from cefito.errors import DataError
-from cefito.files import check_array, check_new, read_bytes
+from cefito.files import check_array, read_bytes
 
 _MOST = 1 << 28  # bytes of a pickle
 _SHAPE = (
     "Expected a .npy file of the actions' text embeddings: numbers [K, W], row = action id, or a "
     "pickled dictionary of id and vector, as the paper's authors write it."
 )
-
-Embed = Callable[[Sequence[str]], tuple[NDArray[np.float32], Mapping[str, Any]]]
-"""Maps names of actions to their embeddings [K, W] and a record of the model that made them."""
 
 
 def read_action_text(path: Path, taxonomy: Taxonomy) -> NDArray[np.float32]:
@@ -70,10 +67,10 @@ def _rows(value: Any, path: Path, taxonomy: Taxonomy) -> NDArray[Any]:
     return np.stack([vectors.get(action, np.zeros(width, np.float32)) for action in known])
 
 
-def with_action_text(source: PreparedDataset, target: Path, embed: Embed) -> PreparedDataset:
-    """Write a copy of a data set with other action text, named after its model and layer."""
-    check_new(target)
-    text, made_with = embed([action.name for action in source.taxonomy.actions])
+def with_action_text(
+    source: PreparedDataset, target: Path, text: NDArray[Any], made_with: Mapping[str, Any]
+) -> PreparedDataset:
+    """Write a copy of a data set with other action text [K, W], named after its model and layer."""
     suffix = "-" + made_with["model"].rsplit("/", 1)[-1]
     if made_with["layer"] != "as given":
         suffix += f"-{made_with['layer']}"

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from cefito.data.authors_form import common_form, is_authors_taxonomy
 from cefito.errors import DataError, explained
 from cefito.files import MAX_JSON, read_json, read_text, write_text
 from cefito.markup import counted
@@ -43,6 +42,9 @@ _REMEDY = (
     'Expected {"dataset", "tasks": [{"id", "name", "actions": [ids]}], "actions": [{"id", '
     '"name"}]}.'
 )
+
+_AUTHORS_TASK = re.compile(r"([0-9]+)_(?:[0-9]+_)?(.*\S.*)", re.DOTALL)
+_MOST_IDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,10 @@ class Taxonomy:
     def from_dict(cls, value: Any, *, place: str = "taxonomy") -> Taxonomy:
         """Build from the parsed content of a `taxonomy.json`; `place` names it in errors.
 
-        The form of the paper's authors (`cefito.data.authors_form`) is read, too.
+        The form of the paper's authors is read, too.
         """
-        if is_authors_taxonomy(value):
-            value = common_form(value, place)
+        if _is_authors(value):
+            value = _common_form(value, place)
         file = read_record(_File, value, f"{place}: not a taxonomy", _REMEDY, DataError)
         actions = _by_id([Action(one.id, one.name) for one in file.actions], "action", place)
         listed = [Task(one.id, one.name, tuple(sorted(set(one.actions)))) for one in file.tasks]
@@ -198,6 +200,47 @@ def _shared_space(
     if len(found.ids) != size:
         raise DataError(f"{place}: has {len(found.ids)} ids. {expected}")
     return shared, tuple(found.ids)
+
+
+def _is_authors(value: Any) -> bool:
+    """Whether JSON is a taxonomy as the paper's authors write it.
+
+    It is {"0_23521_Make Jello Shots": {"0": "pour water", …}, …}: id, the data set's own number of
+    the task (CrossTask alone) and its name, and the names of its actions by their ids.
+    """
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(_AUTHORS_TASK.fullmatch(key) for key in value)
+        and all(isinstance(actions, dict) for actions in value.values())
+    )
+
+
+def _common_form(value: dict[str, dict[str, Any]], place: str) -> dict[str, Any]:
+    """Return a taxonomy in the authors' form as the content of a `taxonomy.json`.
+
+    Ids that no task has get made-up names.
+    """
+    names: dict[int, str] = {}
+    tasks = []
+    for key, actions in value.items():
+        number, name = _AUTHORS_TASK.fullmatch(key).groups()  # type: ignore[union-attr]
+        for action, called in actions.items():
+            if not re.fullmatch(r"[0-9]{1,4}", action) or not isinstance(called, str):
+                expected = f"expected an id from 0 to {_MOST_IDS - 1:,}, and a name"
+                raise DataError(f"{place}: '{key}' has the action {action!r}; {expected}.")
+            if names.setdefault(int(action), called) != called:
+                both = f"'{names[int(action)]}' and '{called}'"
+                raise DataError(f"{place}: action {action} is {both}. Keep one name.")
+        tasks.append({"id": int(number), "name": name, "actions": list(map(int, actions))})
+    return {
+        "dataset": Path(place).stem.partition("_taxonomy")[0],
+        "tasks": tasks,
+        "actions": [
+            {"id": action, "name": names.get(action, f"action {action}")}
+            for action in range(max(names, default=-1) + 1)
+        ],
+    }
 
 
 SPLITS = ("train", "val", "test")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ from cefito.settings import Record
 _MIB = 1 << 20
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0  # seconds without a byte
-_WEB = re.ASCII | re.IGNORECASE
 
 
 class Place(Record):
@@ -84,41 +82,18 @@ def download(
     name: str,
     target: Path,
     *,
-    address: str | None = None,
-    sha256: str | None = None,
     progress: Progress = silent,
 ) -> Downloaded:
-    """Download a file into a folder.
-
-    A file that exists already is checked, but not downloaded again. `address` and `sha256` (in hex)
-    replace the documented URL, and the documented size and SHA-256.
-    """
+    """Download a file into a folder; one that exists already is only checked."""
     place = find_place(name)
-    if sha256 is not None:
-        if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-            raise ConfigError(f"{sha256!a}: expected 64 hexadecimal digits.", setting="sha256")
-        place = place.model_copy(update={"bytes": None, "sha256": sha256.lower()})
-    address = place.address if address is None else address
-    if address is not None:
-        _check_address(address)
     path = target / place.file
     kept = path.exists()
     if kept:
         digest = _check(path, place, str(path), "Remove it and try again.")
     else:
-        digest = _fetch(place, path, address, progress)
+        digest = _fetch(place, path, progress)
     size, checked = path.stat().st_size, place.sha256 is not None
     return Downloaded(path=path, bytes=size, sha256=digest, checked=checked, kept=kept)
-
-
-def _check_address(address: str) -> None:
-    # printable ASCII, without a password, perhaps with a port and a path
-    found = re.fullmatch(
-        r"(https?)://([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?([/?#][!-~]*)?", address, _WEB
-    )
-    if not found or (found[1].lower() == "http" and found[2] not in ("localhost", "127.0.0.1")):
-        expected = "expected https://HOST/PATH without a password, other letters as %XX"
-        raise ConfigError(f"address {address!a}: {expected}.", setting="address")
 
 
 def _check(path: Path, place: Place, source: str, remedy: str) -> str:
@@ -136,13 +111,12 @@ def _check(path: Path, place: Place, source: str, remedy: str) -> str:
     return digest
 
 
-def _fetch(place: Place, path: Path, address: str | None, progress: Progress) -> str:
+def _fetch(place: Place, path: Path, progress: Progress) -> str:
     """Download a file, check it, and only then give it its name; return its SHA-256."""
-    remedy = (
-        f"{place.by_hand} Give its address, or save it as {path} and repeat the call to check it."
-    )
+    address = place.address
+    remedy = f"{place.by_hand} Save it as {path} and repeat the call to check it."
     if address is None:
-        raise DataError(f"{place.name}: no address is documented. {remedy}", setting="address")
+        raise DataError(f"{place.name}: no address is documented. {remedy}")
     digests: list[str] = []
 
     def fill(temporary: Path) -> None:
@@ -194,7 +168,7 @@ def _open(address: str, remedy: str) -> HTTPResponse:
             return response
         response.close()
         complaint = "leads to a web page, not to the file itself"
-    raise DataError(f"{address}: {complaint}. {remedy}", setting="address")
+    raise DataError(f"{address}: {complaint}. {remedy}")
 
 
 def _blocks(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +34,7 @@ from cefito.files import (
     write_json,
     write_tensors,
 )
-from cefito.markup import Folded, card, counted
+from cefito.markup import counted
 from cefito.settings import Record, read_record
 
 FORMAT_VERSION = 1
@@ -65,27 +64,6 @@ class PreparedDataset:
             f"{counted(len(self.taxonomy.tasks), 'task')}, "
             f"{counted(len(self.taxonomy.actions), 'action')}, "
             f"{self.observation_dim} features, in {str(self.folder)!r})"
-        )
-
-    def _repr_html_(self) -> str:
-        videos, steps, splits = Counter[int](), Counter[int](), Counter[str]()
-        for video in self.videos:
-            videos[video.task] += 1
-            steps[video.task] += len(video.steps)
-            splits[video.split] += 1
-        tasks = [(task.name, videos[task.id], steps[task.id]) for task in self.taxonomy.tasks]
-        return card(
-            f"Data set {self.name}",
-            {
-                "videos": ", ".join(f"{split} {count:,}" for split, count in splits.items()),
-                "steps": self.annotations.step_count,
-                "tasks": len(self.taxonomy.tasks),
-                "actions": len(self.taxonomy.actions),
-                "features of an observation": self.observation_dim,
-                "fingerprint": self.fingerprint,
-                "folder": self.folder,
-            },
-            [Folded("Tasks", ("task", "videos", "steps"), tasks)],
         )
 
     @property

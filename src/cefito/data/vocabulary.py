@@ -7,7 +7,6 @@ otherwise it is new.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,8 @@ from cefito.markup import listed
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _list = partial(listed, most=8)  # matches shown
 _NEAR = 3  # most suggestions
-_BEGINNING = 3  # least letters of the beginning of a word
+_LEAST = 3  # letters of a name that others can be similar to
+_SIMILAR, _WORSE = 59, 15  # least per cent, and how much less than the best one has
 
 
 def find_task(taxonomy: Taxonomy, given: int | str, *, setting: str = "task") -> int:
@@ -145,34 +145,23 @@ def _by_id(
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to three known names, most similar first.
+    """Return up to three known names, most similar first: spelled alike as a whole or in part.
 
-    They are spelled alike as a whole, or most words of `name` are theirs, misspelled or in part:
-    "Butter" is similar to "Butter aufstreichen". If there are none, half of the words are enough.
+    "Butter" is similar to "Butter aufstreichen".
     """
+    from rapidfuzz import fuzz, process
+
     wanted = folded(name)
     plain: dict[str, str] = {}
     for entry in known:
         plain.setdefault(folded(entry), entry)
-    words = {word for entry in plain for word in entry.split()}
-    alike = [
-        {*difflib.get_close_matches(word, words, cutoff=0.8)}
-        | {one for one in words if one.startswith(word)}
-        if len(word) >= _BEGINNING
-        else {word}
-        for word in wanted.split()
-    ]
-    scores = {
-        entry: difflib.SequenceMatcher(None, entry, wanted).ratio()
-        for entry in difflib.get_close_matches(wanted, plain, n=_NEAR)
-    }
-    for entry in plain:
-        shared = sum(not near.isdisjoint(entry.split()) for near in alike)
-        if 2 * shared >= max(1, len(alike)):
-            scores[entry] = max(scores.get(entry, 0.0), shared / len(alike))
-    best = sorted(scores, key=lambda entry: (-scores[entry], len(entry)))  # stable
-    best = [entry for entry in best if scores[entry] > 0.5] or best
-    return [plain[entry] for entry in best[:_NEAR]]
+    if len(wanted) < _LEAST:
+        return []
+    found = process.extract(
+        wanted, list(plain), scorer=fuzz.WRatio, limit=_NEAR, score_cutoff=_SIMILAR
+    )
+    found.sort(key=lambda each: (-each[1], len(each[0])))  # stable
+    return [plain[entry] for entry, score, _ in found if score >= found[0][1] - _WORSE]
 
 
 def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:

@@ -128,20 +128,6 @@ def probe(path: Path) -> VideoInfo:
         )
 
 
-def glance(path: Path) -> VideoInfo:
-    """Return what a video's header says, or `probe` it if that lacks the duration."""
-    with _opened(path) as (container, stream):
-        if (duration := _duration(container)) > 0:
-            return VideoInfo(
-                path=path,
-                origin=(container.start_time or 0) / 1e6,
-                duration=duration,
-                aspect=float(stream.sample_aspect_ratio or 1),
-                timed=True,
-            )
-    return probe(path)
-
-
 def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Iterator[Tensor]:
     """Yield the clips of some ascending seconds of a video; only their frames are held.
 
@@ -347,7 +333,7 @@ def thumbnails(
     The picture is the one that image encoders see: the middle frame of the second to which the time
     is rounded, or the last frame if the video has ended before.
     """
-    info = glance(video)
+    info = probe(video)
     last = info.seconds - 1
     rows = sorted({min(round(time), last) for time in times})
     found = {

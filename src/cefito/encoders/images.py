@@ -12,7 +12,6 @@ import math
 import struct
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,10 +26,11 @@ from cefito.encoders.pretrained import (
     find_pretrained,
     load_weights,
     needed_packages,
+    quiet_transformers,
     weights_digest,
 )
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import check_array, read_json
+from cefito.files import check_array
 
 if TYPE_CHECKING:
     import torch
@@ -65,71 +65,6 @@ _ARCHITECTURES = {
 MAX_PIXELS = 40_000_000
 """Largest picture that is made by resizing: more than a frame of an 8K video."""
 
-_RESAMPLING = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How a model's pictures are prepared, as its preprocessor_config.json describes it.
-
-    Results differ from Pillow's own resizing by its rounding to whole grey levels.
-    """
-
-    resize: int | tuple[int, int] | None  # shorter side or (height, width); None leaves the size
-    crop: tuple[int, int] | None  # height and width cut from the middle
-    resampling: str  # "bilinear" or "bicubic"
-    mean: tuple[float, ...]  # of each channel
-    std: tuple[float, ...]
-
-    @classmethod
-    def read(cls, folder: Path) -> Preparation:
-        """Read the description in a model's folder (`PREPARATION_FILES`)."""
-        paths = [folder / name for name in PREPARATION_FILES]
-        path = next((path for path in paths if path.exists()), paths[0])
-        value = read_json(path, "Copy this file of the model there too.", ConfigError)
-        fault = "does not say how pictures are prepared"
-        kinds = KeyError, TypeError, ValueError, AttributeError
-        with explained(path, fault, COPY_AGAIN, *kinds, error=ConfigError):
-            value = value.get("image_processor", value)
-            size, crop = value.get("size"), value.get("crop_size")
-            resize = None
-            if value.get("do_resize", True):
-                short = size.get("shortest_edge") if isinstance(size, dict) else size
-                resize = _sides(size) if short is None else int(short)
-            plain = {"image_mean": (0, 0, 0), "image_std": (1, 1, 1)}
-            known = value if value.get("do_normalize", True) else plain
-            mean, std = (tuple(map(float, known[key])) for key in plain)
-            if len(mean) != 3 or len(std) != 3 or not all(number > 0 for number in std):
-                raise ValueError("image_mean and image_std are not of three channels")
-            return cls(
-                resize=resize,
-                crop=_sides(crop) if value.get("do_center_crop", crop is not None) else None,
-                resampling=_RESAMPLING[value.get("resample", 3)],
-                mean=mean,
-                std=std,
-            )
-
-    def apply(self, images: Tensor) -> Tensor:
-        """Resize, crop and normalise pictures [B, 3, H, W] from 0 to 1: (x − mean) / std."""
-        import torch
-
-        size = self.resize
-        if isinstance(size, int):
-            size = _shorter_to(size, *images.shape[-2:])
-            check_pixels("a picture", images.shape[-2:], size)
-        if size is not None and size != tuple(images.shape[-2:]):
-            # clamped, because bicubic interpolation overshoots
-            images = torch.nn.functional.interpolate(
-                images, size=size, mode=self.resampling, align_corners=False, antialias=True
-            ).clamp(0, 1)
-        if self.crop is not None:
-            images = _centre(images, *self.crop)
-        mean, std = (
-            torch.tensor(values, device=images.device).view(3, 1, 1)
-            for values in (self.mean, self.std)
-        )
-        return (images - mean) / std
-
 
 def check_pixels(place: str, before: Sequence[int], after: Sequence[int]) -> None:
     """Check that a picture (height, width) does not become enormous by resizing (DataError)."""
@@ -139,27 +74,6 @@ def check_pixels(place: str, before: Sequence[int], after: Sequence[int]) -> Non
             f"{after[1]:,} × {after[0]:,}; at most {MAX_PIXELS / 1e6:g} megapixels are encoded. "
             "Cut it."
         )
-
-
-def _sides(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (int(size["height"]), int(size["width"]))
-
-
-def _shorter_to(size: int, height: int, width: int) -> tuple[int, int]:
-    """Return height and width with the shorter side `size`, the longer one rounded down."""
-    if height <= width:
-        return size, int(size * width / height)
-    return int(size * height / width), size
-
-
-def _centre(images: Tensor, height: int, width: int) -> Tensor:
-    """Cut the middle of pictures [B, 3, H, W]; smaller ones are padded with black."""
-    from torch.nn.functional import pad
-
-    rows, columns = max(0, height - images.shape[-2]), max(0, width - images.shape[-1])
-    images = pad(images, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
-    top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
-    return images[..., top : top + height, left : left + width]
 
 
 class ImageEncoder(Protocol):
@@ -200,12 +114,14 @@ class PretrainedImages:
             layer=layer,
             revision=revision,
         )
-        self.preparation = Preparation.read(self.pretrained.folder)
+        if not any((self.pretrained.folder / name).exists() for name in PREPARATION_FILES):
+            fault = f"has no {' or '.join(PREPARATION_FILES)}"
+            raise ConfigError(f"{self.pretrained.place}: {fault}. {COPY_AGAIN}")
         self.batch_size, self.device = batch_size, str(device)
 
     def describe(self) -> dict[str, Any]:
-        """Return model, its folder if it is local, digest of the weights, layer, preparation."""
-        source, how = self.pretrained, self.preparation
+        """Return model, its folder if it is local, layer, digest of weights and preparation."""
+        source = self.pretrained
         local = source.revision.startswith("sha256:")
         return {
             "model": source.name,
@@ -214,11 +130,6 @@ class PretrainedImages:
             "weights": self._digest,
             "layer": source.layer,
             "layer_means": IMAGE_LAYERS[source.kind][source.layer],
-            "resize": list(how.resize) if isinstance(how.resize, tuple) else how.resize,
-            "crop": None if how.crop is None else list(how.crop),
-            "resampling": how.resampling,
-            "mean": list(how.mean),
-            "std": list(how.std),
         }
 
     def encode(self, images: Tensor) -> NDArray[np.float32]:
@@ -234,14 +145,40 @@ class PretrainedImages:
         rows = [np.zeros((0, getattr(model.config, width)), np.float32)]
         with torch.inference_mode():
             for batch in images.split(self.batch_size) if len(images) else ():
-                pixels = self.preparation.apply(batch.to(self.device, torch.float32))
-                output = model(pixel_values=pixels)
+                output = model(pixel_values=self.prepared(batch).to(self.device))
                 vectors = output.image_embeds if layer == "projected" else output.pooler_output
                 rows.append(vectors.float().cpu().numpy())  # [B, D]
         found = np.concatenate(rows)
         if len(images):
             check_array(found, shape=found.shape, place=self.pretrained.place, rows="picture")
         return found
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """Return pictures [B, 3, H, W] from 0 to 1 as the model takes them, [B, 3, h, w]."""
+        before = images.shape[-2:]
+        if short := self._processor.size.get("shortest_edge"):
+            scale = short / min(before)
+            check_pixels("a picture", before, [round(side * scale) for side in before])
+        pixels = (images * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()  # [B, H, W, 3]
+        prepared: Tensor = self._processor(
+            list(pixels), input_data_format="channels_last", return_tensors="pt"
+        )["pixel_values"]
+        return prepared
+
+    @cached_property
+    def _processor(self) -> Any:
+        with needed_packages():
+            import transformers
+        kind: Any = transformers.AutoImageProcessor
+        fault = "does not say how pictures are prepared"  # exceptions of many types
+        again = explained(self.pretrained.place, fault, COPY_AGAIN, Exception, error=ConfigError)
+        with quiet_transformers(), again:
+            return kind.from_pretrained(
+                self.pretrained.folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_fast=False,  # the other kind needs torchvision
+            )
 
     @cached_property
     def _digest(self) -> str:

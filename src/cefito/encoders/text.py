@@ -1,4 +1,4 @@
-"""Text embeddings of action names, by pretrained encoders (CLIP, Flan-T5) or from a file.
+"""Text embeddings of action names, by pretrained encoders (CLIP, Flan-T5).
 
 The defaults are as the authors' released embeddings: CLIP ViT-B/32, end-of-text state after the
 final norm, before the projection, of the bare name, not normalised (Sec. 3.2, Supp. B, Tab. 4).
@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import load_npy
-from cefito.encoders.cache import CachedText
 from cefito.encoders.pretrained import COPY_AGAIN, find_pretrained, load_weights, quiet_transformers
 from cefito.errors import ConfigError, DataError, explained
-from cefito.files import check_array, check_rows, load_tensors, sha256
+from cefito.files import check_array
 from cefito.progress import Progress, silent
+
+if TYPE_CHECKING:
+    import torch
 
 TEXT_MODELS = {"clip": "openai/clip-vit-base-patch32", "t5": "google/flan-t5-base"}
 """Names on the hub by short name."""
@@ -50,8 +51,6 @@ class PretrainedText:
     Args:
         model: "clip", "t5", a folder as save_pretrained writes it, or a name on the hub.
         layer: One of `LAYERS` of the model's kind; the first by default.
-        prompt: Template of the encoded text, with "{action}" for the name.
-        normalise: Divide every vector by its length.
         revision: Branch, tag or commit on the hub.
         batch_size: Texts per batch; changes the vectors by float rounding only.
         device: A torch device.
@@ -63,47 +62,38 @@ class PretrainedText:
         model: str | Path,
         *,
         layer: str | None = None,
-        prompt: str = "{action}",
-        normalise: bool = False,
         revision: str | None = None,
         batch_size: int = 64,
-        device: str = "cpu",
+        device: torch.device | str = "cpu",
         progress: Progress = silent,
     ) -> None:
-        if "{action}" not in prompt:
-            raise ConfigError(f"prompt '{prompt}': write {{action}} in the place of the name.")
-        if batch_size < 1:
-            raise ConfigError(f"batch size {batch_size}: expected a positive number of texts.")
         self.pretrained = find_pretrained(
             model, models=TEXT_MODELS, kinds=_KINDS, layers=LAYERS, layer=layer, revision=revision
         )
-        self.prompt, self.normalise = prompt, normalise
-        self.batch_size, self.device, self.progress = batch_size, device, progress
+        self.batch_size, self.device, self.progress = batch_size, str(device), progress
 
     def describe(self) -> dict[str, Any]:
-        """Return model, revision, layer (and its meaning), prompt, normalisation."""
+        """Return model, revision and layer with its meaning."""
         source = self.pretrained
         return {
             "model": source.name,
             "revision": source.revision,
             "layer": source.layer,
             "layer_means": LAYERS[source.kind][source.layer],
-            "prompt": self.prompt,
-            "normalisation": "unit length" if self.normalise else "none",
         }
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of N texts, [N, W]; texts too long for the model raise DataError."""
         import torch
 
-        prompts = [self.prompt.replace("{action}", text) for text in texts]
+        different = list(dict.fromkeys(texts))  # equal texts have equal vectors
         model, rows = self._model, [np.zeros((0, self._width), np.float32)]
         with (
             torch.inference_mode(),
-            self.progress(f"encoding with {self.pretrained.name}", total=len(prompts)) as advance,
+            self.progress(f"encoding with {self.pretrained.name}", total=len(different)) as advance,
         ):
-            for first in range(0, len(prompts), self.batch_size):
-                batch = prompts[first : first + self.batch_size]
+            for first in range(0, len(different), self.batch_size):
+                batch = different[first : first + self.batch_size]
                 ids, mask = (tensor.to(self.device) for tensor in self._tokens(batch))
                 output = model(input_ids=ids, attention_mask=mask)
                 if self.pretrained.layer == "mean":
@@ -112,14 +102,12 @@ class PretrainedText:
                     vectors = output.text_embeds
                 else:
                     vectors = output.pooler_output
-                if self.normalise:
-                    vectors = torch.nn.functional.normalize(vectors, dim=-1)
                 rows.append(vectors.float().cpu().numpy())  # [B, W]
                 advance(len(batch))
         found = np.concatenate(rows)
         if len(texts):
             check_array(found, shape=found.shape, place=self.pretrained.place, rows="text")
-        return found
+        return found[[different.index(text) for text in texts]]
 
     @cached_property
     def _model(self) -> Any:
@@ -158,7 +146,7 @@ class PretrainedText:
             raise ConfigError(f"{place}: its tokenizer {fault}. Copy the model again.")
         return tokenizer
 
-    def _tokens(self, prompts: list[str]) -> tuple[Any, Any]:
+    def _tokens(self, texts: list[str]) -> tuple[Any, Any]:
         """Return ids and mask of a batch, [B, L]; no text is cut."""
         import torch
 
@@ -166,11 +154,11 @@ class PretrainedText:
         # None for T5, whose positions are relative
         limit = getattr(self._model.config, "max_position_embeddings", None)
         with quiet_transformers():  # which would warn of long texts
-            lists = tokenizer(prompts, add_special_tokens=True, truncation=False)["input_ids"]
-        for prompt, ids in zip(prompts, lists, strict=True):
+            lists = tokenizer(texts, add_special_tokens=True, truncation=False)["input_ids"]
+        for text, ids in zip(texts, lists, strict=True):
             if limit is not None and len(ids) > limit:
                 fault = f"has {len(ids)} tokens; {self.pretrained.name} reads at most {limit}"
-                raise DataError(f"'{prompt}': {fault}. Shorten the name or the prompt.")
+                raise DataError(f"'{text}': {fault}. Shorten the name.")
             if tokenizer.eos_token_id not in ids:
                 fault = f"its tokenizer adds no end token. {COPY_AGAIN}"
                 raise ConfigError(f"{self.pretrained.place}: {fault}")
@@ -187,84 +175,3 @@ def masked_mean(states: Any, mask: Any) -> Any:
     """Return the mean [B, W] of states [B, L, W] over the tokens whose mask [B, L] is 1."""
     weights = mask.unsqueeze(-1).to(states.dtype)  # [B, L, 1]
     return (states * weights).sum(dim=1) / weights.sum(dim=1)
-
-
-def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
-    """Read embeddings of actions from a file, row = action id.
-
-    Args:
-        path: A .npy file, or a .safetensors file with the tensor `action_text` (or a single one).
-        actions: K, the required number of rows.
-
-    Returns:
-        [K, W] in single precision.
-    """
-    path = Path(path)
-    remedy = "Give one row per action, in the order of the action ids."
-    if path.suffix == ".npy":
-        array = load_npy(path, remedy)
-    else:
-        tensors, _ = load_tensors(path, "np", remedy)
-        name = next(iter(tensors)) if len(tensors) == 1 else "action_text"
-        with explained(path, "has no tensor", remedy, KeyError):
-            array = tensors[name]
-    check_rows(array, actions, str(path), f"the data set has {actions} actions", remedy)
-    with np.errstate(over="ignore"):  # numbers too large for single precision are refused below
-        single = array.astype(np.float32) if array.dtype.kind == "f" else array
-    return check_array(single, shape=(actions, None), place=str(path))
-
-
-def embed_actions(
-    names: Sequence[str],
-    encoder: str = "clip",
-    *,
-    prompt: str | None = None,
-    layer: str | None = None,
-    normalise: bool = False,
-    revision: str | None = None,
-    batch_size: int = 64,
-    device: str = "cpu",
-    progress: Progress = silent,
-) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    """Return embeddings of the names of all actions, row = action id.
-
-    Equal names of different actions are encoded once and have equal embeddings, which are cached.
-
-    Args:
-        names: Names in the order of the action ids, K of them.
-        encoder: As for `PretrainedText`, or a .npy or .safetensors file of embeddings, which are
-            used unchanged.
-        prompt: Template of the encoded text, with "{action}" for the name; by default the name.
-        layer: As for `PretrainedText`.
-        normalise: Divide every embedding by its length.
-        revision: Branch, tag or commit of a model on the hub.
-        batch_size: Names per batch.
-        device: A torch device.
-        progress: Shows progress in names.
-
-    Returns:
-        Embeddings [K, W], and all that determines them.
-    """
-    path = Path(encoder).expanduser()
-    if path.suffix in (".npy", ".safetensors"):
-        given = {"prompt": prompt, "layer": layer, "revision": revision, "normalise": normalise}
-        for setting, value in given.items():
-            if value not in (None, False):
-                message = f"{encoder}: a file of embeddings is used unchanged. Leave out {setting}."
-                raise ConfigError(message, setting=setting)
-        vectors = read_embeddings(path, actions=len(names))
-        made_with = dict.fromkeys(("layer", "prompt", "normalisation"), "as given")
-        return vectors, {"model": path.name, "revision": f"sha256:{sha256(path)}", **made_with}
-    chosen = PretrainedText(
-        encoder,
-        layer=layer,
-        prompt="{action}" if prompt is None else prompt,
-        normalise=normalise,
-        revision=revision,
-        batch_size=batch_size,
-        device=device,
-        progress=progress,
-    )
-    different = list(dict.fromkeys(names))
-    vectors = CachedText(chosen).encode(different)
-    return vectors[[different.index(name) for name in names]], chosen.describe()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from cefito.runs.coverage import (
     Thresholds,
     weights_digest,
 )
-from cefito.runs.folder import MANIFEST, recorded, window_sizes
+from cefito.runs.folder import recorded, window_sizes
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -127,8 +126,7 @@ def calibrate_run(
                 if len(own.videos)
             ),
         )
-        listed = (run.folder / MANIFEST).exists()
-        with recorded(run.folder) if listed else nullcontext():
+        with recorded(run.folder):
             table.write(run.folder / COVERAGE_FILE)
     shutil.rmtree(run.folder / _FOLDER, ignore_errors=True)
     return table

@@ -26,7 +26,6 @@ __all__ = [
     "FieldConfig",
     "ProposalConfig",
     "l2",
-    "mean_square",
 ]
 
 Distance: TypeAlias = "Callable[[Tensor, int], Tensor]"

@@ -16,7 +16,7 @@ from cefito.inference.asked import Asked
 from cefito.inference.contradictions import contradictions
 from cefito.inference.question import Facts, Question
 from cefito.inference.sets import PlanSets, plan_sets
-from cefito.markup import Folded, card, counted, percent
+from cefito.markup import counted, percent
 from cefito.planners.base import Planner, Queries
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetName
@@ -170,28 +170,6 @@ class Answer(Record):
         lines += [_named(plan) for plan in self.plans] or ["no plan"]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        columns = {
-            "probability": [percent(plan.probability) for plan in self.plans],
-            "score": [f"{plan.score:z.4f}" for plan in self.plans],
-            "steps": [" → ".join(plan.names) for plan in self.plans],
-            "task": [plan.task or "" for plan in self.plans],
-        }
-        known = {name: cells for name, cells in columns.items() if any(cells)}
-        facts = {
-            "task": self._task(),
-            "plans": self._proven(),
-            "warnings": "; ".join(self.warnings),
-        }
-        if self.lengths_in_words:
-            name, _, shares = self.lengths_in_words.partition(": ")
-            facts[name] = shares
-        return card(
-            " → ".join(self.best) or "no plan",
-            {name: fact for name, fact in facts.items() if fact},
-            [Folded("Plans", tuple(known), list(zip(*known.values(), strict=True)), open=True)],
-        )
 
     def _task(self) -> str:
         """Return the task and its probability in words; empty if there is none."""

@@ -8,9 +8,8 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from cefito.encoders.cache import default_cache
 from cefito.errors import DataError, RunError
-from cefito.files import new_folder, sha256, write_atomic
+from cefito.files import new_folder, sha256, user_cache, write_atomic
 from cefito.runs.folder import MANIFEST, RUN_FILE, check_manifest
 
 MAX_BYTES = 8 << 30
@@ -47,7 +46,7 @@ def unpacked(path: Path) -> Path:
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             raise RunError(f"{path}: is neither a run folder nor a zip archive. {_REMEDY}")
-    folder = default_cache().parent / "runs" / sha256(path)[:32]
+    folder = user_cache("runs") / sha256(path)[:32]
     if folder.exists():
         try:
             check_manifest(folder, (RUN_FILE,))

@@ -207,16 +207,17 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
 
 
-def check_manifest(
-    folder: Path, needed: tuple[str, ...], copies: Path | None = None
-) -> Manifest | None:
-    """Check that a run's files are as they were written; return its manifest, None if none.
+def check_manifest(folder: Path, needed: tuple[str, ...], copies: Path | None = None) -> Manifest:
+    """Check that the files of a finished run are as they were written; return its manifest.
 
     With a folder for `copies`, each file is read once, into it, and its copy is checked.
     """
     path = folder / MANIFEST
     if not path.exists():
-        return None
+        if not RunInfo.read(folder).finished:
+            remedy = "Continue it by the same cefito train command."
+            raise RunError(f"{folder}: its training has not finished. {remedy}")
+        raise RunError(f"{path}: no such file. {_INTACT}")
     manifest = Manifest.read(path)
     for name in needed:
         if name not in manifest.files:
@@ -241,7 +242,7 @@ def check_manifest(
 @contextmanager
 def checked_copy(
     folder: Path, needed: tuple[str, ...], place: str
-) -> Iterator[tuple[Path, Manifest | None]]:
+) -> Iterator[tuple[Path, Manifest]]:
     """Copy the files of a run into a temporary folder, so that what is read is what was checked.
 
     A run that is replaced meanwhile, or later, changes nothing. Errors name the `place` that the
@@ -252,10 +253,6 @@ def checked_copy(
         try:
             with explained(place, "cannot be copied", "", error=RunError, writes=True):
                 manifest = check_manifest(folder, needed, copies)
-                if manifest is None and (folder / RUN_FILE).is_file():
-                    for path in folder.iterdir():
-                        if path.is_file():
-                            shutil.copyfile(path, copies / path.name)
             yield copies, manifest
         except CefitoError as problem:
             text = str(problem).replace(temporary, place).replace(str(folder), place)

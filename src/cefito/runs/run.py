@@ -27,7 +27,6 @@ from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
-from cefito.markup import Folded, card
 from cefito.planners.base import Planner
 from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, find_method, method_settings
@@ -51,7 +50,7 @@ from cefito.runs.folder import (
 from cefito.runs.hub import HUB, fetched
 from cefito.runtime import pick_device
 from cefito.search.settings import search_settings
-from cefito.settings import Settings, flattened
+from cefito.settings import Settings
 from cefito.training.trainer import TrainingContext
 
 __all__ = ["Run", "local_folder", "open_run", "taxonomy_of_run", "write_run"]
@@ -85,23 +84,6 @@ class Run:
             f"{type(self).__name__}({self.method!r}, T = {self.steps}, data set "
             f"{self.info.dataset.name!r}, in "
             f"{self.place!r})"
-        )
-
-    def _repr_html_(self) -> str:
-        info = self.info
-        return card(
-            f"Run of {self.planner.name}, T = {self.steps}",
-            {
-                "method": self.method,
-                "data set": info.dataset.name,
-                "fingerprint": info.dataset.fingerprint or "imported weights",
-                "preset": info.preset,
-                "seed": "none" if info.seed is None else info.seed,
-                "epochs and weights chosen on": info.selection or "unknown",
-                "parameters": sum(self.planner.describe().parameters.values()),
-                "opened from": self.place,
-            },
-            [Folded("Settings", ("setting", "value"), list(flattened(info.config).items()))],
         )
 
     @property
@@ -278,11 +260,7 @@ def open_run(
     copy_of = "" if found.is_relative_to(folder) else str(folder)
     with checked_copy(found, (RUN_FILE, _TAXONOMY), copy_of or str(found)) as (copies, manifest):
         run = _read(copies, horizon, device)
-    run = replace(run, folder=found, copy_of=copy_of)
-    if manifest is None:
-        logger.warning("%s: has no %s, so that its files are not verified", run.place, MANIFEST)
-        return run
-    return replace(run, files=manifest.files)
+    return replace(run, folder=found, copy_of=copy_of, files=manifest.files)
 
 
 def _read(folder: Path, horizon: int | None, device: torch.device | str | None) -> Run:
@@ -295,9 +273,6 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
             "train a run of this one.",
             setting="horizon",
         )
-    if not info.finished:
-        remedy = "Continue it by the same cefito train command."
-        raise RunError(f"{folder}: its training has not finished. {remedy}")
     place = folder / RUN_FILE
     if info.package is not None and info.method not in METHODS:
         package = f"{info.package} {info.versions.get(info.package, '')}".rstrip()
@@ -330,17 +305,6 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
         videos=trained_videos(folder),
         coverage=CoverageTable.read(coverage) if coverage.exists() else None,
     )
-    tasks, actions = planner.vocabulary
-    for name, file, said, found in (
-        ("horizon", RUN_FILE, run.horizon, planner.horizon),
-        ("tasks", _TAXONOMY, len(run.taxonomy.tasks), tasks),
-        ("actions", _TAXONOMY, len(run.taxonomy.actions), actions),
-    ):
-        if found not in (None, said):
-            raise RunError(
-                f"{folder / file}: {name}: {said}, but the planner's files are for {found}. The "
-                "files are of different runs. Copy the run again, or train it again."
-            )
     return run if horizon is None or not several else run.with_steps(horizon, horizon)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.markup import Folded, card, counted
 from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
 from cefito.search.step_costs import Cheapest, StepCosts
@@ -149,32 +148,6 @@ class Plans:
         best = f", best {self.sequences[0].tolist()} at {self.scores[0]:.4f}" if len(self) else ""
         proven = "exact" if self.exact else "not exact"
         return f"Plans({len(self)} of {self.actions.shape[1]} actions{best}, {proven})"
-
-    def _repr_html_(self) -> str:
-        columns: dict[str, NDArray[Any] | None] = {
-            "score": self.scores,
-            "energy": self.energies,
-            "probability": self.probabilities,
-            "task": self.tasks,
-        }
-        known = {name: column for name, column in columns.items() if column is not None}
-        rows = [
-            [
-                place + 1,
-                " → ".join(map(str, actions.tolist())),
-                *(f"{column[place]:.6g}" for column in known.values()),
-            ]
-            for place, actions in enumerate(self.sequences)
-        ]
-        return card(
-            f"{counted(len(self), 'plan')} of {counted(self.actions.shape[1], 'action')}",
-            {
-                "exact": "yes" if self.exact else "no",
-                "token forwards": self.evaluated.token_forwards,
-                "scored sequences": self.evaluated.leaves,
-            },
-            [Folded("Plans", ("", "actions", *known), rows, open=True)],
-        )
 
 
 class Best:

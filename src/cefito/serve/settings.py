@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
-from cefito.errors import ConfigError, installing
+from cefito.errors import ConfigError
 from cefito.files import read_text
 from cefito.settings import Settings
 
@@ -120,5 +120,5 @@ def check_extra(*, mcp: bool = False) -> None:
         if find_spec(package) is None:
             raise ConfigError(
                 f"this needs the package {package}, which is not installed. Run: "
-                f"{installing('mcp' if mcp else 'serve')}"
+                f"pip install 'cefito[{'mcp' if mcp else 'serve'}]'"
             )

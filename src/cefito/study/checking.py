@@ -62,7 +62,8 @@ def _dataset(path: Path) -> Checked:
 
 
 def _run(path: Path) -> Checked:
-    run, files = _verified(path)
+    run = open_run(path)
+    files = dict(run.files)
     folder = run.folder
     files |= _metrics(folder, "*")
     description = run.planner.describe()
@@ -77,15 +78,6 @@ def _run(path: Path) -> Checked:
     }
     notes = (*_curve_notes(folder, "*"), *_data_notes(run))
     return Checked("run", description.name, files, facts, notes)
-
-
-def _verified(path: Path) -> tuple[Run, dict[str, str]]:
-    """Open a run, which must have a manifest; return it and the SHA-256 of its files."""
-    run = open_run(path)
-    if not run.files:
-        said = f"has no {MANIFEST}, so changes cannot be found. Train it again."
-        raise RunError(f"{run.place}: {said}")
-    return run, dict(run.files)
 
 
 def _runs(path: Path, several: Mapping[int, Path]) -> Checked:
@@ -153,7 +145,7 @@ def _study(path: Path) -> Checked:
             )
         files[str(place.relative_to(path))] = file_digest(place)
     for place in sorted(path.glob("T*/seed*/runs/*")):
-        _verified(place)
+        open_run(place)
     trainings = "T*/seed*/trainings/*"
     files |= _metrics(path, trainings)
     if (path / RESULTS).exists():

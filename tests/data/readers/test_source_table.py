@@ -14,8 +14,7 @@ from cefito.data import cut_windows
 from cefito.data.annotations import Step, Video, folded
 from cefito.data.readers.assemble import prepare
 from cefito.data.readers.formats import Choices
-from cefito.data.readers.merges import near_duplicates
-from cefito.data.readers.step_source import MERGING, read_steps
+from cefito.data.readers.step_source import near_names, read_steps
 from cefito.errors import DataError
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "table"
@@ -237,7 +236,7 @@ def test_near_names_against_a_loop(names):
     expected = [
         (one, other) for one, other in combinations(names, 2) if near(plain[one], plain[other])
     ]
-    assert near_duplicates(names) == expected
+    assert near_names(names) == expected
 
 
 def common(one, other):
@@ -252,42 +251,22 @@ def common(one, other):
 
 
 def test_near_names_of_other_forms_and_numbers():
-    assert near_duplicates(["pour_water.", "ｐour water"])
-    assert near_duplicates(["add 1 egg", "add 2 eggs"]) == []
+    assert near_names(["pour_water.", "ｐour water"])
+    assert near_names(["add 1 egg", "add 2 eggs"]) == []
 
 
-def test_many_pairs_are_not_all_listed(write):
+def test_notes_of_names(write):
     lines = [
         f"a,tea,{letter * 20}{end},{place},{place + 1}\n"
         for place, letter in enumerate("abcdefghijkl")
         for end in ("", "x")
     ]
+    lines.append("b,Tea,Aaaaaaaaaaaaaaaaaaaa,0,1\n")
     notes = read_steps(write("video,task,step,start,end\n" + "".join(lines))).notes
-    assert len(notes) == 14
-    assert notes[10] == "There are 2 more pairs of names that differ by little."
-    assert notes[11] == MERGING
-
-
-def test_notes_of_names(write):
-    found = read_steps(
-        write(
-            "video,task,step,start,end\n"
-            "a,Tea,boil,0,1\n"
-            "b,tea,Boil,0,1\n"
-            "b,tea,tighten the nuts,1,2\n"
-            "b,tea,tighten the nut,2,3\n"
-            "c,other,pour milk,0,1\n"
-        )
-    )
-    *pairs, merging, split = found.notes
-    for note, (one, other) in zip(
-        pairs,
-        [("Tea", "tea"), ("tighten the nuts", "tighten the nut"), ("boil", "Boil")],
-        strict=True,
-    ):
-        assert f"'{one}' and '{other}'" in note
-    assert merging == MERGING
-    assert "30 % of the videos of each task were drawn for test" in split
+    assert notes[0].startswith("task names that differ by little: 'tea' and 'Tea'.")
+    assert f"'{'a' * 20}' and '{'a' * 20}x'" in notes[1]
+    assert notes[10] == "There are 4 more pairs of names that differ by little."
+    assert "30 % of the videos of each task were drawn for test" in notes[-1]
 
 
 def test_the_example(tmp_path):
@@ -297,7 +276,7 @@ def test_the_example(tmp_path):
     told = dataset.provenance["preparation"]
     assert told["videos"] == {"annotated": 20, "prepared": 20}
     assert told["left_out"] == []
-    assert len(told["notes"]) == 3
+    assert len(told["notes"]) == 2
     assert sum(video.split == "test" for video in dataset.videos) == 6
     test, train = (cut_windows(dataset, horizon=3, split=split) for split in ("test", "train"))
     nearest = [int(np.argmin(((train.initial - look) ** 2).sum(1))) for look in test.initial]

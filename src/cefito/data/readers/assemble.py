@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, field_validator
 
 from cefito.arrays import Border
 from cefito.data.action_text import read_action_text
@@ -31,23 +32,51 @@ from cefito.data.readers.observing import (
     observe,
 )
 from cefito.data.readers.source import Source, irregularities
-from cefito.errors import ConfigError, DataError, explained
+from cefito.errors import DataError, explained
 from cefito.files import check_new, read_json
 from cefito.markup import counted
 from cefito.progress import Progress, silent
+from cefito.settings import Settings, validated
 
-PRECISIONS = ("float16", "float32")
-"""Types in which observations can be stored."""
+_THREADS = 4  # that observe videos
 
 
-@dataclass(frozen=True)
-class _Recipe:
-    """Settings of the observations: policy for late steps, seconds (odd), stored type, rate."""
+class ObservationOptions(Settings):
+    """How the steps of a video are observed."""
 
-    beyond: Beyond
-    seconds: int
-    precision: str
-    rate: float  # rows of features a second
+    feature_rate: float | None = Field(
+        None,
+        ge=0.01,
+        le=1000,
+        description="Rows a second of features that have another number of them than one, such as "
+        "25 or 1.875 (clips of 16 frames); the row in the middle of each second is taken.",
+    )
+    beyond: Beyond = Field(
+        "drop",
+        description="Steps that end beyond the features are left out (drop), replaced by the step "
+        "before, as the published loader does (rewrite), or refused (error).",
+    )
+    seconds: int = Field(
+        3,
+        ge=1,
+        description="Rows of features around a step's start and end that form one observation, "
+        "odd.",
+    )
+    precision: Literal["float16", "float32"] = Field(
+        "float16", description="Stored type of the observations."
+    )
+
+    @field_validator("seconds")
+    @classmethod
+    def _odd(cls, seconds: int) -> int:
+        if seconds % 2 == 0:
+            raise ValueError("expected an odd number")
+        return seconds
+
+    @property
+    def rate(self) -> float:
+        """Rows of features a second."""
+        return 1.0 if self.feature_rate is None else self.feature_rate
 
     @property
     def border(self) -> Border:
@@ -76,49 +105,43 @@ def prepare(
     target: Path | str,
     *,
     name: str | None = None,
-    beyond: Beyond = "drop",
-    seconds: int = 3,
-    precision: str = "float16",
-    workers: int = 4,
-    feature_rate: float | None = None,
     videos: Path | str | None = None,
     progress: Progress = silent,
+    **options: Any,
 ) -> PreparedDataset:
     """Observe the steps of annotated videos and write a prepared data set.
 
-    Settings are described at `cefito.prepare`. Under `drop` and `error`, the last steps of a video
-    are kept if all end within half a second after its rows. The data set records the folder
-    `videos`, so that frames can be shown. `provenance["preparation"]` lists what was left out.
+    Under `drop` and `error`, the last steps of a video are kept if all end within half a second
+    after its rows. `provenance["preparation"]` lists what was left out.
+
+    Args:
+        source: The annotations.
+        features: Folder with one file a video.
+        target: New folder.
+        name: Name shown in tables; by default the one of the annotations.
+        videos: Folder of the videos, which the data set records so that frames can be shown.
+        progress: Shows progress.
+        options: Settings of `ObservationOptions`.
     """
     features, target = Path(features), Path(target)
-    rate = 1.0 if feature_rate is None else feature_rate
-    for setting, value, valid, expected in (
-        ("beyond", beyond, beyond in get_args(Beyond), f"one of {', '.join(get_args(Beyond))}"),
-        ("precision", precision, precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
-        ("seconds", seconds, seconds > 0 and seconds % 2, "an odd number"),
-        ("workers", workers, workers > 0, "at least 1"),
-        ("feature_rate", feature_rate, 0.01 <= rate <= 1000, "rows a second from 0.01 to 1,000"),
-    ):
-        if not valid:
-            raise ConfigError(f"{setting} is {value!r}; expected {expected}.", setting=setting)
+    recipe = validated(ObservationOptions, options, place="preparation")
     check_new(target, name)
     place = ", ".join(str(path) for path in source.files)
     taxonomy = Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
     text = None if source.action_text is None else read_action_text(source.action_text, taxonomy)
-    recipe = _Recipe(beyond, seconds, precision, rate)
     paths, unused, notes = _files(source, FileFolder(features))
     with (
         progress("videos", total=len(paths)) as advance,
-        ThreadPoolExecutor(workers) as pool,
+        ThreadPoolExecutor(_THREADS) as pool,
     ):
         found = []
         for each in pool.map(partial(_observed, recipe), *zip(*paths, strict=True)):
             found.append(each)
             advance()
-    if feature_rate is None:
+    if recipe.feature_rate is None:
         seen = [each for each in found if all(each.shape)]
         ends = [max(step.end for step in each.video.steps) for each in seen]
-        notes += check_layout(features, [each.shape for each in seen], ends)
+        check_layout(features, [each.shape for each in seen], ends)
     used, refused = _usable(found)
     refused += unused
     if not used:
@@ -135,18 +158,18 @@ def prepare(
         action_text=text,
         provenance={
             "observations": (
-                f"features of {seconds} s around the rounded start and end of each step, "
-                f"concatenated, stored as {precision}"
+                f"features of {recipe.seconds} s around the rounded start and end of each step, "
+                f"concatenated, stored as {recipe.precision}"
             ),
             "observed": {
-                "seconds": seconds,
-                "precision": precision,
+                "seconds": recipe.seconds,
+                "precision": recipe.precision,
                 "features": _made_with(features),
                 **({} if recipe.border == "nearest" else {"border": recipe.border}),
-                **({} if rate == 1 else {"feature_rate": rate}),
+                **({} if recipe.rate == 1 else {"feature_rate": recipe.rate}),
             },
             "source": {"kind": source.form, "files": [path.name for path in source.files]},
-            "preparation": _account(source, features, used, refused, beyond, videos_used),
+            "preparation": _account(source, features, used, refused, recipe.beyond, videos_used),
             **video_folder_entry(None if videos is None else Path(videos), target),
             "cefito": version("cefito"),
             **(
@@ -217,7 +240,7 @@ def _files(
     return paths, unused, [f"{note} {partial_names[0]}."]
 
 
-def _observed(recipe: _Recipe, video: Video, path: Path) -> _Observed:
+def _observed(recipe: ObservationOptions, video: Video, path: Path) -> _Observed:
     """Observe the steps of a video."""
     found = _Observed(video, path)
     try:
@@ -228,7 +251,7 @@ def _observed(recipe: _Recipe, video: Video, path: Path) -> _Observed:
         return replace(found, reason=problem.reason, detail=str(problem))
 
 
-def _with_rows(found: _Observed, features: FeatureArray, recipe: _Recipe) -> _Observed:
+def _with_rows(found: _Observed, features: FeatureArray, recipe: ObservationOptions) -> _Observed:
     """Add the observations of the steps that are kept."""
     steps, rows = found.video.steps, features.rows
     outside = [place for place, step in enumerate(steps) if is_beyond(step, rows)]

@@ -84,12 +84,8 @@ def encoding_note(path: Path, read_as: str) -> str:
     return f"{path.name} is not UTF-8 and was read as {read_as}." if read_as else ""
 
 
-def csv_rows(
-    text: str, path: object, remedy: str, *, above: int = 0
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def csv_rows(text: str, path: object, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place and the cells by column of each line of CSV; `path` is named in errors.
-
-    The text stands below `above` other lines.
 
     Column names are stripped and in lower case. Empty lines and Excel's "sep=;" are skipped.
     """
@@ -102,7 +98,7 @@ def csv_rows(
         check_columns(path, columns)
         reader.fieldnames = columns
         for row in reader:
-            place = f"{path}, line {reader.line_num + bool(separator) + above}"
+            place = f"{path}, line {reader.line_num + bool(separator)}"
             extra = row.pop(None, [])  # cells without a column
             if not any(cell and cell.strip() for cell in (*row.values(), *extra)):
                 continue

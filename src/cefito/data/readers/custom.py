@@ -6,7 +6,7 @@ one row a step, and optionally `action_text_features.npy` [K, W], one row an act
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from cefito.data.prepared import (
 )
 from cefito.data.readers.assemble import prepare as prepare_source
 from cefito.data.readers.formats import Choices
-from cefito.data.readers.observing import Beyond
 from cefito.data.readers.source import read_common
 from cefito.data.readers.step_source import read_steps
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_new
 from cefito.progress import Progress, silent
+from cefito.settings import validated
 
 _FEATURES_FILE = "features.npz"
 _ACTION_TEXT_FILE = "action_text_features.npy"
@@ -45,20 +45,9 @@ def prepare(
     target: Path | str,
     *,
     features: Path | str | None = None,
-    columns: Mapping[str, str] | None = None,
-    task: str | None = None,
-    tier: str | None = None,
-    frame_rate: float | None = None,
-    video_table: Path | str | None = None,
-    encoding: str | None = None,
-    by_file: bool = False,
     name: str | None = None,
-    beyond: Beyond = "drop",
-    seconds: int = 3,
-    precision: str = "float16",
-    workers: int = 4,
-    feature_rate: float | None = None,
     progress: Progress = silent,
+    **options: Any,
 ) -> PreparedDataset:
     """Make a prepared data set of your own annotations and features.
 
@@ -70,22 +59,11 @@ def prepare(
         target: New folder.
         features: Folder with one file a video, .npy or .npz, [seconds, D], as `cefito extract`
             writes them.
-        columns: A table's own names of columns, by the expected ones.
-        task: Task of all videos, of files that hold no tasks.
-        tier: Tier, track or control tag with the steps, of files with several.
-        frame_rate: Frames per second, of files that count frames.
-        video_table: CSV with the column video and any of task, split, seconds (length of the
-            video) and frame_rate, which the files do not hold.
-        by_file: Name each video by its file of annotations, not by the film that the file names.
-        encoding: Encoding of text; by default Unicode, or else Windows-1252.
         name: Name shown in tables; by default the one of the annotations.
-        beyond: Policy for steps that end beyond the features: "drop", "rewrite" or "error".
-        seconds: Rows of features around a step's start and end that form one observation, odd.
-        precision: Stored type of the observations, float16 or float32.
-        workers: Threads.
-        feature_rate: Rows of features a second, such as 25 or 1.875; the row in the middle of each
-            second is taken. By default one, unless the files look otherwise, which is an error.
         progress: Shows progress.
+        options: Settings of `Choices` (`columns`, `task`, `tier`, `frame_rate`, `video_table`,
+            `encoding`, `by_file`) for files, and of `ObservationOptions` (`feature_rate`, `beyond`,
+            `seconds`, `precision`).
 
     Returns:
         The data set; with features, `provenance["preparation"]` lists what was left out.
@@ -101,28 +79,11 @@ def prepare(
         raise ConfigError(f"{', '.join(map(str, paths))}: {problem}.", setting="features")
     if features is None:
         return prepare_custom(paths[0], target, name=name)
-    choices = Choices(
-        columns=dict(columns or {}),
-        task=task,
-        tier=tier,
-        frame_rate=frame_rate,
-        video_table=None if video_table is None else Path(video_table),
-        encoding=encoding,
-        by_file=by_file,
-    )
+    given = {key: options.pop(key) for key in Choices.model_fields if key in options}
+    choices = validated(Choices, given, place="preparation")
     folder = len(paths) == 1 and paths[0].is_dir()
-    return prepare_source(
-        read_common(paths[0]) if folder else read_steps(paths, choices=choices),
-        features,
-        target,
-        name=name,
-        beyond=beyond,
-        seconds=seconds,
-        precision=precision,
-        workers=workers,
-        feature_rate=feature_rate,
-        progress=progress,
-    )
+    read = read_common(paths[0]) if folder else read_steps(paths, choices=choices)
+    return prepare_source(read, features, target, name=name, progress=progress, **options)
 
 
 def prepare_custom(

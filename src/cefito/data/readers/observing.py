@@ -30,22 +30,14 @@ drop leaves them out; rewrite replaces them by the step before, features and lab
 loader does; error refuses them.
 """
 
-_RATES = (
-    *(0.5, 25 / 32, 30 / 32, 25 / 16, 30 / 16, 2, 3.125, 3.75, 4, 5, 6.25, 7.5, 8, 10, 12.5),
-    *(15, 16, 20, 24, 25, 30, 50, 60),
-)
-"""Usual numbers of rows a second: frames, and clips of 8, 16 or 32 frames."""
 _SHORTEST = 5.0  # seconds that a video needs to count
-_FEW, _MANY = 0.6, 8.0  # rows for each second until the last step that are odd for one a second
-_EARLY = 1.5  # the same, where steps end early in all films
+_EARLY = 1.5  # rows for each second until the last step, where steps end early in all films
 _SPREAD = 0.15  # standard deviation of the logarithm of these, of files with one rate
 _SHOWN = 3  # shapes in a message
 
 
-def check_layout(
-    features: Path, shapes: Sequence[tuple[int, int]], ends: Sequence[float]
-) -> tuple[str, ...]:
-    """Refuse features that are not [seconds, D] at one row a second; return notes of doubt.
+def check_layout(features: Path, shapes: Sequence[tuple[int, int]], ends: Sequence[float]) -> None:
+    """Refuse features that are not [seconds, D] at one row a second.
 
     Rows are compared with the end of the last step of each video. Films may go on for long after
     it, so only numbers of rows that grow with these ends are evidence of another rate.
@@ -59,45 +51,29 @@ def check_layout(
         DataError: The axes are exchanged, or there is evidence of another rate.
     """
     known = [(shape, end) for shape, end in zip(shapes, ends, strict=True) if end >= _SHORTEST]
-    if not known:
-        return ()
+    if len(known) < 2:
+        return
     rows, widths = np.array([shape for shape, _ in known]).T  # [N], [N]
     last = np.array([end for _, end in known])
     ratios = rows / last  # rows a second, or more if the film goes on
     low, high, middle = float(ratios.min()), float(ratios.max()), float(np.median(ratios))
-    listed = ", ".join(str(list(shape)) for shape, _ in known[:_SHOWN])
-    shown = f"{listed}{' …' * (len(known) > _SHOWN)}"
-    crossed = remedy = ""
     if (rows == rows[0]).all() and (widths >= 0.8 * last - 1).all():  # the second may be time
         common = Counter(widths.tolist()).most_common(1)[0][1]
         if common <= len(rows) / 2 and (low < 0.95 or high > _EARLY):
-            crossed = "with the same first axis in all"
-        elif common == len(rows):
-            few = high < _FEW and (widths <= 3 * last).all()
-            many = low > _RATES[-1] and (widths <= 1.5 * last + 2).all()
-            crossed = f"for steps until second {last.max():g}" * bool(few or many)
-        remedy = "Transpose them (array.T), to one row a second, or give the rows a second"
-    if crossed:
-        problem = f"the files hold {shown}, {crossed}: this looks like [D, seconds]. {remedy}."
-        raise DataError(f"{features}: {problem}", setting="feature_rate")
+            listed = ", ".join(str(list(shape)) for shape, _ in known[:_SHOWN])
+            found = f"the files hold {listed}{' …' * (len(known) > _SHOWN)}"
+            problem = f"{found}, with the same first axis in all: this looks like [D, seconds]"
+            remedy = "Transpose them (array.T), to one row a second, or give the rows a second"
+            raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
     # of files with one rate, rows vary as ends do; steps may end early in all films alike
     near = 0.9 <= middle <= 3
     most = min(_SPREAD / 3 if near else _SPREAD, float(np.log(rows).std()) / 3)
-    found = f"{low:.3g} to {high:.3g} rows for each second until the last step"
-    if (
-        len(known) > (4 if near else 2)
-        and not 0.9 <= middle <= _EARLY
-        and np.log(ratios).std() <= most
-    ):
-        usual = max((rate for rate in _RATES if rate <= 1.03 * low), default=_RATES[0])
-        rate = usual if low <= 1.25 * usual else round(low, 1)
-        problem = f"the files have {found}, so they seem to have about {rate:g} rows a second"
-        remedy = f"Give {rate:g}, or 1 if all films go on that long after their last step"
+    grow = len(known) > (4 if near else 2) and np.log(ratios).std() <= most
+    if grow and not 0.9 <= middle <= _EARLY:
+        found = f"the files have {low:.3g} to {high:.3g} rows for each second until the last step"
+        problem = f"{found}, so they seem to have about {low:.3g} rows a second"
+        remedy = "Give their number, or 1 if all films go on that long after their last step"
         raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
-    if remedy and len(known) == 1 and widths[0] <= 1.2 * last[0] and not 0.95 <= low <= _EARLY:
-        return (f"The features are {shown}. If these are [D, seconds], transpose them.",)
-    doubt = f"The features have {found}. If they have several rows a second, give the feature rate."
-    return (doubt,) if low >= _MANY else ()
 
 
 def is_beyond(step: Step, rows: int) -> bool:

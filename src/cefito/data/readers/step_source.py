@@ -6,26 +6,27 @@ that occur in it. Steps of a video are sorted by their start times.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from cefito.data.annotations import Annotations, Step, Taxonomy, Video, folded
 from cefito.data.readers.csv_file import Faults, listed_places
 from cefito.data.readers.formats import Choices, StepRow
 from cefito.data.readers.formats.table import SHAPE
-from cefito.data.readers.merges import Merges, names_alike
 from cefito.data.readers.source import Source, draw_split, make_step
 from cefito.data.readers.steps import StepRows, read_rows, write_rows
 from cefito.errors import DataError
 from cefito.files import check_target
 from cefito.markup import counted
 
-MERGING = "Names that mean the same can also be merged by a map of names."
-"""Note on steps with names that differ by little."""
 _MANY = 20  # names of steps of which more should occur twice
 _SHOWN = 10  # pairs of names that are reported one by one
+_SIMILAR = 90  # per cent of letters that near names have in common
 _NOTHING = Choices()
 
 
@@ -33,7 +34,6 @@ def read_steps(
     paths: Path | str | Sequence[Path | str],
     *,
     choices: Choices = _NOTHING,
-    merges: Merges | None = None,
 ) -> Source:
     """Read annotated steps from a file of any known format, or from several.
 
@@ -42,13 +42,12 @@ def read_steps(
     Args:
         paths: Tables of steps, CSV or Parquet, or exports of annotation tools.
         choices: What the files leave open.
-        merges: Names to replace.
 
     Raises:
         DataError: A file of no known format, malformed, or without what `choices` could give.
     """
     files = [Path(path) for path in ([paths] if isinstance(paths, Path | str) else paths)]
-    return _source(_distinct(_merged(read_rows(files, choices), merges)), files)
+    return _source(_distinct(read_rows(files, choices)), files)
 
 
 def convert_steps(
@@ -63,22 +62,6 @@ def convert_steps(
     source = _source(found, files)
     write_rows(out, found.rows)
     return source
-
-
-def _merged(found: StepRows, merges: Merges | None) -> StepRows:
-    """Replace names as a map says, and add a note."""
-    if merges is None:
-        return found
-    merges.check_known((row.task for row in found.rows), (row.step for row in found.rows))
-    rows = tuple(
-        replace(
-            row,
-            task=merges.tasks.get(row.task, row.task),
-            step=merges.steps.get(row.step, row.step),
-        )
-        for row in found.rows
-    )
-    return replace(found, rows=rows, notes=(*found.notes, merges.note()))
 
 
 def _distinct(found: StepRows) -> StepRows:
@@ -116,11 +99,8 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
         fact = row.task, row.split
         before, first = facts.setdefault(row.video, fact), origins.setdefault(row.video, row.origin)
         if before != fact:
-            alike = fact[0] != before[0] and folded(fact[0]) == folded(before[0])
             both = "task '{}', split '{}', but before task '{}', split '{}'".format(*fact, *before)
-            merge = f" or merge the names by the line task,{fact[0]},{before[0]}" * alike
-            problem = f"video '{row.video}' has {both}. Correct the line{merge}."
-            faults.add("facts", row.place, problem, setting="merge" * alike)
+            faults.add("facts", row.place, f"video '{row.video}' has {both}. Correct the line.")
         elif row.origin != first:
             problem = (
                 f"annotates video '{row.video}', as {first} does. Leave one out, or join them."
@@ -171,12 +151,39 @@ def _source(found: StepRows, files: Sequence[Path]) -> Source:
 
 
 def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
-    """Notes on names that differ by little."""
-    found = names_alike(taxonomy)
+    """Notes on names of tasks, and of actions of one task, that differ by little.
+
+    Actions of different tasks are near only if they are equal without case and punctuation.
+    """
+    tasks = near_names(dict.fromkeys(task.name for task in taxonomy.tasks))
+    steps = [
+        pair for task in taxonomy.tasks for pair in near_names(taxonomy.names([*task.actions]))
+    ]
+    first: dict[str, str] = {}
+    for name in dict.fromkeys(action.name for action in taxonomy.actions):
+        known = first.setdefault(folded(name), name)
+        steps += [(known, name)] * (known != name)
+    found = [("task", *pair) for pair in tasks] + [("step", *pair) for pair in dict.fromkeys(steps)]
     for kind, one, other in found[:_SHOWN]:
         pair = f"'{one}' and '{other}'. If they mean the same, write them alike."
         yield f"{kind} names that differ by little: {pair}"
     if len(found) > _SHOWN:
         yield f"There are {len(found) - _SHOWN} more pairs of names that differ by little."
-    if found:
-        yield MERGING
+
+
+def near_names(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of names that differ in case, spaces, punctuation or a few letters, in their order.
+
+    Their numbers agree, and 2 M / (sum of their lengths) is at least 0.9, where M is the length of
+    their longest common subsequence.
+    """
+    from rapidfuzz import fuzz, process
+
+    listed = list(names)
+    plain = [folded(name) for name in listed]
+    numbers = [re.findall(r"\d+", name) for name in plain]
+    # the cutoff is met in spite of rounding
+    cutoff = _SIMILAR - 1e-4
+    alike = process.cdist(plain, plain, scorer=fuzz.ratio, score_cutoff=cutoff, dtype=np.uint8)
+    places = np.argwhere(np.triu(alike, k=1)).tolist()
+    return [(listed[i], listed[j]) for i, j in places if numbers[i] == numbers[j]]

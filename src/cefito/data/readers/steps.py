@@ -64,7 +64,6 @@ def read_rows(paths: Sequence[Path], choices: Choices) -> StepRows:
     """Read files of steps, each of the format that its content has."""
     if not paths:
         raise ConfigError("no file is given. Give the files of annotated steps.")
-    _check_rate(choices.frame_rate, "frame rate", "frame_rate")
     table = _VideoTable(choices.video_table)
     rows: list[StepRow] = []
     formats: dict[Format, list[Document]] = defaultdict(list)
@@ -285,7 +284,9 @@ class _VideoTable:
                     parse_seconds(cells[name]) if cells.get(name) else None
                     for name in ("seconds", "frame_rate")
                 )
-            _check_rate(rate, place, "video_table")
+            if rate is not None and not 0 < rate <= MAX_RATE:
+                expected = f"expected at most {MAX_RATE:,}"
+                raise self._refused(place, f"{rate:g} frames per second; {expected}.")
             self._facts[video] = _Facts(cells.get("task", ""), split, seconds, rate)
             self._named[video.rpartition("/")[2]].append(video)
 
@@ -359,10 +360,3 @@ class _VideoTable:
                 f"Left out, since the end of their video is unknown: {steps}. To keep them, give "
                 "the length of each video (a table with the columns video and seconds)."
             )
-
-
-def _check_rate(rate: float | None, place: str, setting: str) -> None:
-    if rate is not None and not 0 < rate <= MAX_RATE:
-        raise DataError(
-            f"{place}: {rate:g} frames per second; expected at most {MAX_RATE:,}.", setting=setting
-        )

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from cefito.encoders.cache import default_cache
 from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.files import user_cache
 from cefito.planners.language_model.method import LlmConfig
 from cefito.planners.language_model.prompt import Request
 from cefito.settings import Record
@@ -150,7 +150,7 @@ def budget(config: LlmConfig) -> int:
 def cache_folder(config: LlmConfig) -> Path:
     """Return the folder of the response cache."""
     named = os.environ.get(_CACHE) or config.cache
-    return Path(named).expanduser() if named else default_cache().with_name("llm")
+    return Path(named).expanduser() if named else user_cache("llm")
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,19 +11,6 @@ from cefito.errors import DataError
 COLUMNS = "Observation id,Observation type,Source,Time offset (s),Subject,Behavior,Modifier #1"
 AGGREGATED = f"{COLUMNS},Behavior type,Start (s),Stop (s),Media file name"
 TABULAR = f"{COLUMNS},Behavior type,Time,Media file name"
-OLD = """Observation id\to1
-
-Media file(s)
-
-Player #1\t{media}
-
-Time offset (s)\t{offset}
-
-Time\tMedia file path\tTotal length\tFPS\tSubject\tBehavior\tBehavioral category\tComment\tStatus
-{offset}\t{media}\t60.0\t25.0\t\tboil\t\t\tSTART
-3.5\t{media}\t60.0\t25.0\t\tsneeze\t\t\tPOINT
-4.5\t{media}\t60.0\t25.0\t\tboil\t\t\tSTOP
-"""
 
 
 def event(times, behavior="boil", media="/rec/tea.mp4", **more):
@@ -148,16 +135,6 @@ PAIRED = [
             {"a": [("boil", 0.0, 2.0)], "b": [("boil", 0.0, 3.0)]},
             id="tabular, two observations with offsets, tabs",
         ),
-        pytest.param(
-            OLD.format(media="tea.mp4", offset="2.5"),
-            {"tea": [("boil", 0.0, 2.0)]},
-            id="tabular up to version 7",
-        ),
-        pytest.param(
-            OLD.format(media="C:\\rec\\tea.mp4", offset="2.5").replace("\t", ","),
-            {"tea": [("boil", 0.0, 2.0)]},
-            id="tabular up to version 7, commas",
-        ),
     ],
 )
 def test_steps(text, steps, read):
@@ -226,7 +203,6 @@ QUEUE = "player #1:/rec/tea.mp4;/rec/later.mp4"
             table(event("0,NA"), event("1,2"), event("NA,NA")),
             r"line 2: has no .*, nor has line 4\.",
         ),
-        (OLD.format(media="a.mp4", offset="0").replace("STOP", "START"), r"line 10: has no times"),
         (table(event("0", kind=""), head=TABULAR), "nor START and STOP. Choose Observations"),
     ],
 )

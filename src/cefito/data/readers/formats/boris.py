@@ -19,8 +19,6 @@ _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS.
 _MEDIA = ("media file name", "media file path", "media file")
 _NOTHING = ("", "na", "none", "not found", "live", "live observation")
 _PLAYER = re.compile(r"player #?(\d+)\s*:", re.I)
-_TABLE = re.compile(r'^(?=.*[,;\t]"?Behavior"?[,;\t\r\n])"?Time"?[,;\t]', re.M)
-_HEAD = 1 << 16  # letters before the table of a tabular export up to version 7
 _SHOWN = 5  # observations or lines in a message
 
 
@@ -115,20 +113,11 @@ def _events(document: Document) -> Iterator[tuple[str, dict[str, Any], float, fl
 
 
 def _lines(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and cells of each line; up to version 7, what is said of all stands above the table."""
-    text, table = document.text, _TABLE.search(document.text[:_HEAD])
-    head = text[: table.start()] if table else ""
-    body = text[len(head) :]
-    said = {
-        cells[0].strip(' ":').casefold(): cells[1].strip(' "')
-        for line in head.split("\n")
-        if len(cells := re.split(r"[,;\t]", line)) > 1
-    }
-    said |= {"source": f"player #1:{said['player #1']}"} if "player #1" in said else {}
-    for place, row in csv_rows(body, document.place(), _AGGREGATED, above=head.count("\n")):
+    """Place and cells of each line."""
+    for place, row in csv_rows(document.text, document.place(), _AGGREGATED):
         if "behavior" not in row:
             raise document.wrong(f"has no column 'behavior'. {_AGGREGATED}")
-        yield place, {**said, **row}
+        yield place, row
 
 
 def _films(text: str) -> list[str]:
@@ -153,9 +142,7 @@ def _recognises(document: Document) -> bool:
         return '"behaviors_conf"' in text
     columns = {cell.strip(' "').casefold() for cell in re.split(r"[,;\t]", text.partition("\n")[0])}
     columns = {cell.strip('\r "') for cell in columns}
-    if "behavior" in columns:
-        return bool(columns & {"observation id", "start (s)"})
-    return "observation id" in columns and _TABLE.search(text[:_HEAD]) is not None
+    return "behavior" in columns and bool(columns & {"observation id", "start (s)"})
 
 
 FORMAT = Format(

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 from xml.parsers import expat
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from cefito.data.annotations import nfc
 from cefito.data.readers.csv_file import decoded
 from cefito.data.readers.formats.films import StepRow, film_address
 from cefito.errors import DataError, explained
 from cefito.files import NOT_JSON, read_bytes
-from cefito.settings import Record, first_error
+from cefito.settings import Record, Settings, first_error
 
 _AGAIN = "Export it again."
 _NOT_XML = expat.ExpatError, ParseError, ValueError, LookupError, AssertionError
@@ -35,17 +35,31 @@ _SHOWN = 5  # names in a message
 _CHUNK = 1 << 16  # bytes parsed at a time
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What annotations leave open, given by the user; options are described at `cefito.prepare`."""
+class Choices(Settings):
+    """What annotations leave open, given by the user."""
 
-    columns: Mapping[str, str] = field(default_factory=dict)
-    task: str | None = None
-    tier: str | None = None
-    frame_rate: float | None = None
-    video_table: Path | None = None
-    encoding: str | None = None
-    by_file: bool = False
+    columns: Mapping[str, str] = Field({}, description="A table's own names, by the expected ones.")
+    task: str | None = Field(None, description="Task of all videos, of files that hold no tasks.")
+    tier: str | None = Field(
+        None, description="Tier, track or control tag with the steps, of files with several."
+    )
+    frame_rate: float | None = Field(
+        None, gt=0, le=MAX_RATE, description="Frames per second, of files that count frames."
+    )
+    video_table: Path | None = Field(
+        None,
+        description="CSV with the column video and any of task, split, seconds (length of the "
+        "video) and frame_rate, which the files do not hold.",
+    )
+    encoding: str | None = Field(
+        None,
+        description="Encoding of text, such as cp1252; by default Unicode, or else Windows-1252.",
+    )
+    by_file: bool = Field(
+        False,
+        description="Name each video by its file of annotations, not by the film that the file "
+        "names.",
+    )
 
 
 class LooseRecord(Record):

@@ -14,7 +14,7 @@ from cefito.data.readers.formats.document import Document, Format, LooseRecord
 from cefito.data.readers.formats.films import StepRow
 from cefito.times import Seconds, parse_seconds
 
-_TASKS = re.compile(r'"(?:annotations|completions)"\s*:')
+_TASKS = re.compile(r'"annotations"\s*:')
 _STORED = re.compile(r'"(?:from_name|lead_time)"\s*:')
 _MIN = re.compile(r'"annotation_id"\s*:')
 _CELL = re.compile(r'"?annotation_id"?[,;\t]')
@@ -142,8 +142,6 @@ def _with_annotations(item: Any) -> Any:
     """A task of an export, as in the export JSON."""
     if not isinstance(item, dict) or "annotations" in item:
         return item
-    if "completions" in item:  # before version 1
-        return {**item, "annotations": item["completions"]}
     if isinstance(item.get("task"), dict):  # an annotation, as target storages hold it
         return {**item["task"], "annotations": [item]}
     results = [

@@ -1,0 +1,125 @@
+"""What stands twice in a source, and names in two Unicode forms."""
+
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+
+from cefito.data.readers.benchmarks import read_benchmark
+from cefito.data.readers.custom import prepare_custom
+from cefito.data.readers.feature_files import FileFolder
+from cefito.data.readers.source import read_common
+from cefito.data.readers.step_source import read_steps
+from cefito.data.simulation.observations import simulate
+from cefito.errors import DataError
+
+TABLE = """video,task,step,start,end,split
+a,Tea,boil water,0,1,train
+a,tea,Boil water,1,2,train
+a,Tea,boil waters,2,3,train
+a,Tea,pour,3,4,train
+b,tea,boil water,0,1,test
+b,tea,wait,1,2,test
+"""
+
+
+def test_a_video_whose_task_is_written_in_two_ways(tmp_path):
+    (tmp_path / "steps.csv").write_text(TABLE)
+    with pytest.raises(DataError, match=r"line 3: video 'a' has task 'tea'.* Correct the line\."):
+        read_steps(tmp_path / "steps.csv")
+
+
+def test_equal_names_of_a_task_are_told(make_source, tiny_taxonomy):
+    tiny_taxonomy["actions"][1]["name"] = tiny_taxonomy["actions"][0]["name"]  # both of tea
+    source = read_common(make_source(taxonomy=tiny_taxonomy, features=None))
+    assert source.notes == ("2 actions of a task have the name 'boil' (ids 0, 1).",)
+
+
+def repeated(videos):
+    videos[1]["steps"][2] = videos[1]["steps"][0]
+
+
+def negative(videos):
+    videos[1]["steps"][0][0] = -1.0
+
+
+REPEATED = (
+    r"videos.jsonl: steps 1 and 3 \(counted from 1\) of video 'b' are identical, 'cut' from 0 s to "
+    r"1.5 s. Remove all but one of each."
+)
+NEGATIVE = r"videos.jsonl, 'b', step 1: the step runs from -1.0 to 1.5 "
+READERS = {
+    "custom": lambda source, out: prepare_custom(source, out),
+    "common": lambda source, _: read_common(source),
+    "niv": lambda source, _: read_benchmark("niv", source),
+    "simulate": lambda source, out: simulate(source, out),
+}
+
+
+@pytest.mark.parametrize(("edit", "match"), [(repeated, REPEATED), (negative, NEGATIVE)])
+@pytest.mark.parametrize("reader", READERS)
+def test_folders(make_source, tiny_videos, tmp_path, reader, edit, match):
+    edit(tiny_videos)
+    source = make_source(videos=tiny_videos)
+    with pytest.raises(DataError, match=match):
+        READERS[reader](source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_published_repeats_are_kept_and_told(make_source, tiny_videos, tiny_taxonomy):
+    repeated(tiny_videos)
+    tiny_taxonomy["dataset"] = "crosstask"
+    found = read_common(make_source(taxonomy=tiny_taxonomy, videos=tiny_videos, features=None))
+    assert found.annotations.step_count == 35
+    (note,) = found.notes
+    assert note.startswith("The published annotations repeat 1 step of 1 video")
+
+
+def test_published_windows_of_crosstask(shared_data):
+    found = read_benchmark("crosstask", shared_data / "crosstask")
+    assert found.notes[0].startswith("The published annotations repeat 129 steps of 44 videos")
+
+
+def test_window_files_of_repeated_steps(make_source, tiny_videos, write_windows, tmp_path):
+    tiny_videos[1]["steps"] += tiny_videos[1]["steps"][:3]
+    source = make_source(videos=tiny_videos, features=None)
+    write_windows(source, tmp_path / "windows", horizons=(3,))
+    found = read_benchmark("crosstask", tmp_path / "windows")
+    assert any("repeat 3 steps of 1 video" in note for note in found.notes)
+    with pytest.raises(DataError, match=r"of video 'b' are identical, 'action 3' from 0 s"):
+        read_benchmark("niv", tmp_path / "windows")
+
+
+def decomposed(folder):
+    """The files of a folder with all accents written apart."""
+    for name in ("taxonomy.json", "videos.jsonl"):
+        value = (folder / name).read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in ([value] if name[0] == "t" else value.splitlines())]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (folder / name).write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
+    return folder
+
+
+def test_folders_are_read_in_one_form(make_source, tiny_taxonomy, tiny_videos, tmp_path):
+    tiny_taxonomy["actions"][0]["name"] = tiny_taxonomy["tasks"][1]["name"] = "Brühe"
+    tiny_videos[0]["video_id"] = "é"
+    plain = make_source("plain", taxonomy=tiny_taxonomy, videos=tiny_videos)
+    other = decomposed(make_source("other", taxonomy=tiny_taxonomy, videos=tiny_videos))
+    assert (other / "videos.jsonl").read_bytes() != (plain / "videos.jsonl").read_bytes()
+    ours, theirs = (prepare_custom(each, tmp_path / f"{each.name}-out") for each in (plain, other))
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.annotations == theirs.annotations
+    assert theirs.taxonomy.actions[0].name == "Brühe"
+    assert theirs.videos[0].video_id == "é"
+    tiny_videos[1]["video_id"] = unicodedata.normalize("NFD", "é")
+    with pytest.raises(DataError, match=r"line 2: repeats the video 'é' of line 1"):
+        prepare_custom(make_source(videos=tiny_videos), tmp_path / "out")
+
+
+def test_features_of_a_name_with_its_accents_apart(tmp_path):
+    name = unicodedata.normalize("NFD", "Brühe_é")
+    np.save(tmp_path / f"{name}.npy", np.ones((3, 2), np.float32))
+    folder = FileFolder(tmp_path)
+    for wanted in ("Brühe_é", name, "é", "Brühe"):
+        assert folder.find([wanted])[0].name == f"{name}.npy"
