@@ -332,14 +332,14 @@ class PlannerContract:
         self, planner: Planner, queries: Queries
     ) -> None:
         usual = planner.describe().search or load_config("paper").settings.search
-        settings = search_settings(usual, method="beam")
+        settings = search_settings(usual, method="guided")
         before, description = planner.plan(queries, TOP_K), planner.describe()
         if planner.abilities.search:
             other = planner.with_search(settings)
             assert other is not planner
             search = other.describe().search
             assert search is not None
-            assert search.method == "beam"
+            assert search.method == "guided"
             other.plan(queries, TOP_K)
         else:
             with pytest.raises(ConfigError, match="has no search to choose"):
