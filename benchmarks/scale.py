@@ -100,7 +100,7 @@ def made_run(work: Path, dim: int) -> Path:
         config = load_config(
             "small", method="chain", dataset="synthetic", horizon=3, overrides=overrides
         )
-        train_run(world, run, config=config, horizon=3, seed=0, tracker="none")
+        train_run(world, run, config=config, horizon=3, seed=0)
     return run
 
 

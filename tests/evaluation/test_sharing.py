@@ -18,7 +18,6 @@ from cefito.inference.session import Session
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.runs import bundle
-from cefito.runs.checkpoints import export_field
 from cefito.runs.folder import TrainedVideos
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import open_run, write_run
@@ -33,7 +32,7 @@ def run(world, tmp_path_factory):
     overrides = {"classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
     config = load_config("small", method="frequent", overrides=overrides)
     folder = tmp_path_factory.mktemp("sharing") / "run"
-    run = train_run(world, folder, config=config, horizon=3, seed=0, tracker="none")
+    run = train_run(world, folder, config=config, horizon=3, seed=0)
     evaluate_run(run)
     return run
 
@@ -158,7 +157,6 @@ def test_messages_name_what_was_opened(run, world, hub, tmp_path, caplog):
             lambda run=opened: Session(run),
             lambda run=opened: match_dataset(run, other),
             lambda run=opened: calibrate_run(run, dataset=world.folder),
-            lambda run=opened: export_field(run, tmp_path / "field.pth"),
         ):
             with pytest.raises(CefitoError) as caught:
                 call()
@@ -359,9 +357,6 @@ def test_a_run_of_several_lengths_is_shared(run_of_lengths, hub, tmp_path, capsy
         assert checked["facts"]["horizon"] == "1-4"
         found = open_run(tmp_path / place).planner.plan(query, 3)[0]
         assert found.actions.tolist() == expected.actions.tolist()
-    target = str(tmp_path / "field.pth")
-    assert main(["export-checkpoint", str(tmp_path / "run.zip"), "--out", target]) == 2
-    assert "is a run of 'any-length', which has no weights of CEFITO" in capsys.readouterr().err
 
 
 def test_refusals_of_a_hub(run, hub, tmp_path):

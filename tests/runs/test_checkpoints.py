@@ -32,7 +32,7 @@ from cefito.evaluation.runs import evaluate_run
 from cefito.inference.answer import answer
 from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-from cefito.runs.checkpoints import export_classifier, export_field, import_classifier, import_field
+from cefito.runs.checkpoints import import_classifier, import_field
 from cefito.runs.finetune import finetune
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
@@ -605,47 +605,3 @@ def test_an_imported_run_names_the_networks_that_it_lacks(copied):
     (copied / "planner.json").write_text(json.dumps({**value, "lacks": []}))
     with pytest.raises(RunError, match=r"classifier\.safetensors: no such file"):
         open_run(copied)
-
-
-def test_a_field_comes_back_as_it_was(files, field_file, tensors, text, tmp_path):
-    run = import_field(
-        field_file,
-        tmp_path / "run",
-        classifier=classifier_checkpoint(
-            tmp_path / "classifier.pth", drawn(classifier_shapes(), seed=5)
-        ),
-        **files,
-    )
-    out, vectors = tmp_path / "field.pth", tmp_path / "vectors.npy"
-    export_field(run, out, action_text=vectors)
-    export_classifier(run, tmp_path / "classifier2.pth")
-    for name, part, expected in (
-        ("field.pth", "ema", tensors[3]),
-        ("field.pth", "model", tensors[3]),
-        ("classifier2.pth", "model", drawn(classifier_shapes(), seed=5)),
-    ):
-        found = torch.load(tmp_path / name, weights_only=True)[part]
-        assert set(found) == set(expected)
-        for key, tensor in expected.items():
-            torch.testing.assert_close(found[key], tensor, rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(np.load(vectors), text)
-    again = import_field(
-        out,
-        tmp_path / "again",
-        taxonomy=files["taxonomy"],
-        action_text=vectors,
-        classifier=tmp_path / "classifier2.pth",
-    )
-    for key, tensor in run.planner.field.state_dict().items():
-        assert torch.equal(again.planner.field.state_dict()[key], tensor)
-
-
-def test_fields_of_another_form_are_not_exported(folder, tmp_path):
-    run = open_run(folder)
-    with pytest.raises(RunError, match="has no task classifier"):
-        export_classifier(run, tmp_path / "classifier.pth")
-    config = run.planner.field.config
-    run.planner.field.config = config.model_copy(update={"centre": True, "distance": "l2"})
-    with pytest.raises(RunError, match="centred"):
-        export_field(run, tmp_path / "field.pth")
-    assert list(tmp_path.iterdir()) == []

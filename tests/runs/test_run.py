@@ -2,7 +2,6 @@ import errno
 import json
 import platform
 import shutil
-import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -56,7 +55,7 @@ def snapshot(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and "tensorboard" not in path.parts
+        if path.is_file()
     }
 
 
@@ -454,13 +453,6 @@ def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(
     assert all(training.resumed for training in again.info.training.values())
     assert same_weights(tmp_path / "run", trained.folder)
     assert list((tmp_path / "run").rglob(".*")) == []
-
-
-def test_without_tensorboard(trained, world, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    run = train(world, tmp_path / "run")
-    assert same_weights(run.folder, trained.folder)
-    assert not (run.folder / "field" / "tensorboard").exists()
 
 
 def test_validation_is_held_out_where_there_is_no_such_split(tiny_dataset, tmp_path):

@@ -435,25 +435,11 @@ def test_lines_cut_short_or_ahead_are_dropped(tmp_path):
     assert [line["epoch"] for line in read_metrics(path)] == [1, 2, 3]
     log = MetricsLog(tmp_path, 2)
     log.write({"epoch": 3, "loss": 0.5})
-    log.close()
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
         {"epoch": 1},
         {"epoch": 2},
         {"epoch": 3, "loss": 0.5},
     ]
-
-
-def test_tensorboard_gets_the_same_numbers(tmp_path):
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    run(Regression(), folder=tmp_path, epochs=3)
-    events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    lines = read_metrics(tmp_path / "metrics.jsonl")
-    assert set(events.Tags()["scalars"]) == set(lines[0]) - {"epoch"}
-    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
-    assert [event.value for event in events.Scalars("loss")] == pytest.approx(
-        [line["loss"] for line in lines]
-    )
 
 
 # Trains into the folders that it reads, each in a process of its own, forked so that libraries are
@@ -463,7 +449,6 @@ import os
 import sys
 from pathlib import Path
 import torch
-from torch.utils.tensorboard import SummaryWriter
 from cefito.data import open_dataset
 from cefito.runs.train import train_run
 from cefito.planners.methods import load_config
@@ -503,7 +488,6 @@ def logged(path: Path) -> int:
 
 @pytest.mark.nightly
 def test_real_kills_change_nothing(world, tmp_path):
-    pytest.importorskip("tensorboard")
     (tmp_path / "script.py").write_text(SCRIPT)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     with subprocess.Popen(

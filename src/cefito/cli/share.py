@@ -155,34 +155,3 @@ def import_checkpoint(
         f"wrote {out}: T = {run.horizon}, {sizes}; plan with: cefito plan {out} --initial A.npy "
         f"--goal B.npy{task}"
     )
-
-
-def export_checkpoint(
-    run: Path,
-    /,
-    *,
-    out: Path,
-    action_text: Path | None = None,
-    classifier: Path | None = None,
-) -> None:
-    """Write a run's energy field as a checkpoint that the authors' code reads.
-
-    The field must be one of the paper (presets released and paper with text embeddings of the
-    actions).
-
-    Args:
-        run: Folder of a finished run of cefito.
-        out: Checkpoint of the field to write (.pth).
-        action_text: .npy file to write the text embeddings of the actions to, row = action id; they
-            are not in a checkpoint.
-        classifier: Checkpoint of the run's task classifier to write (.pth).
-    """
-    from cefito.runs.checkpoints import export_classifier, export_field
-    from cefito.runs.run import open_run
-
-    opened = open_run(run)
-    export_field(opened, out, action_text=action_text)
-    if classifier is not None:
-        export_classifier(opened, classifier)
-    written = [str(path) for path in (out, action_text, classifier) if path is not None]
-    talk(f"wrote {', '.join(written)}")

@@ -1,25 +1,18 @@
-"""Runs from and to checkpoints of the paper's authors, see `cefito.planners.cefito.checkpoints`."""
+"""Runs from checkpoints of the paper's authors, see `cefito.planners.cefito.checkpoints`."""
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
 
 from cefito.errors import RunError
-from cefito.files import new_folder, sha256, write_bytes
+from cefito.files import new_folder, sha256
 from cefito.planners.cefito.checkpoints import (
     CLASSIFIER,
     FIELD,
     Weights,
     from_checkpoint,
-    to_classifier_tensors,
-    to_field_tensors,
     with_classifier,
 )
 from cefito.planners.cefito.planner import CefitoPlanner
@@ -97,28 +90,6 @@ def import_classifier(checkpoint: Path, run: Path) -> Run:
     return open_run(run)
 
 
-def export_field(run: Run, out: Path, *, action_text: Path | None = None) -> None:
-    """Write the energy field of a run as a checkpoint that the authors' code reads.
-
-    Its entries `model` and `ema` both hold the run's weights; it has no state of an optimiser.
-    `action_text` is a .npy file for the text embeddings, float32 [K, W], row = action id.
-    """
-    planner = _planner(run)
-    tensors, text = to_field_tensors(planner, run.folder)
-    model = {"num_heads": planner.settings.field.heads, "causal_attention": True}
-    config = {"horizon": run.horizon, "model": model}
-    _save(run, out, {"model": tensors, "ema": tensors, "config": config}, FIELD)
-    if action_text is not None:
-        buffer = io.BytesIO()
-        np.save(buffer, text.numpy().astype(np.float32))
-        write_bytes(action_text, buffer.getvalue())
-
-
-def export_classifier(run: Run, out: Path) -> None:
-    """Write the task classifier of a run as a checkpoint that the authors' code reads."""
-    _save(run, out, {"model": to_classifier_tensors(_planner(run), run.folder)}, CLASSIFIER)
-
-
 def _planner(run: Run) -> CefitoPlanner:
     if not isinstance(run.planner, CefitoPlanner):
         raise RunError(
@@ -126,11 +97,3 @@ def _planner(run: Run) -> CefitoPlanner:
             "of cefito."
         )
     return run.planner
-
-
-def _save(run: Run, path: Path, content: dict[str, Any], network: str) -> None:
-    training = run.info.training.get(network)
-    epoch = {} if training is None else {"epoch": training.best_epoch}
-    buffer = io.BytesIO()  # so that the archive's own name does not depend on the path
-    torch.save({**content, **epoch}, buffer)
-    write_bytes(path, buffer.getvalue())

@@ -84,7 +84,6 @@ def train(
     label: str = "training",
     progress: Progress = silent,
     group: Processes | None = None,
-    tracker: str = "tensorboard",
 ) -> TrainingResult:
     """Train the module of a loss in place; it ends with the weights of the best validated epoch.
 
@@ -92,11 +91,10 @@ def train(
     that determines the result, is refused.
 
     Raises:
-        ConfigError: No such tracker, or it is not installed.
         RunError: The checkpoint cannot be used or written.
     """
     return _Training(
-        loss, optimiser, ema, stopping, seed, key, precision, folder, group or Processes(), tracker
+        loss, optimiser, ema, stopping, seed, key, precision, folder, group or Processes()
     ).run(label, progress)
 
 
@@ -112,7 +110,6 @@ class _Training:
         precision: Resolved,
         folder: Path | None,
         group: Processes,
-        tracker: str,
     ) -> None:
         self.loss, self.module, self.config = loss, loss.module, optimiser
         self.ema, self.stopping, self.seed, self.group = ema, stopping, seed, group
@@ -136,7 +133,7 @@ class _Training:
         self.group.wait()  # all processes have read before the first one writes
         self.log = None
         if folder and group.first:
-            self.log = MetricsLog(folder, self.state.epoch, tracker=tracker)
+            self.log = MetricsLog(folder, self.state.epoch)
 
     def run(self, label: str, progress: Progress) -> TrainingResult:
         self.label = label
@@ -149,8 +146,6 @@ class _Training:
                 advance(self.state.epoch * examples, note=f"resumed after epoch {self.state.epoch}")
             while not self.state.finished:
                 self._epoch(advance, steps)
-        if self.log:
-            self.log.close()
         if kept := self.state.best_weights or self.state.average:
             self.module.load_state_dict(kept)
         self.module.eval()
@@ -328,7 +323,6 @@ class TrainingContext:
     key: str = ""  # digest of data that determine the result; guards checkpoints
     progress: Progress = silent
     group: Processes = field(default_factory=Processes)
-    tracker: str = "tensorboard"
 
     def part(self, name: str) -> Self:
         """Return the context for one of a planner's networks."""
@@ -354,7 +348,6 @@ class TrainingContext:
             precision=precision,
             progress=self.progress,
             group=self.group,
-            tracker=self.tracker,
         )
 
     def _place(self, key: str) -> Path | None:

@@ -6,14 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cefito.planners.language_model.dialogue import (
-    InvalidAnswerError,
-    parse_leniently,
-    parse_strictly,
-)
+from cefito.planners.language_model.dialogue import InvalidAnswerError, parse
 from cefito.planners.language_model.method import LlmConfig
 from cefito.planners.language_model.prompt import (
     Names,
@@ -125,53 +119,35 @@ GOOD = '{"step_1": 0, "step_2": 1, "step_3": 3}'
 
 @pytest.mark.parametrize("text", [GOOD, f"\n {GOOD} ", f"```json\n{GOOD}\n```"])
 def test_valid_answers(text):
-    assert parse_strictly(build(), text) == ((0, 1, 3),)
+    assert parse(build(), text) == ((0, 1, 3),)
 
 
 @pytest.mark.parametrize(
-    ("text", "problem", "found"),
+    ("text", "problem"),
     [
-        ("[" * 100_000, "not valid JSON", ()),
-        ('{"a":' * 4_000, "not valid JSON", ()),
-        ("[0, 1, 3]", "expected an object of step_1, step_2, step_3", ((0, 1, 3),)),
-        (f'{{"step_1": 1}} or {GOOD}', "not valid JSON", ((0, 1, 3),)),
-        ("{'step_1': 0, step_2: 1, 'step_3': 3,} ", "not valid JSON", ((0, 1, 3),)),
-        (GOOD.replace(": 1", ": 4"), "step_2 is 4, expected one of 0, 1, 3", ()),
-        (GOOD.replace(": 0", ": 1"), "step_1 is 1, expected one of 0", ()),
-        (GOOD.replace(": 1", ': "1"'), 'step_2 is "1"', ((0, 1, 3),)),
-        (GOOD.replace(": 1", ": true"), "step_2 is true", ()),
-        (GOOD.replace(": 1", ": 1.0"), "step_2 is 1.0", ()),
-        (GOOD[:-1] + ', "why": "tea"}', "expected an object of", ((0, 1, 3),)),
-        ('{"step_1": 0, "step_2": 1}', "expected an object of", ()),
-        (GOOD[:-3], "not valid JSON", ()),
-        ("Steps:\n0, 1, 3\n", "not valid JSON", ((0, 1, 3),)),
-        ("0 then 1 then 3, I am 0.9 sure", "not valid JSON", ((0, 1, 3),)),
-        ("0, 1, 3, 3", "not valid JSON", ()),
-        ("0, 1, " + "9" * 5000, "not valid JSON", ()),
+        ("[" * 100_000, "not valid JSON"),
+        ("[0, 1, 3]", "expected an object of step_1, step_2, step_3"),
+        (f'{{"step_1": 1}} or {GOOD}', "not valid JSON"),
+        (GOOD.replace(": 1", ": 4"), "step_2 is 4, expected one of 0, 1, 3"),
+        (GOOD.replace(": 0", ": 1"), "step_1 is 1, expected one of 0"),
+        (GOOD.replace(": 1", ': "1"'), 'step_2 is "1"'),
+        (GOOD.replace(": 1", ": true"), "step_2 is true"),
+        (GOOD.replace(": 1", ": 1.0"), "step_2 is 1.0"),
+        (GOOD[:-1] + ', "why": "tea"}', "expected an object of"),
+        ('{"step_1": 0, "step_2": 1}', "expected an object of"),
+        (GOOD[:-3], "not valid JSON"),
+        ("0, 1, 3", "not valid JSON"),
     ],
 )
-def test_invalid_answers(text, problem, found):
+def test_invalid_answers(text, problem):
     with pytest.raises(InvalidAnswerError, match=re.escape(problem)):
-        parse_strictly(build(), text)
-    assert parse_leniently(build(), text) == found
+        parse(build(), text)
 
 
 def test_several_plans():
     request = build(RANKED, plans=3)
     plans = [{"step_1": 0, "step_2": number, "step_3": 3} for number in (1, 2, 1)]
     text = json.dumps({f"plan_{place}": plan for place, plan in enumerate(plans, 1)})
-    assert parse_strictly(request, text) == parse_leniently(request, text) == ((0, 1, 3), (0, 2, 3))
+    assert parse(request, text) == ((0, 1, 3), (0, 2, 3))
     with pytest.raises(InvalidAnswerError, match="expected an object of plan_1, plan_2, plan_3"):
-        parse_strictly(request, GOOD)
-    assert parse_leniently(request, GOOD) == ((0, 1, 3),)
-
-
-@given(st.text() | st.from_regex(r"(\{|\}|\[|\]|\"step_[1-3]\"|:|,| |\d|true|null){0,40}"))
-def test_only_allowed_plans_are_parsed(text):
-    request = build()
-    try:
-        plans = parse_strictly(request, text)
-    except InvalidAnswerError:
-        plans = parse_leniently(request, text)
-    for plan in plans:
-        assert all(action in row for action, row in zip(plan, request.choices, strict=True))
+        parse(request, GOOD)

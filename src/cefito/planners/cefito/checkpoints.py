@@ -143,51 +143,6 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
     return replace(planner, settings=settings, task_model=model), record
 
 
-def to_field_tensors(planner: CefitoPlanner, place: Path) -> tuple[dict[str, Tensor], Tensor]:
-    """Return a planner's field by the names of the authors' checkpoints, and its action text."""
-    field = planner.field
-    if isinstance(field, EnergyField):
-        wrong = _departures(field)
-    else:
-        wrong = ["it has both directions (field.directions)"]
-    if wrong or not isinstance(field, EnergyField):
-        raise RunError(
-            f"{place}: its energy field is not one that the authors' code can read: "
-            f"{'; '.join(wrong[:_NAMED])}. Train with the preset 'released' or 'paper' and "
-            'field.action_encoding = "text".'
-        )
-    return field_tensors(field), field.predictor.action_vectors.cpu()
-
-
-def to_classifier_tensors(planner: CefitoPlanner, place: Path) -> dict[str, Tensor]:
-    """Return a planner's task classifier by the names of the authors' checkpoints."""
-    if planner.task_model is None:
-        raise RunError(
-            f"{place}: has no task classifier; its tasks are the chain's. Train with "
-            'search.task_model = "classifier", or export the field alone.'
-        )
-    network: TaskClassifier = planner.task_model.network
-    expected = classifier_shapes(network.fc1.in_features, network.fc4.out_features)
-    tensors = {name: tensor for name, tensor in network.state_dict().items() if name in expected}
-    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != expected or network.config.normalise or network.config.centre:
-        raise RunError(
-            f"{place}: its task classifier is not of the released form (raw observations, hidden "
-            "widths of E/3, 4E and E/3). Train with the preset 'released'."
-        )
-    return {name: tensor.detach().cpu().float().clone() for name, tensor in tensors.items()}
-
-
-def field_tensors(field: EnergyField) -> dict[str, Tensor]:
-    """Return a field's weights by the names of the authors' checkpoints."""
-    tensors = {
-        _foreign(name): tensor.detach().cpu().float()
-        for name, tensor in field.state_dict().items()
-        if name not in _OWN
-    }
-    return tensors | {_POSITIONS: field.predictor.pos_embed.detach().cpu()}
-
-
 def field_shapes(
     observation_dim: int, actions: int, width: int, horizon: int
 ) -> dict[str, list[int]]:
@@ -272,28 +227,6 @@ def _heads(path: Path, config: Mapping[str, Any], sizes: Mapping[str, int]) -> i
     if others := [name for name in config if name.startswith("model.") and name not in known]:
         logger.warning("%s: its config has %s, which is not looked at", path, _few(others))
     return int(heads)
-
-
-def _departures(field: EnergyField) -> list[str]:
-    """Parts of a field that the authors' code lacks."""
-    config, predictor = field.config, field.predictor
-    text = not (predictor.learned_actions or config.action_encoding == "observed")
-    checks = {
-        "its distance is not the mean square": config.distance != "mean_square",
-        "observations are centred": config.centre,
-        "it adds action vectors to goals": config.goal_skip,
-        "its action vectors are not text embeddings": not text,
-        "observations are scaled to unit length": config.normalisation != "layer",
-        "observations are normalised with another epsilon": config.observation_epsilon != 1e-5,
-    }
-    wrong = [words for words, departs in checks.items() if departs]
-    if not wrong:
-        width = predictor.action_vectors.shape[1]
-        sizes = (predictor.observation_dim, predictor.action_count, width, field.horizon)
-        found = {name: list(tensor.shape) for name, tensor in field_tensors(field).items()}
-        if found != field_shapes(*sizes) or config.heads != 6:
-            wrong.append("its sizes are not those of the paper")
-    return wrong
 
 
 def _foreign(name: str) -> str:

@@ -53,8 +53,8 @@ _FILE = "llm.json"
 class Reply:
     """The origin of a query's plans.
 
-    Outcomes: "kept", the first answer was valid; "repaired", another answer was, or an invalid one
-    contained plans; "replaced", the plans are PKG's; "unasked", so too, after a stop.
+    Outcomes: "kept", the first answer was valid; "repaired", another answer was; "replaced", the
+    plans are PKG's; "unasked", so too, after a stop.
     """
 
     outcome: Literal["kept", "repaired", "replaced", "unasked"]
@@ -78,8 +78,8 @@ class LlmPlanner(Sized, BasePlanner):
     by query: a request does not depend on other queries, and is answered once (`response_cache`).
 
     An answer contains `llm.plans` plans, one by default, whatever `top_k` is. An invalid answer is
-    followed by a repair request, then parsed leniently, and finally replaced by PKG's plan;
-    `Plans.reply` says which. The energy of a plan is its place in the answer.
+    followed by a repair request, and finally replaced by PKG's plan; `Plans.reply` says which. The
+    energy of a plan is its place in the answer.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES
