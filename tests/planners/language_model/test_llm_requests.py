@@ -17,7 +17,7 @@ from language_model import answered, completion
 
 NAMES = Names.of(["tea"], ["boil", "pour", "wait", "drink"])
 VALID = '{"step_1": 0, "step_2": 2, "step_3": 3}'
-PLAN = ((0, 2, 3),)
+PLAN = (0, 2, 3)
 SECRET = "sk-very-secret"
 
 
@@ -83,7 +83,7 @@ def failure(status):
 def test_passing_failures_are_retried(problem, serve):
     seen = serve(lambda _, number: failure(problem) if number < 2 else VALID)
     (found,) = ask_all([request()], config())
-    assert (found.sequences, found.repaired, len(seen)) == (PLAN, False, 3)
+    assert (found.sequence, found.repaired, len(seen)) == (PLAN, False, 3)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_passing_failures_are_retried(problem, serve):
 def test_invalid_answers_are_followed_by_a_repair_request(first, finish, problem, serve):
     seen = serve(lambda _, number: VALID if number else completion(first, finish=finish))
     (found,) = ask_all([request()], config())
-    assert (found.sequences, found.repaired) == (PLAN, True)
+    assert (found.sequence, found.repaired) == (PLAN, True)
     assert len(found.responses) == len(seen) == 2
     messages = json.loads(seen[1].content)["messages"]
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
@@ -109,7 +109,7 @@ def test_invalid_answers_are_followed_by_a_repair_request(first, finish, problem
 def test_refusals_give_no_plan(serve):
     seen = serve(lambda *_: completion(None, refusal="I must not plan."))
     (found,) = ask_all([request()], config())
-    assert found.sequences == ()
+    assert found.sequence is None
     assert [response.refusal for response in found.responses] == ["I must not plan."] * 2
     ask_all([request()], config())
     assert len(seen) == 2
@@ -162,7 +162,7 @@ def test_responses_before_a_failure_are_kept(serve):
         ask_all(REQUESTS, config(concurrency=1, retries=0))
     assert len(seen) == 3
     found = ask_all(REQUESTS, config())
-    assert [one.sequences[0][-1] for one in found] == [0, 1, 2, 3]
+    assert [one.sequence[-1] for one in found] == [0, 1, 2, 3]
     assert len(seen) == 5
 
 

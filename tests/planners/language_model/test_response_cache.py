@@ -8,7 +8,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.planners.language_model.prompt import Request
 from cefito.planners.language_model.server import FILE, Response, ResponseCache
 
-REQUEST = Request((("user", "a"),), ((0,),), 1, {"model": "m"})
+REQUEST = Request((("user", "a"),), ((0,),), {"model": "m"})
 RESPONSE = Response(asked="2026-11-22T00:00:00+00:00", served="m", content="{}")
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 from cefito.errors import ConfigError
 from cefito.planners.language_model.method import LlmConfig
@@ -24,7 +23,6 @@ from cefito.planners.language_model.server import (
 )
 from cefito.progress import Progress, silent
 
-Sequences = tuple[tuple[int, ...], ...]
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 
 
@@ -32,23 +30,17 @@ class InvalidAnswerError(ValueError):
     """The answer does not have the requested form; the message is for the model."""
 
 
-def parse(request: Request, content: str) -> Sequences:
-    """Return the plans of a JSON object of exactly the requested steps, best first, each once."""
+def parse(request: Request, content: str) -> tuple[int, ...]:
+    """Return the plan of a JSON object of exactly the requested steps."""
     text = content.strip()
     fenced = _FENCE.match(text)
     try:
         value = json.loads(fenced[1] if fenced else text)
     except (ValueError, RecursionError) as problem:
         raise InvalidAnswerError("it is not valid JSON") from problem
-    if request.plans == 1:
-        return (_sequence(request, value),)
-    _check_keys(value, [f"plan_{plan}" for plan in range(1, request.plans + 1)])
-    return tuple(dict.fromkeys(_sequence(request, part) for part in value.values()))
-
-
-def _sequence(request: Request, value: Any) -> tuple[int, ...]:
-    names = _step_names(request)
-    _check_keys(value, names)
+    names = [f"step_{step}" for step in range(1, len(request.choices) + 1)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
     for name, allowed in zip(names, request.choices, strict=True):
         given = value[name]
         if type(given) is not int or given not in allowed:
@@ -57,15 +49,6 @@ def _sequence(request: Request, value: Any) -> tuple[int, ...]:
                 f"{name} is {shown}, expected one of {', '.join(map(str, allowed))}"
             )
     return tuple(value[name] for name in names)
-
-
-def _check_keys(value: Any, names: list[str]) -> None:
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
-
-
-def _step_names(request: Request) -> list[str]:
-    return [f"step_{step}" for step in range(1, len(request.choices) + 1)]
 
 
 logger = logging.getLogger(__name__)
@@ -79,8 +62,8 @@ class Completion:
     """The outcome of one query's request and its repairs."""
 
     key: str  # of the first request in the cache
-    sequences: Sequences  # best first; empty if no answer was valid
-    repaired: bool  # the plans come from a repair request
+    sequence: tuple[int, ...] | None  # of the plan; None if no answer was valid
+    repaired: bool  # the plan comes from a repair request
     responses: tuple[Response, ...]  # oldest first
 
 
@@ -117,11 +100,11 @@ class _Dialogue:
                 return len(responses), None
             responses.append(response)
             try:
-                sequences = _parse(request, response)
-                return len(responses), Completion(key, sequences, attempt > 0, tuple(responses))
+                sequence = _parse(request, response)
+                return len(responses), Completion(key, sequence, attempt > 0, tuple(responses))
             except InvalidAnswerError as problem:
                 request = repair_request(request, response.content, str(problem))
-        return len(responses), Completion(key, (), True, tuple(responses))
+        return len(responses), Completion(key, None, True, tuple(responses))
 
 
 def ask_all(
@@ -193,7 +176,7 @@ def _ask_missing(
             pool.shutdown(cancel_futures=True)
 
 
-def _parse(request: Request, response: Response) -> Sequences:
+def _parse(request: Request, response: Response) -> tuple[int, ...]:
     if response.refusal:
         raise InvalidAnswerError("it refuses, but only ids of actions are asked for")
     try:
