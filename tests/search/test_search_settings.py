@@ -4,7 +4,6 @@ from cefito.errors import ConfigError
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.search import AutoSearch, ExhaustiveSearch, GuidedSearch
 from cefito.search.settings import (
-    SEARCHES,
     SearchConfig,
     changed_settings,
     make_search,
@@ -42,13 +41,6 @@ def test_values_that_cannot_be(overrides, setting, message):
     assert caught.value.setting == setting
     assert setting in str(caught.value) or setting == "method"
     assert "--" not in str(caught.value)
-
-
-@pytest.mark.parametrize("method", SEARCHES)
-def test_what_every_search_reads(method):
-    given = {"objective": "fitted", "tasks": 3, "task_model": "chain"}
-    settings = search_settings(PlanningConfig(), method=method, **given)
-    assert {name: getattr(settings, name) for name in given} == given
 
 
 def test_what_was_changed():

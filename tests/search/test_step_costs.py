@@ -1,5 +1,4 @@
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -166,14 +165,3 @@ def test_sums_say_what_their_tables_say(data, shape):
         np.testing.assert_array_equal(both.children(prefixes), whole.children(prefixes))
     ours, theirs = both.cheapest(10), whole.cheapest(10)
     assert ours.sequences.tolist() == theirs.sequences.tolist()
-
-
-def test_sums_share_the_tables_they_are_made_of():
-    """A sum holds its parts and nothing of its own, so that the tables of a task are kept once."""
-    large = StepCosts(costs=(np.zeros(60), np.zeros((60, 60)), np.zeros((60, 60, 60))))
-    tracemalloc.start()
-    sums = [large + StepCosts.free(3, 60) for _ in range(100)]
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(sums) == 100
-    assert most < large.costs[2].nbytes

@@ -123,14 +123,6 @@ def watched_steps() -> Iterator[list[tuple[float, float]]]:
         handle.remove()
 
 
-def test_training_lowers_the_loss():
-    loss = Regression()
-    before = float((loss.module(loss.x)[:, 0] - loss.y).square().mean().detach())
-    result = run(loss, epochs=1, batch_size=10, learning_rate=0.01)
-    assert -result.scores[0] < before
-    assert run(Regression(), epochs=60).scores[0] > -0.1
-
-
 def test_every_epoch_has_each_example_once_in_another_order_with_other_noise():
     loss = Regression()
     result = run(loss, epochs=3)
@@ -172,15 +164,6 @@ def test_progress_counts_windows_also_when_resumed(tmp_path):
     assert shown[6:] == [(20, "resumed after epoch 2")]
 
 
-def test_the_seed_decides():
-    one, other, third = Regression(), Regression(), Regression()
-    run(one)
-    run(other)
-    run(third, seed=6)
-    assert same(copy(one.module), copy(other.module))
-    assert not same(copy(one.module), copy(third.module))
-
-
 @pytest.mark.parametrize(("every", "warmup"), [(1, 0), (1, 4), (3, 2), (2, 5), (3, 6)])
 def test_average_is_that_of_a_slow_loop(every, warmup):
     """At every n-th step, and only there: a copy before the start, then a step to the weights."""
@@ -200,21 +183,6 @@ def test_average_is_that_of_a_slow_loop(every, warmup):
             for name, tensor in loss.validated[step // 3 - 1].items():
                 if name != "calls":
                     torch.testing.assert_close(tensor, average[name])
-
-
-def test_without_an_average_the_weights_themselves_are_validated():
-    loss = Regression()
-    run(loss)
-    for epoch in range(1, 6):
-        assert same(loss.validated[epoch - 1], loss.seen[3 * epoch])
-
-
-def test_training_goes_on_from_the_trained_weights():
-    plain, averaged = Regression(), Regression()
-    run(plain)
-    run(averaged, ema=EmaConfig(decay=0.9, every=1, warmup=0))
-    assert all(same(one, other) for one, other in zip(plain.seen, averaged.seen, strict=True))
-    assert not same(plain.validated[-1], averaged.validated[-1])
 
 
 @pytest.mark.parametrize(
