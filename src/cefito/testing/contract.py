@@ -187,7 +187,8 @@ class PlannerContract:
             assert np.isfinite(plan.energies).all()
             assert (np.diff(plan.scores) >= 0).all()
             assert best.actions.tolist() == plan.actions[:1].tolist()
-        assert any(len(plan) == TOP_K for plan in plans)
+        if planner.describe().language_model is None:  # whose answer is one plan
+            assert any(len(plan) == TOP_K for plan in plans)
         for top_k in (0, -1):
             with pytest.raises(ConfigError, match=f"top_k {top_k}: expected at least 1"):
                 planner.plan(queries, top_k)

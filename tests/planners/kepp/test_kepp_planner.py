@@ -48,9 +48,6 @@ def graphless(world):
     return fit(world, **{"kepp.knowledge": "none"}).planner
 
 
-def same_networks(one, other):
-    pairs = ((one, other), (one.step, other.step))
-    return all(same_weights(left.network, right.network) for left, right in pairs)
 
 
 class Noting:
@@ -195,16 +192,6 @@ def test_without_graph_and_ends(world, graphless):
 )
 def test_names_say_what_is_not_as_it_is_by_default(planner, said, changes):
     assert replace(planner, config=KeppConfig(**changes)).name == f"KEPP{said}"
-
-
-def test_equal_step_networks_are_trained_once(world, planner, tmp_path):
-    context = TrainingContext(folder=tmp_path, shared=True, key="a")
-    assert same_networks(fit(world, context=context).planner, planner)
-    trained = len(list(tmp_path.iterdir()))
-    other = fit(world, context=context, **{"kepp.paths": "in-sample"})
-    assert other.trainings[STEP].resumed
-    assert not other.trainings[PLAN].resumed
-    assert len(list(tmp_path.iterdir())) == trained + 1
 
 
 def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):

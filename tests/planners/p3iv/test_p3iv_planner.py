@@ -94,15 +94,6 @@ def test_greedy_decoding_by_plain_loops(horizon):
     assert best_sequences(emissions.log(), counts, 2, "greedy").sequences.shape == (3, 2, horizon)
 
 
-def test_greedy_decoding_misses_the_best_plan():
-    """The last action alone decides, though nothing likely leads there."""
-    emissions = torch.tensor([[[0.9, 0.1], [0.4, 0.6]]]).log()
-    counts = torch.tensor([[99, 1], [1, 1]])
-    best = best_sequences(emissions, counts, 1, "viterbi").sequences[0, 0]
-    assert best.tolist() == [0, 0]
-    assert greedy(emissions, counts, 1).sequences[0, 0].tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("settings", "text", "name"),
     [
