@@ -115,16 +115,6 @@ def test_attention_to_a_latent_against_a_slow_loop():
             torch.testing.assert_close(result[query, :, place], expected)
 
 
-def test_without_interpolation_there_is_the_plain_network():
-    made = network(interpolation=False)
-    assert made.latents(made.projection(*condition())) is None
-    more = network().state_dict().keys() - made.state_dict().keys()
-    assert more == {
-        name for name in network().state_dict() if "interpol" in name or "inside" in name
-    }
-    assert made.state_dict().keys() <= network().state_dict().keys()
-
-
 def test_actions_of_tasks():
     windows = np.array([[0, 1, 0], [1, 2, 1], [4, 4, 4]])
     known = task_actions(np.array([0, 0, 2]), windows, 3, 5)
