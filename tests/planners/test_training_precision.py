@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,7 +81,12 @@ def runs(dataset, tmp_path_factory):
 def keys_of(monkeypatch, training, device="cpu"):
     """The key of a checkpoint."""
     seen = {}
-    monkeypatch.setattr("cefito.training.trainer.train", lambda _, **given: seen.update(given))
+
+    def noted(_, **given):
+        seen.update(given)
+        return SimpleNamespace(run=lambda *_: None)
+
+    monkeypatch.setattr("cefito.training.trainer.Training", noted)
     given = {"seed": 3, "settings": [HORIZON, training.model_dump()]}
     TrainingContext(key="data", device=device).train("net", None, training, **given)
     return seen["key"]

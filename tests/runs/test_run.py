@@ -198,7 +198,7 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
     def no_step(*_, **__):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(trainer._Training, "_step", no_step)
+    monkeypatch.setattr(trainer.Training, "_step", no_step)
     before = snapshot(folder)
     again = train(world, folder)
     assert all(training.resumed for training in again.info.training.values())
@@ -473,9 +473,9 @@ def frequent(world, tmp_path_factory):
 
 def steps_of(monkeypatch):
     """The networks whose steps are trained from now on."""
-    trained, step = [], trainer._Training._step
+    trained, step = [], trainer.Training._step
     monkeypatch.setattr(
-        trainer._Training,
+        trainer.Training,
         "_step",
         lambda self, *rest: (trained.append(type(self.module).__name__), step(self, *rest))[1],
     )
@@ -561,7 +561,7 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
 
 
 def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer._Training, "__init__", lambda *_: 1 / 0)
+    monkeypatch.setattr(trainer.Training, "__init__", lambda *_, **__: 1 / 0)
     before = snapshot(folder)
     again = train(world, folder, reuse=True)
     assert snapshot(folder) == before

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from cefito.files import write_tensors
 from cefito.runtime import processes
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
-from cefito.training.trainer import train
+from cefito.training.trainer import Training
 from training.made import windows
 from training.test_field_loss import field_loss
 
@@ -54,7 +54,7 @@ with processes(torch.device("cpu")) as (group, _):
         if group.first:
             (folder / kind).mkdir(parents=True)
         group.wait()
-        train(
+        Training(
             loss,
             optimiser=OptimiserConfig(epochs=1, batch_size=5, clip=1.0, learning_rate=0.01),
             ema=EmaConfig(decay=0.5),
@@ -63,7 +63,7 @@ with processes(torch.device("cpu")) as (group, _):
             key="",
             group=group,
             folder=folder / kind,
-        )
+        ).run()
         handle.remove()
     write_tensors(folder / f"{group.rank}.safetensors", tensors)
 """

@@ -22,7 +22,7 @@ from cefito.training import trainer as trainer_module
 from cefito.training.log import MetricsLog, read_metrics
 from cefito.training.result import TrainingResult
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
-from cefito.training.trainer import Term, train
+from cefito.training.trainer import Term, Training
 
 Weights = dict[str, Tensor]
 
@@ -89,12 +89,13 @@ def run(
     ema: EmaConfig | None = None,
     stopping: StoppingConfig | None = None,
     given: Mapping[str, object] | None = None,
+    precision: str = "float32",
     folder: Path | None = None,
     seed: int = 5,
     **optimiser: object,
 ) -> TrainingResult:
     settings = {"epochs": 6, "batch_size": 4, "learning_rate": 0.05, "weight_decay": 0.0}
-    return train(
+    training = Training(
         loss,
         optimiser=OptimiserConfig(**(settings | optimiser)),
         ema=ema or EmaConfig(),
@@ -102,8 +103,9 @@ def run(
         seed=seed,
         key="k",
         folder=folder,
-        **(given or {}),
+        precision=precision,
     )
+    return training.run(**(given or {}))
 
 
 @contextmanager
@@ -285,7 +287,7 @@ def test_losses_are_computed_in_the_precision_of_the_training(precision, parts):
         def parts(self, *given):
             yield self.terms(*given)
 
-    run(InParts() if parts else Noting(), given={"precision": precision}, epochs=1)
+    run(InParts() if parts else Noting(), precision=precision, epochs=1)
     assert reduced == {precision == "bfloat16"}
 
 

@@ -145,7 +145,7 @@ def test_stopped_queries_get_plans_of_pkg(make, queries):
 
 
 def test_settings_are_checked_before_training(splits, monkeypatch):
-    monkeypatch.setattr("cefito.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("cefito.training.trainer.Training", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ConfigError, match="no language model is named"):
         LlmEndsPlanner.fit(splits["train"], splits["val"], settings=settings(model=""), seed=0)
 
