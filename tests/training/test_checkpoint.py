@@ -158,6 +158,5 @@ def test_lines_of_metrics_that_do_not_fit_are_refused_by_name(tmp_path, text, me
 def test_metrics_go_on_where_earlier_lines_were_removed(tmp_path):
     log = MetricsLog(tmp_path, 2)
     log.write({"epoch": 3})
-    log.close()
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"epoch": 3}]
     MetricsLog(tmp_path, 3).close()
