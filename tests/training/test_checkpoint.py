@@ -159,4 +159,4 @@ def test_metrics_go_on_where_earlier_lines_were_removed(tmp_path):
     log = MetricsLog(tmp_path, 2)
     log.write({"epoch": 3})
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"epoch": 3}]
-    MetricsLog(tmp_path, 3).close()
+    MetricsLog(tmp_path, 3)
