@@ -166,7 +166,7 @@ def test_numbers(capsys):
     for argv in (
         "train x --horizon 3 --out y --seed 3.7",
         "plan x --top-k 1.7",
-        "plan x --width 4.5",
+        "plan x --seconds 4.5",
     ):
         assert main(argv.split()) == 2
         assert "is not a whole number; expected one such as 3" in capsys.readouterr().err

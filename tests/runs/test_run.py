@@ -51,7 +51,7 @@ def folder(trained, tmp_path):
 
 
 def snapshot(folder):
-    """Every file by its content, but for TensorBoard's, of which every opening adds one."""
+    """Every file by its content."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
