@@ -167,7 +167,6 @@ def main() -> None:
             seed=seed,
             progress=progress,
             reuse=True,
-            tracker="none",
         )
         for name, found in score_run(run, train, windows, rankings=True).items():
             rows.setdefault(name, []).append(found)
@@ -181,7 +180,6 @@ def main() -> None:
                 seed=seed,
                 progress=progress,
                 reuse=True,
-                tracker="none",
             )
             part = windows.of_length(horizon)
             plans = best(single.planner, Queries.from_windows(part))

@@ -64,7 +64,7 @@ def made(work: Path, dim: int, method: str) -> Path:
             "small", method=method, dataset="synthetic", horizon=3, overrides=EPOCHS, shared=True
         )
         opened = open_dataset(world)
-        train_run(opened, run, config=config, horizon=3, seed=0, tracker="none")
+        train_run(opened, run, config=config, horizon=3, seed=0)
     return run
 
 

@@ -5,7 +5,7 @@
 The parts, one after the other:
 
 - step: a training step of the `paper` predictor against the reference (`training.py`);
-- search: exact, screened, guided and beam search of `paper`-size fields, T = 3 to 6 (`search.py`);
+- search: exact and guided search of `paper`-size fields, T = 3 to 6 (`search.py`);
 - queries: many queries, planned by each search (`queries.py`);
 - train-T3, train-T4: a whole training with the preset `paper`, and the scores of its plans;
 - compare: the planners beside each other, all at the sizes of `paper`.

@@ -252,9 +252,7 @@ def main() -> None:
         table, features = read_steps(work / "steps.csv"), work / "features"
         dataset = prepare(table, features, work / "DATA", seconds=1, videos=work / "videos")
         config = cefito.load_config("small", method="any-length")
-        cefito.train_run(
-            dataset, work / "RUN", config=config, horizon=4, shortest=1, seed=0, tracker="none"
-        )
+        cefito.train_run(dataset, work / "RUN", config=config, horizon=4, shortest=1, seed=0)
     videos = cefito.open_dataset(work / "DATA").videos
     tests = [video.video_id for video in videos if video.split == "test"]
     command = [sys.executable, "-m", "cefito", "serve", work / "RUN", "--dataset", work / "DATA"]

@@ -8,7 +8,6 @@ mixed, as test windows do. Of each row as many are planned as fit into `--second
 
 - preset: as `small` plans, its chain's likeliest sequences ordered anew by all terms (five tasks);
 - exact, guided: the energy alone over the likeliest task, in float32;
-- screened: the same with bfloat16 first.
 
     python benchmarks/queries.py --work WORK --out benchmarks/results/queries.json
     python benchmarks/queries.py --work WORK --sizes small --horizons 3 --queries 2000
@@ -49,13 +48,10 @@ QUICK = {
     "search.fitting_windows": 60,
 }
 ENERGY = {"objective": "energy", "tasks": 1}
-# `small` does not screen unless it is told to
 ROWS: dict[str, dict[str, Any]] = {
     "preset": {},
     "exact": {**ENERGY, "method": "exhaustive"},
-    "exact, screened": {**ENERGY, "method": "exhaustive", "screening": "on"},
     "guided": {**ENERGY, "method": "guided"},
-    "guided, screened": {**ENERGY, "method": "guided", "screening": "on"},
 }
 GUIDED = {"proposals": 512, "starts": 12, "refinements": 256}  # the defaults, not those of `small`
 

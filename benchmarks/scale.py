@@ -44,7 +44,7 @@ from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.runtime import generator_for
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
-from cefito.training.trainer import train
+from cefito.training.trainer import Training
 
 NARROW = {"hidden": 64, "width": 64}
 FEATURES, OWN, TOP, ASKED, BATCH = 64, 10, 5, 512, 256  # OWN: actions of a task
@@ -100,7 +100,7 @@ def made_run(work: Path, dim: int) -> Path:
         config = load_config(
             "small", method="chain", dataset="synthetic", horizon=3, overrides=overrides
         )
-        train_run(world, run, config=config, horizon=3, seed=0, tracker="none")
+        train_run(world, run, config=config, horizon=3, seed=0)
     return run
 
 
@@ -227,14 +227,14 @@ def epoch(count: int) -> dict[str, Any]:
 def _trained(windows: Windows, epochs: int) -> None:
     network, config = new_network(windows), ChainTrainingConfig()
     loss = ChainLoss(network=network, train=windows, val=windows.subset(range(8)), config=config)
-    train(
+    Training(
         loss,
         optimiser=OptimiserConfig(epochs=epochs, batch_size=BATCH),
         ema=EmaConfig(decay=0.0),
         stopping=StoppingConfig(every=10_000, patience=0),
         seed=0,
         key="",
-    )
+    ).run()
 
 
 def _sizes(windows: Windows) -> dict[str, Any]:

@@ -2,7 +2,7 @@ r"""Searches against the naive reference: time, token forwards, memory, agreemen
 
 Random fields of the `paper` size over |A| actions, where everything is timed against batched full
 forwards of all candidates (extrapolated from a sample of candidates where marked); and trained
-fields of run folders, where guided and beam search are compared with the exact argmin on windows of
+fields of run folders, where guided search is compared with the exact argmin on windows of
 the data set, with the true and with the predicted task. All is measured in one run.
 
     python benchmarks/search.py --quick --threads 1 --clock cpu \
@@ -40,7 +40,6 @@ from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runtime import generator_for, pick_device
 from cefito.search import (
-    BeamSearch,
     ExhaustiveSearch,
     GuidedSearch,
     NaiveSearch,
@@ -123,21 +122,13 @@ def on_random_fields(
     device: torch.device,
     sample: int,
     *,
-    beam: bool,
     exact_tokens: int = EXACT_TOKENS,
 ) -> list[dict[str, Any]]:
-    """Naive, exact and guided search; led by lower precision too where `auto` would choose that."""
+    """Naive, exact and guided search."""
     rows = []
     for horizon in horizons:
         field = IncrementalField(random_field(horizon, device))
         searches: dict[str, Search] = {"exact": ExhaustiveSearch(), "guided": GuidedSearch()}
-        if field.coarse_pays:
-            searches |= {
-                "screened": ExhaustiveSearch(screening="on"),
-                "guided, screened": GuidedSearch(screening="on"),
-            }
-        if beam:
-            searches["beam"] = BeamSearch()
         naive_seconds(field, random_problem(3), 27)  # warm-up
         for search in searches.values():
             search.search(field, [random_problem(3)], 5)
@@ -204,7 +195,7 @@ def cost(plans: Plans, seconds: float) -> dict[str, Any]:
 def on_trained_field(
     folder: Path, windows: int, split: str, device: torch.device, limit: float
 ) -> dict[str, Any]:
-    """Guided and beam search against the exact argmin.
+    """Guided search against the exact argmin.
 
     They are compared on a fixed sample of the windows that have at most `limit` candidates.
     """
@@ -231,7 +222,6 @@ def on_trained_field(
     searches: dict[str, Search] = {
         "exact": ExhaustiveSearch(),
         "guided": GuidedSearch(),
-        "beam": BeamSearch(),
     }
     known: dict[Any, Plans] = {}  # a task predicted rightly is not searched again
     for oracle in (True, False):
@@ -369,7 +359,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         ("seconds a query", "token forwards a query"),
         strict=True,
     ):
-        for name in ("naive", "exact", "screened", "guided", "guided, screened", "beam"):
+        for name in ("naive", "exact", "guided"):
             points = [(row["horizon"], row[name][key]) for row in rows if name in row]
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
         axes.set(
@@ -432,7 +422,7 @@ def main() -> None:
     device = pick_device(given.device)
     result: dict[str, Any] = {**common.machine(device), "clock": given.clock}
     if given.quick:
-        rows = on_random_fields([11], given.horizons or [3, 4], device, 1331, beam=False)
+        rows = on_random_fields([11], given.horizons or [3, 4], device, 1331)
         result["against_naive"] = {
             name: {str(row["horizon"]): row[name]["against_naive"] for row in rows}
             for name in rows[0]
@@ -445,7 +435,6 @@ def main() -> None:
                 given.horizons or [3, 4, 5, 6],
                 device,
                 given.sample,
-                beam=True,
                 exact_tokens=given.exact_tokens,
             )
             if given.sizes

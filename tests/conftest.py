@@ -208,7 +208,7 @@ def run_of_lengths(world: PreparedDataset, tmp_path_factory: pytest.TempPathFact
 
     config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
     folder = tmp_path_factory.mktemp("lengths") / "run"
-    return train_run(world, folder, config=config, horizon=4, shortest=1, seed=0, tracker="none")
+    return train_run(world, folder, config=config, horizon=4, shortest=1, seed=0)
 
 
 @pytest.fixture(scope="session")

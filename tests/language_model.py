@@ -15,8 +15,8 @@ from zlib import crc32
 from http_servers import serving
 
 MODEL = "stand-in"
-SETTINGS = {"llm.model": MODEL, "llm.plans": 5, "llm.retries": 0}
-"""Settings to ask the stand-in for five plans."""
+SETTINGS = {"llm.model": MODEL, "llm.retries": 0}
+"""Settings to ask the stand-in."""
 
 
 class ParsedPrompt:
@@ -44,14 +44,14 @@ class ParsedPrompt:
             if (found := re.match(r"(\d+) -> ", line))
         }
 
-    def plans(self) -> Iterator[list[int]]:
-        """Different plans from the likeliest first to the likeliest last action."""
-        for shift in range(self.offset, self.offset + len(self.actions) ** 2):
-            middle = [
-                self.actions[(shift // len(self.actions) ** (step % 2) + step) % len(self.actions)]
-                for step in range(self.horizon - 2)
-            ]
-            yield [self.first[0], *middle, self.last[0]][: self.horizon]
+    def plan(self) -> list[int]:
+        """A plan from the likeliest first to the likeliest last action."""
+        count = len(self.actions)
+        middle = [
+            self.actions[(self.offset // count ** (step % 2) + step) % count]
+            for step in range(self.horizon - 2)
+        ]
+        return [self.first[0], *middle, self.last[0]][: self.horizon]
 
     def likeliest(self) -> list[int]:
         """The most probable path by the transitions in the prompt."""
@@ -63,22 +63,14 @@ class ParsedPrompt:
                     if share * more > reached.get(after, (0.0, []))[0]:
                         reached[after] = (share * more, [*path, after])
             best = reached
-        return best.get(self.last[0], (0.0, next(self.plans())))[1]
+        return best.get(self.last[0], (0.0, self.plan()))[1]
 
 
 def answered(body: dict[str, Any]) -> str:
     """A valid answer to a request."""
     prompt = ParsedPrompt(body["messages"][1]["content"])
-    wanted = len(re.findall(r'"plan_\d+"', body["messages"][0]["content"]))
-    plans, seen = [], set()
-    for plan in [prompt.likeliest() if prompt.graph else next(prompt.plans()), *prompt.plans()]:
-        if tuple(plan) not in seen:
-            seen.add(tuple(plan))
-            plans.append({f"step_{step}": action for step, action in enumerate(plan, 1)})
-    if not wanted:
-        return json.dumps(plans[0])
-    plans += plans[:1] * wanted  # where there are fewer
-    return json.dumps({f"plan_{number}": plan for number, plan in enumerate(plans[:wanted], 1)})
+    plan = prompt.likeliest() if prompt.graph else prompt.plan()
+    return json.dumps({f"step_{step}": action for step, action in enumerate(plan, 1)})
 
 
 def completion(content: str | None, **more: Any) -> dict[str, Any]:

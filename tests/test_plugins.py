@@ -15,7 +15,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads
 from cefito.plugins import Registry
 from cefito.search.base import MemorySettings, Search
-from cefito.search.beam import BeamSearch
+from cefito.search.guided import GuidedSearch
 from cefito.search.problem import Plans, Problem, SearchCost
 from cefito.search.settings import SEARCHES, SearchConfig, make_search, search_settings
 from cefito.settings import Settings
@@ -126,7 +126,7 @@ def test_a_search_of_a_package(install, monkeypatch, caplog):
     assert "narrow" in list(SEARCHES)
 
 
-class NarrowSearch(BeamSearch):
+class NarrowSearch(GuidedSearch):
     pass
 
 
@@ -134,8 +134,8 @@ class OddSettings(MemorySettings):
     far: int = 3
 
 
-NARROW = type(SEARCHES["beam"])(NarrowSearch, SEARCHES["beam"].settings)
-ODD = type(SEARCHES["beam"])(NarrowSearch, OddSettings)
+NARROW = type(SEARCHES["guided"])(NarrowSearch, SEARCHES["guided"].settings)
+ODD = type(SEARCHES["guided"])(NarrowSearch, OddSettings)
 
 
 def test_a_metric_of_a_package(install, monkeypatch):
@@ -207,7 +207,7 @@ class OddPlans(Search):
         return [Plans(np.array([[0], [2]]), np.ones(2), np.ones(2), SearchCost(0, 0), True)]
 
 
-ODD_PLANS = type(SEARCHES["beam"])(OddPlans)
+ODD_PLANS = type(SEARCHES["guided"])(OddPlans)
 
 
 def test_encoders_of_a_package(install, monkeypatch):

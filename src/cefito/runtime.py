@@ -2,7 +2,7 @@
 
 A network computes in float32, or in bfloat16 where the processor multiplies it. In trainings
 products of matrices are what is taken in bfloat16; weights, losses, distances and the optimiser
-stay in float32. Searches that screen look through sequences in bfloat16 and decide in float32.
+stay in float32.
 
 One process trains, or several together (torchrun): shares of a batch, and sums over all processes.
 """
@@ -84,12 +84,10 @@ def full_precision() -> Iterator[None]:
 def determining(settings: Any, *values: Precision) -> Any:
     """Return settings for JSON, without options of how to compute, at any depth.
 
-    That is their precisions, whether activations are computed again, and whether a search screens.
+    That is their precisions, and whether activations are computed again.
     """
     if isinstance(settings, Mapping):
         kept = {name: determining(value, *values) for name, value in settings.items()}
-        if _of_search(settings):
-            del kept["screening"]
         if _of_training(settings):
             kept.pop("recompute", None)
             if not values or settings["precision"] in values:
@@ -102,10 +100,6 @@ def determining(settings: Any, *values: Precision) -> Any:
 
 def _of_training(section: Mapping[str, Any]) -> bool:
     return "optimiser" in section and "precision" in section
-
-
-def _of_search(section: Mapping[str, Any]) -> bool:
-    return "screening" in section and "method" in section
 
 
 @dataclass(frozen=True)

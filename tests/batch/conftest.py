@@ -53,7 +53,7 @@ def trained(tmp_path_factory):
     config = load_config(
         "small", method="cefito+chain", dataset="synthetic", horizon=3, overrides=TINY
     )
-    return train_run(world, folder / "run", config=config, horizon=3, seed=0, tracker="none")
+    return train_run(world, folder / "run", config=config, horizon=3, seed=0)
 
 
 @pytest.fixture

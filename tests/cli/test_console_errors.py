@@ -10,6 +10,7 @@ import time
 import pytest
 
 from cefito.cli import build_app, console, main
+from cefito.cli.options import real_number, whole_number
 from cefito.data import open_dataset
 from cefito.errors import ConfigError
 
@@ -135,3 +136,21 @@ def test_nohup_is_respected(monkeypatch):
         assert main(["x"]) == 7
     finally:
         signal.signal(signal.SIGHUP, inherited)
+
+
+def test_numbers(capsys):
+    assert [whole_number(text) for text in ("3", " -4 ", "+5", "007")] == [3, -4, 5, 7]
+    assert [real_number(text) for text in ("3", "-.5", "1e-3", "2.")] == [3, -0.5, 0.001, 2]
+    for text in ("3.7", "3.0", "1e3", "true", "", "0x10", "٣", "9" * 5000, "1_0"):
+        with pytest.raises(ValueError, match=r"not a whole number; expected|too large a number"):
+            whole_number(text)
+    for text in ("nan", "inf", "1e999", "1,5", "0x1", "1_0", ""):
+        with pytest.raises(ValueError, match=r"is not a number; expected|is too large a number"):
+            real_number(text)
+    for argv in (
+        "train x --horizon 3 --out y --seed 3.7",
+        "plan x --top-k 1.7",
+        "plan x --seconds 4.5",
+    ):
+        assert main(argv.split()) == 2
+        assert "is not a whole number; expected one such as 3" in capsys.readouterr().err

@@ -28,7 +28,7 @@ CALLS = ("cefito import-checkpoint ", "cefito plan RUN ", "hf download ")
         ("plan RUN", "from_step", "--from-step"),
         ("plan RUN", "task", "--task"),
         ("evaluate RUN", "task", "--oracle-task"),
-        ("evaluate RUN", "width", "--width"),
+        ("evaluate RUN", "starts", "--starts"),
         ("train DATA", "method", "--method"),
         ("train DATA", "folder", "--out"),
         ("train DATA", "dataset", ""),

@@ -50,39 +50,7 @@ def test_a_model_has_to_be_named(world, refused, tmp_path):
     assert "llm.model: no language model is named." in refused(*train, "--method", "llm-ranked")
 
 
-def test_the_preview_asks_nothing(run, served, call):
-    code, out, err = call("llm-prompt", run, "--window", 1)
-    assert code == 0
-    assert out.startswith("system:\nYou plan procedures.")
-    assert "\nuser:\nTask (recognised): " in out
-    assert served.asked == []
-    code, out, _ = call("llm-prompt", run, "--oracle-ends", "--sample", 5, "--json")
-    found = json.loads(out)
-    assert (found["queries"], found["known"], found["server"]) == (5, 0, served.url)
-    assert found["most"] == 2 * found["different"] <= 10
-    assert "First step (annotated)" in found["messages"][1]["content"]
-    assert found["body"]["response_format"]["type"] == "json_schema"
-    assert call("evaluate", run, "--sample", 5)[0] == 0
-    code, _, err = call("llm-prompt", run, "--sample", 5)
-    different = len(served.asked)
-    assert f"5 windows: {different} different requests, {different} of them cached" in err
-    assert f"{MODEL} at {served.url} would be asked at most 0 times, the budget is 1,000" in err
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("--window", 9999), "window 9999: there are"),
-        (("--sample", 0), "sample of 0 windows; expected at least 1"),
-        (("--split", "all"), "--split all: expected one of train, val, test"),
-    ],
-)
-def test_invalid_previews(argv, message, run, refused):
-    assert message in refused("llm-prompt", run, *argv)
-
-
 def test_a_method_without_language_model_and_true_ends(simple, refused):
-    assert "nearest window asks no language model" in refused("llm-prompt", simple)
     err = refused("evaluate", simple, "--oracle-ends")
     assert "nearest window makes no use of the true first and last action" in err
     assert "--oracle-ends" in err
@@ -103,11 +71,16 @@ def test_scores_say_who_answered_and_when(run, served, call):
     )
 
 
+def repaired(body):
+    """A valid answer to the repair request alone."""
+    return answered(body) if len(body["messages"]) > 2 else "Well."
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome", "said"),
     [
         (answered, "kept", "its answer was valid"),
-        (lambda body: f"Well: {answered(body)}", "repaired", "was invalid and has been repaired"),
+        (repaired, "repaired", "was invalid and has been repaired"),
         (lambda _: "No.", "replaced", "its answer was unusable; the plan is PKG's"),
     ],
 )

@@ -93,12 +93,12 @@ def test_constraints_are_obeyed_or_refused(method, run_of, call, refused):
 @pytest.mark.parametrize("command", ["plan", "evaluate"])
 def test_the_search_is_chosen_or_refused(command, method, run_of, call, refused):
     more = ("--video", VIDEO) if command == "plan" else ("--sample", "4")
-    argv = (command, run_of(method), *more, "--search", "beam", "--width", 4, "--json")
+    argv = (command, run_of(method), *more, "--search", "guided", "--starts", 4, "--json")
     if METHODS[method].planner.abilities.search:
         code, out, _ = call(*argv)
         assert code == 0
         value = json.loads(out)["search"]
-        assert (value["method"], value.get("width", 4)) == ("beam", 4)
+        assert (value["method"], value.get("starts", 4)) == ("guided", 4)
     else:
         assert "has no search to choose" in refused(*argv)
 

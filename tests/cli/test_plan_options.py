@@ -92,7 +92,10 @@ def test_actions_and_tasks_by_name(plans, space, world, trained, call):
         ("--search auto --budget -1", "greater than or equal to 0 (got -1.0). (--budget)"),
         ("--search auto --budget nan", "--budget: 'nan' is not a number"),
         ("--objective score", 'Invalid value "score" for --objective. Choose from: "energy"'),
-        ("--width 3", "'exhaustive' does not use the setting 'width'; only beam does. (--width)"),
+        (
+            "--starts 3",
+            "'exhaustive' does not use the setting 'starts'; only auto, guided do. (--starts)",
+        ),
         ("--gradient 3", "--gradient"),
     ],
 )
@@ -158,18 +161,15 @@ def test_a_search_that_is_not_exact_says_so(trained, call, plans):
 
 
 OPTIONS = {
-    "search": ("method", "beam"),
+    "search": ("method", "guided"),
     "budget": ("budget_gflop", 2.5),
     "tasks": ("tasks", 4),
     "objective": ("objective", "fitted"),
     "task-model": ("task_model", "chain"),
     "proposals": ("proposals", 9),
     "memory-mib": ("memory_mib", 3.0),
-    "screening": ("screening", "on"),
     "starts": ("starts", 3),
     "refinements": ("refinements", 0),
-    "width": ("width", 7),
-    "diversity": ("diversity", 0.5),
 }
 
 
@@ -189,7 +189,9 @@ def test_each_option_changes_its_setting(trained, call, monkeypatch):
 
     monkeypatch.setattr(Run, "with_search", noted)
     as_trained = open_run(trained).trained_search
-    few = {name: OPTIONS[name] for name in ("tasks", "width")}  # that both have all is tested below
+    few = {
+        name: OPTIONS[name] for name in ("tasks", "starts")
+    }  # that both have all is tested below
     plan = ("plan", trained, "--video", VIDEO)
     for command, options in ((plan, OPTIONS), (("evaluate", trained), few)):
         for option, (name, value) in options.items():

@@ -224,7 +224,7 @@ def test_a_shared_run_keeps_its_guarantee_on_new_videos(level, tmp_path):
     changes = {f"chain.{name}": size for name, size in sizes.items()}
     changes |= {"chain_training.optimiser.epochs": 5, "chain_training.all_videos": 0.0}
     config = load_config("small", method="chain", overrides=changes)
-    run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0, tracker="none")
+    run = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
     calibrate_run(run, folds=0)
     export_run(run.folder, tmp_path / "run.zip")
     run = open_run(tmp_path / "run.zip")

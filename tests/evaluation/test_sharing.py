@@ -32,7 +32,7 @@ def run(world, tmp_path_factory):
     overrides = {"classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
     config = load_config("small", method="frequent", overrides=overrides)
     folder = tmp_path_factory.mktemp("sharing") / "run"
-    run = train_run(world, folder, config=config, horizon=3, seed=0, tracker="none")
+    run = train_run(world, folder, config=config, horizon=3, seed=0)
     evaluate_run(run)
     return run
 

@@ -1,4 +1,3 @@
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,11 +62,9 @@ def test_energies_are_those_of_full_sequences(data, seed, horizon, depth, skip, 
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("coarse", [False, True])
-def test_every_weight_is_read_once(coarse, monkeypatch):
+def test_every_weight_is_read_once(monkeypatch):
     """Prefixes of all lengths and the sequences below them make one product a matrix."""
     field = IncrementalField(random_field(horizon=3, depth=3))
-    field = field.coarse() if coarse else field
     cache = field.cached(*drawn(2, 2, field.field.predictor.observation_dim))
     products, plain = [], FrozenLinear.__call__
 

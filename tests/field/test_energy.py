@@ -119,22 +119,6 @@ def test_candidates_have_the_energies_and_gradients_of_the_plain_evaluation(
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def test_a_query_does_not_feel_its_neighbours():
-    field = make(actions=5)
-    one_path = [[0, 0, index] for index in range(5)]
-    five_paths = [[index, (index + 1) % 5, 0] for index in range(5)]
-    rows = torch.tensor([one_path, five_paths])
-    initial, goal = observations(2)
-    alone = torch.cat(
-        [field.candidate_energies(initial[[row]], goal[[row]], rows[[row]]) for row in (0, 1)]
-    )
-    torch.testing.assert_close(
-        field.candidate_energies(initial, goal, rows), alone, rtol=1e-5, atol=1e-6
-    )
-    lengths = [PrefixTree.build(part, action_count=5).length for part in (rows[[0]], rows)]
-    assert lengths[0] < lengths[1]
-
-
 def test_a_batch_without_queries():
     """The share of a process that gets none of a small batch."""
     field = make()
@@ -198,23 +182,6 @@ def test_recomputing_changes_nothing(monkeypatch, skip):
         found.append([energies.detach(), *map(torch.clone, slopes)])
     assert len(found[0]) == len(found[1]) > 3
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
-
-
-def test_recomputing_keeps_fewer_activations(monkeypatch):
-    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
-    field, actions = make(), candidates(3, 8, 20, 3, 4)
-    kept = []
-    for recompute in (False, True):
-        seen = {}
-
-        def note(tensor, seen=seen):
-            seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            field.candidate_energies(*observations(8), actions, recompute=recompute)
-        kept.append(sum(seen.values()))
-    assert kept[1] < kept[0] / 3
 
 
 def test_energies_in_bfloat16_are_near_those_in_float32():

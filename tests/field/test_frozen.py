@@ -16,7 +16,7 @@ from drawn import drawn
 @pytest.mark.parametrize("biased", [False, True])
 def test_a_layer_gives_what_pytorch_gives(gelu, shape, biased):
     weight, bias = drawn(24, 16), drawn(24) if biased else None
-    layer = FrozenLinear(weight, bias, dtype=torch.float32, gelu=gelu)
+    layer = FrozenLinear(weight, bias, gelu=gelu)
     x = drawn(*shape, seed=3)
     expected = F.linear(x, weight, bias)
     if gelu:
@@ -26,7 +26,7 @@ def test_a_layer_gives_what_pytorch_gives(gelu, shape, biased):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_a_used_layer_can_be_copied(copied):
-    layer, x = FrozenLinear(drawn(24, 16), drawn(24), dtype=torch.float32, gelu=True), drawn(5, 16)
+    layer, x = FrozenLinear(drawn(24, 16), drawn(24), gelu=True), drawn(5, 16)
     found = layer(x)
     assert torch.equal(copied(layer)(x), found)
 
@@ -34,5 +34,5 @@ def test_a_used_layer_can_be_copied(copied):
 def test_without_the_fast_product_it_is_pytorchs(monkeypatch):
     monkeypatch.setattr("cefito.field.layers._X86", False)
     weight, bias, x = drawn(24, 16), drawn(24), drawn(5, 16)
-    layer = FrozenLinear(weight, bias, dtype=torch.float32, gelu=True)
+    layer = FrozenLinear(weight, bias, gelu=True)
     assert torch.equal(layer(x), F.gelu(F.linear(x, weight, bias), approximate="tanh"))

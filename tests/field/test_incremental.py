@@ -1,5 +1,4 @@
 import itertools
-from collections.abc import Sized
 
 import pytest
 import torch
@@ -17,12 +16,6 @@ def observations(
     field: EnergyField, queries: int, seed: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(drawn(2, queries, field.predictor.observation_dim, seed=seed))
-
-
-def each_child(prefixes: Sized, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Parents and actions of all children."""
-    count = len(prefixes)
-    return torch.arange(count).repeat_interleave(len(actions)), actions.repeat(count)
 
 
 fields = st.builds(
@@ -75,50 +68,6 @@ def test_the_walk_gives_the_energies_of_full_sequences(field, seed, queries, all
     )
 
 
-@given(data=st.data(), field=fields, seed=st.integers(0, 1000), queries=st.integers(1, 3))
-def test_chosen_children_give_the_energies_of_full_sequences(data, field, seed, queries):
-    """Any children, each query's own, some parents without any; at times after a dense level."""
-    horizon = field.horizon
-    initial, goal = observations(field, queries, seed)
-    incremental = IncrementalField(field)
-    prefixes, rows = incremental.root(initial, goal), [(query, ()) for query in range(queries)]
-    found = None
-    for level in range(horizon):
-        last = level == horizon - 1
-        if not last and data.draw(st.booleans()):
-            prefixes = incremental.extend(prefixes, torch.arange(2))
-            rows = [(query, (*before, action)) for query, before in rows for action in range(2)]
-            continue
-        pairs = st.tuples(st.integers(0, len(rows) - 1), st.integers(0, 5))
-        chosen = sorted(
-            data.draw(st.lists(pairs, min_size=1, max_size=8)), key=lambda pair: pair[0]
-        )
-        parents, actions = (torch.tensor(column) for column in zip(*chosen, strict=True))
-        rows = [(rows[parent][0], (*rows[parent][1], action)) for parent, action in chosen]
-        if last:
-            found = incremental.leaf_energy_each(prefixes, parents, actions)
-        else:
-            prefixes = incremental.extend_each(prefixes, parents, actions)
-            assert prefixes.depth == level + 1
-            assert prefixes.query.tolist() == [query for query, _ in rows]
-    query = torch.tensor([query for query, _ in rows])
-    with torch.no_grad():
-        expected = field.energy(
-            initial[query], goal[query], torch.tensor([sequence for _, sequence in rows])
-        )
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_no_children_at_all():
-    field = random_field()
-    incremental, none = IncrementalField(field), torch.empty(0, dtype=torch.int64)
-    prefixes = incremental.extend(incremental.root(*observations(field, 2)), torch.arange(2))
-    assert len(incremental.extend_each(prefixes, none, none)) == 0
-    assert incremental.leaf_energy_each(
-        incremental.extend(prefixes, torch.arange(2)), none, none
-    ).shape == (0,)
-
-
 def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
     field = random_field()
     incremental, actions = IncrementalField(field), torch.tensor([0, 2, 5])
@@ -144,26 +93,21 @@ def test_energy_is_that_of_the_field():
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-@pytest.mark.parametrize("each", [False, True])
-def test_memory_of_a_child_covers_what_it_keeps(depth, each):
+def test_memory_of_a_child_covers_what_it_keeps(depth):
     field = random_field(horizon=4, depth=3)
     incremental, actions = IncrementalField(field), torch.arange(2)
     prefixes = incremental.root(*observations(field, 1))
     for _ in range(depth + 1):
-        if each:
-            prefixes = incremental.extend_each(prefixes, *each_child(prefixes, actions))
-        else:
-            prefixes = incremental.extend(prefixes, actions)
+        prefixes = incremental.extend(prefixes, actions)
     kept = sum(
         tensor.numel() * tensor.element_size() for tensor in (*prefixes.keys, *prefixes.values)
     ) / len(prefixes)
-    inner, leaf = (
-        incremental.bytes_per_child(depth, leaf=leaf, each=each) for leaf in (False, True)
-    )
+    inner, leaf = (incremental.bytes_per_child(depth, leaf=leaf) for leaf in (False, True))
     assert kept < inner
-    assert leaf < inner < incremental.bytes_per_child(depth + 1, leaf=False, each=each)
-    if each:  # a block's copies of the parent's keys and values, while they are attended to
-        assert inner - incremental.bytes_per_child(depth, leaf=False) >= 2 * kept / (2 * 3)
+    assert leaf < inner < incremental.bytes_per_child(depth + 1, leaf=False)
+    # a block's copies of the path's keys and values, while they are attended to
+    each = incremental.bytes_per_child(depth, leaf=False, each=True)
+    assert each - inner >= 2 * kept / (2 * 3)
 
 
 @pytest.mark.parametrize(("width", "depth", "ratio"), [(16, 2, 2), (32, 3, 1.5)])
@@ -176,38 +120,3 @@ def test_operations_of_a_token(width, depth, ratio):
         if parameter.ndim == 2
     )
     assert IncrementalField(field).flops_per_token == 2 * matrices
-
-
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize("chosen", [False, True])
-def test_the_coarse_field_is_near_and_gives_float32(skip, chosen):
-    """Every number of it is off, by what eight bits allow; weights are cast once."""
-    field = random_field(horizon=3, skip=skip, width=32)
-    initial, goal = observations(field, 2)
-    coarse = IncrementalField(field).coarse()
-    assert coarse.coarse() is coarse
-    prefixes = coarse.root(initial, goal)
-    actions = torch.arange(6)
-    if chosen:
-        for _ in range(2):
-            prefixes = coarse.extend_each(prefixes, *each_child(prefixes, actions))
-        found = coarse.leaf_energy_each(prefixes, *each_child(prefixes, actions))
-    else:
-        for _ in range(2):
-            prefixes = coarse.extend(prefixes, actions)
-        found = coarse.leaf_energy(prefixes, actions)
-    assert {part.dtype for part in (*prefixes.keys, *prefixes.values)} == {torch.bfloat16}
-    expected = every_energy(field, initial, goal, list(range(6))).flatten()
-    error = (found.flatten() - expected).abs() / expected
-    assert found.dtype == torch.float32
-    assert 1e-6 < error.mean() < 0.02
-    assert all(weight.dtype == torch.float32 for weight in field.parameters())
-
-
-@pytest.mark.parametrize(
-    ("processor", "width", "pays"),
-    [("AMX", 384, True), ("AVX512-BF16", 192, True), ("AMX", 96, False), ("none", 384, False)],
-)
-def test_where_lower_precision_pays(processor, width, pays, monkeypatch):
-    monkeypatch.setattr("cefito.field.fields.capability", lambda _: processor)
-    assert IncrementalField(random_field(width=width)).coarse_pays is pays

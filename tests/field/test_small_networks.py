@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from cefito.field.classifier import ProposalNetwork, TaskClassifier
-from cefito.field.layers import Dropout
 from cefito.field.settings import ClassifierConfig, ProposalConfig
 from drawn import drawn
 
@@ -110,14 +109,3 @@ def test_reset_depends_on_the_generator_alone(make):
         assert torch.equal(tensor, other.state_dict()[name]), name
     other.reset(torch.Generator().manual_seed(6))
     assert not torch.equal(one.fc1.weight, other.fc1.weight)
-
-
-@pytest.mark.parametrize("make", [classifier, proposal])
-def test_dropout_is_repeated_by_its_generator(make):
-    module = make(dropout=0.5)
-    one, other = (
-        module(*observations(), dropout=Dropout(0.5, torch.Generator().manual_seed(1)))
-        for _ in range(2)
-    )
-    assert torch.equal(one, other)
-    assert not torch.allclose(one, module(*observations()))

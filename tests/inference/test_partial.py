@@ -31,7 +31,7 @@ def single(world, tmp_path_factory):
 
     config = load_config("paper", method="nearest")
     folder = tmp_path_factory.mktemp("single") / "run"
-    return train_run(world, folder, config=config, horizon=3, seed=0, tracker="none")
+    return train_run(world, folder, config=config, horizon=3, seed=0)
 
 
 @pytest.mark.parametrize(

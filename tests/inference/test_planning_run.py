@@ -27,7 +27,7 @@ def single(world, tmp_path_factory):
     """A run of one length, of a method that trains nothing."""
     config = cefito.load_config("paper", method="nearest")
     folder = tmp_path_factory.mktemp("single") / "run"
-    return cefito.train_run(world, folder, config=config, horizon=3, seed=0, tracker="none")
+    return cefito.train_run(world, folder, config=config, horizon=3, seed=0)
 
 
 @pytest.fixture(scope="module")

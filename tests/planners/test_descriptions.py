@@ -1,5 +1,5 @@
 from dataclasses import replace
-from hashlib import sha256, shake_256
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -25,14 +25,6 @@ def test_vectors_are_the_same_everywhere():
     assert sha256(vectors.astype("<f4").tobytes()).hexdigest() == (
         "05adc9c767948311ec3b7a77a901c8c732c94027c76f3578cef49b6389c7ee9e"
     )
-
-
-def test_vectors_by_hand():
-    """Twelve little-endian 16-bit numbers of the hash make a coordinate."""
-    digest = shake_256("0 crêpe wenden".encode()).digest(6 * 3 * 24)
-    numbers = np.frombuffer(digest, "<u2").reshape(-1, 12).astype(int)
-    expected = (numbers.sum(axis=1) - 393_210) / 65_536
-    assert name_vectors(NAMES, 3)[2].ravel().tolist() == expected.tolist()
 
 
 def test_equal_names_have_vectors_of_their_own():

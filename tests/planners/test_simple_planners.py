@@ -90,23 +90,6 @@ def test_nearest_against_a_loop(count, seed, top_k, oracle, grid):
         assert plan.exact
 
 
-def test_nearest_by_hand():
-    train = make_windows(
-        [[0], [0], [1], [0]], [[0], [3], [0], [0]], [[0, 1], [1, 1], [2, 2], [3, 3]], [0, 1, 1, 2]
-    )
-    planner = fit_nearest(train)
-    query = np.zeros((1, 1), np.float32)
-    plan = planner.plan(Queries(initial=query, goal=query), 3)[0]
-    # of those as near the earlier one leads; length is no matter
-    assert plan.actions.tolist() == [[0, 1], [3, 3], [1, 1]]
-    assert plan.energies.tolist() == [0, 0, 1]
-    assert planner.predict_tasks(Queries(initial=query, goal=query)).tolist() == [0]
-    known = Queries(initial=query, goal=query, tasks=np.array([1]))
-    assert planner.plan(known, 3)[0].actions.tolist() == [[1, 1], [2, 2]]
-    assert planner.plan(known, 3)[0].energies.tolist() == [1, 1]
-    assert planner.predict_tasks(known).tolist() == [1]
-
-
 @given(count=st.integers(1, 25), seed=st.integers(0, 10_000), top_k=st.integers(1, 4))
 def test_frequent_against_a_counter(count, seed, top_k):
     train = random_windows(count, seed)

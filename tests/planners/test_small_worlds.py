@@ -78,7 +78,7 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
 
 @pytest.mark.parametrize("world", ["one task"], indirect=True)
 def test_too_many_negatives_are_refused_before_anything_is_trained(world, tmp_path, monkeypatch):
-    monkeypatch.setattr("cefito.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("cefito.training.trainer.Training", lambda *_, **__: pytest.fail("trained"))
     changes = {**QUICK, "training.negatives.count": 512}
     config = cefito.load_config("small", overrides=changes, shared=True)
     with pytest.raises(CefitoError, match=r"512 negatives .* only 512 sequences of 3") as caught:

@@ -3,19 +3,14 @@
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 
 import pytest
 
-from cefito.errors import ConfigError
-from cefito.inference.answer import answer
 from cefito.planners.methods import METHODS, load_config
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
-from cefito.search import Constraints
-from cefito.search.settings import SEARCHES
 from cefito.testing import assert_same_plans, quick
 from language_model import SETTINGS as STAND_IN
 from tiny_runs import NARROW, often_or_nightly
@@ -26,14 +21,6 @@ THREADS = 8
 KNOBS = {"train": 24, "val": 12, "test": 12, "dim": 8}
 # endings of the keys of settings that make training quick
 QUICK = {".optimiser.epochs": 1, ".stopping.windows": 5, ".fitting_windows": 5}
-SEARCHED = (
-    {},
-    {"method": "guided", "proposals": 6, "starts": 2, "refinements": 4},
-    {"method": "beam", "width": 3, "objective": "energy"},
-    {"method": "naive", "objective": "energy", "tasks": 2},
-    {"method": "auto", "budget_gflop": 0, "objective": "chain"},
-    {"method": "exhaustive", "objective": "fitted", "tasks": 3},
-)
 
 
 @pytest.fixture(scope="module")
@@ -82,42 +69,6 @@ def in_threads(ask, requests):
     with ThreadPoolExecutor(THREADS) as pool:
         given = list(pool.map(lambda index: ask(*requests[index]), order))
     return list(zip(order, given, strict=True))
-
-
-def outcome(run, query, changes, constraints, task):
-    """The answer, or the line that refuses the request."""
-    if changes:
-        run = run.with_search(**changes)
-    try:
-        return answer(run, query, task=task, top_k=4, constraints=constraints).to_dict()
-    except ConfigError as refusal:
-        return str(refusal)
-
-
-def test_threads_with_different_searches_and_constraints(loaded, queries, tmp_path, busy):
-    run = loaded("cefito")
-    others = SEARCHES.keys() - {changes.get("method") for changes in SEARCHED}
-    searched = [*SEARCHED, *({"method": name} for name in sorted(others))]
-    first, *_, last = run.planner.space.actions[4]
-    constraints = (
-        Constraints(),
-        Constraints(no_repeats=True, before=((first, last),)),
-        Constraints(required=(first,)),
-    )
-    asked = ((queries.subset([0]), 4), (queries.subset([2]), None))
-    requests = [
-        (run, query, *rest, task) for (query, task), *rest in product(asked, searched, constraints)
-    ]
-    description, before = run.planner.describe(), saved(run.planner, tmp_path / "before")
-    expected = [outcome(*request) for request in requests]
-    answers = [value for value in expected if not isinstance(value, str)]
-    assert len({str(value["plans"]) for value in answers}) > len(requests) / 3
-    assert len(answers) < len(requests)  # some cannot be satisfied, and say so
-    for index, given in in_threads(outcome, requests):
-        assert given == expected[index]
-    assert run.planner.describe() == description
-    assert saved(run.planner, tmp_path / "after") == before
-    assert outcome(*requests[0]) == expected[0]
 
 
 @pytest.mark.parametrize("method", [*map(often_or_nightly, METHODS)])

@@ -45,7 +45,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("evaluate", "{run}", "--sample", "2"),
     ("cross-validate", "{data}", "--horizon", "none"),
     ("finetune", "{run}", "{here}/none", "--out", "{out}"),
-    ("llm-prompt", "{simple}"),
     ("report", "{simple}", "--json"),
     ("reproduce", "none", "{data}", "--out", "{out}"),
     ("export", "{simple}", "{here}/run.zip"),

@@ -124,7 +124,7 @@ class KilledError(Exception):
 @contextmanager
 def killed_after(steps: int) -> Iterator[None]:
     """Stop trainings after some steps."""
-    whole, left = trainer._Training._step, [steps]
+    whole, left = trainer.Training._step, [steps]
 
     def step(self: Any, *rest: Any) -> Any:
         left[0] -= 1
@@ -132,13 +132,13 @@ def killed_after(steps: int) -> Iterator[None]:
             raise KilledError
         return whole(self, *rest)
 
-    trainer._Training._step = step  # type: ignore[method-assign]
+    trainer.Training._step = step  # type: ignore[method-assign]
     try:
         yield
     except KilledError:
         pass
     finally:
-        trainer._Training._step = whole  # type: ignore[method-assign]
+        trainer.Training._step = whole  # type: ignore[method-assign]
 
 
 def studied(data: PreparedDataset, out: Path, horizons: tuple[int, ...]) -> Study:

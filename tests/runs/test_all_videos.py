@@ -43,9 +43,7 @@ def trained(world, folder, method, *, share, **given):
             f"{section}.all_videos": share,
         },
     )
-    return train_run(
-        world, folder, config=config, horizon=2, seed=0, **{"tracker": "none", **given}
-    )
+    return train_run(world, folder, config=config, horizon=2, seed=0, **given)
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def two(world, tmp_path_factory):
     found = []
     for seed in (0, 1):
         folder = place / str(seed)
-        run = train_run(world, folder, config=config, horizon=3, seed=seed, tracker="none")
+        run = train_run(world, folder, config=config, horizon=3, seed=seed)
         calibrate_run(run, folds=0)
         found.append(open_run(folder))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,14 +58,6 @@ class DummyField:
     # prefixes computed, full sequences too
     nodes: list[tuple[float, float, Ids]] = field(default_factory=list)
     roots: int = 0
-    error: Callable[[float, float, Ids], float] | None = None
-    coarse_pays: bool = False
-    coarse_nodes: int = 0  # of `nodes`, those computed by the coarse field
-    fine: DummyField | None = None  # of the coarse field the one that records
-
-    def coarse(self) -> DummyField:
-        assert self.fine is None
-        return replace(self, fine=self)
 
     @property
     def leaves(self) -> list[tuple[float, float, Ids]]:
@@ -82,8 +74,7 @@ class DummyField:
         return self._energies(rows)
 
     def root(self, initial, goal):
-        recording = self.fine or self
-        recording.roots += 1
+        self.roots += 1
         return Node(
             tuple(
                 (float(one[0]), float(other[0]), ())
@@ -108,20 +99,11 @@ class DummyField:
             len(prefixes), len(actions)
         )
 
-    def extend_each(self, prefixes, parents, actions):
-        return Node(self._chosen(prefixes, parents, actions, leaf=False))
-
-    def leaf_energy_each(self, prefixes, parents, actions):
-        return self._energies(self._chosen(prefixes, parents, actions, leaf=True))
-
     def bytes_per_child(self, depth, *, leaf, each=False):
         return self.child_bytes * (1 if leaf else depth + 2) * (3 if each else 1)
 
     def _energies(self, rows: Iterable[tuple[float, float, Ids]]) -> torch.Tensor:
-        wrong = self.error if self.fine is not None and self.error else _nothing
-        return torch.tensor(
-            [float(self.function(*row)) + float(wrong(*row)) for row in rows], dtype=torch.float32
-        )
+        return torch.tensor([float(self.function(*row)) for row in rows], dtype=torch.float32)
 
     def _all(self, prefixes, actions, *, leaf: bool) -> tuple[tuple[float, float, Ids], ...]:
         return self._record(
@@ -152,13 +134,7 @@ class DummyField:
         if rows:
             self.children.append((len(rows[0][2]) - 1, len(rows)))
         self.nodes += rows
-        if self.fine is not None:
-            self.fine.coarse_nodes += len(rows)
         return tuple(rows)
-
-
-def _nothing(initial: float, goal: float, sequence: Ids) -> float:
-    return 0.0
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ from .conftest import (
 
 TOY = "toy"
 GENEROUS: dict[str, object] = {}
-SCREENED = {"screening": "on"}
 # nothing is affordable, little is kept, one child at a time
 TIGHT = {
     "memory_mib": 1e-6,
@@ -47,7 +46,6 @@ TIGHT = {
     "proposals": 3,
     "starts": 1,
     "refinements": 2,
-    "width": 2,
 }
 
 
@@ -91,7 +89,7 @@ def name(request, monkeypatch) -> str:
     return request.param
 
 
-@pytest.fixture(params=[GENEROUS, TIGHT, SCREENED], ids=["generous", "tight", "screened"])
+@pytest.fixture(params=[GENEROUS, TIGHT], ids=["generous", "tight"])
 def search(name, request) -> Search:
     return make_search(SearchConfig(method=name, **request.param))
 

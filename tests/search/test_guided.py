@@ -111,32 +111,6 @@ def test_additive_energies_are_solved_from_the_worst_start(
     assert plans.energies.tolist() == [0]
 
 
-@given(
-    horizon=st.integers(2, 5), size=st.integers(2, 5), seed=st.integers(0, 10**6), data=st.data()
-)
-def test_one_interaction_is_solved_from_a_bad_start(horizon, size, seed, data):
-    """All combinations of the two are among the best estimates where other steps matter more."""
-    generator = np.random.default_rng(seed)
-    first, second = sorted(
-        data.draw(st.lists(st.integers(0, horizon - 1), min_size=2, max_size=2, unique=True))
-    )
-    costs = 1000 * generator.permuted(np.tile(np.arange(size), (horizon, 1)), axis=1)
-    costs[[first, second]] //= 1000
-    pairs = generator.integers(-20, 21, (size, size))
-
-    def energy(_, __, row):
-        return float(
-            sum(costs[step, action] for step, action in enumerate(row))
-            + pairs[row[first], row[second]]
-        )
-
-    dummy = DummyField(horizon, energy)
-    search = GuidedSearch(proposals=1, starts=1, refinements=size**2)
-    (plans,) = search.search(dummy, [problem(0, range(size), guide=costly((-costs).tolist()))], 1)
-    assert plans.scores[0] == (costs[first][:, None] + costs[second] + pairs).min()
-    assert plans.evaluated.leaves < size**horizon / 4 or (horizon, size) < (5, 5)
-
-
 def test_combinations_reach_what_single_changes_and_swaps_do_not():
     """(1, 1, 1) is good, (0, 0, 0) a local optimum, and all that lies between them is worse."""
 
@@ -213,19 +187,6 @@ def test_a_guide_proposes_and_nothing_more():
         dummy, [problem(0, [3, 8], objective=Objective(costs=chain))], 1
     )
     assert listed(default) == [(1.0, (3, 3), 1.0)]
-
-
-def test_rounds_bound_the_walk():
-    """Five steps away, a round of neighbours takes one step."""
-    dummy = DummyField(5, lambda _, __, row: sum(row))
-    one = problem(0, range(2), guide=costly([[1, 0]] * 5))
-    best = [
-        GuidedSearch(proposals=1, starts=1, refinements=1, rounds=rounds)
-        .search(dummy, [one], 1)[0]
-        .energies[0]
-        for rounds in range(4)
-    ]
-    assert best == [5, 4, 3, 2]
 
 
 def test_the_budget_bounds_what_is_spent():

@@ -198,53 +198,6 @@ def test_threads_may_share_a_prior(monkeypatch):
         np.testing.assert_array_equal(cost, other)
 
 
-def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
-    first, second, third = (np.exp(-cost) for cost in SMALL.fit().costs(3, 3).costs)
-    # Of 14 steps after another: 1 1, 3 3, 4 4 4 repeat.
-    repeat = (4 + 0.5) / (14 + 1)
-    np.testing.assert_allclose(first, [0.5, 0.5])
-    np.testing.assert_allclose(second, [[repeat, 1 - repeat], [1 - repeat, repeat]])
-    # Third steps after two different ones: 0 1 2 twice, 0 1 0, 5 1 3, 5 3 3. One returns. By pairs
-    # alone: 1 → 0 is one of the five steps after a 1 of task 0, for each of three; never in task 1.
-    factor = (1.5 / 4.5) / (1.1 / 4.9)
-    back = factor * (1 - repeat) / (factor * (1 - repeat) + repeat)
-    np.testing.assert_allclose(third[0, 1], [back, 1 - back])
-    np.testing.assert_allclose(third[1, 1], second[1])
-    assert SMALL.fit().costs(3, 3).costs[2].shape == (2, 2, 2)
-
-
-def test_a_repeat_gets_the_share_estimated_for_the_task():
-    """In task 0 the most frequent action, 0, never repeats at once; in task 1, 1 often does."""
-    corpus = Corpus(
-        [[0, 1, 0]] * 30 + [[0, 2, 0]] * 30 + [[1, 1, 1]] * 30 + [[1, 3, 5]], [0] * 60 + [1] * 31
-    )
-    overall = (60 + 0.5) / (182 + 1)
-    share = (0 + 20 * overall) / (120 + 20)
-    prior = corpus.fit(order=2, strengths=(1.0, 1e6, 1.0))  # hardly counts any pair
-    pair = np.exp(-prior.costs(0, 2).costs[1])
-    np.testing.assert_allclose(np.diag(pair), share, rtol=1e-3)
-    single = np.exp(-corpus.fit(order=1, strengths=(1.0, 1e6, 1.0)).costs(0, 1).costs[0])
-    assert single[0] > 4 * share
-    # the others in proportion
-    np.testing.assert_allclose(pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3)
-    assert np.diag(np.exp(-prior.costs(1, 2).costs[1])).min() > 3 * share
-
-
-def test_a_return_gets_less_where_returns_are_rare():
-    """Pairs go round both ways alike, single windows never turn back."""
-    corpus = Corpus(
-        [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]] * 20, [0] * 120
-    )
-    pair, back = (
-        np.exp(-corpus.fit(order=order, strengths=(1.0, 10.0, 1e9)).costs(0, 3).costs[-1])
-        for order in (2, 3)
-    )
-    back = back[0, 1]  # hardly counts any triple
-    assert pair[1, 0] == pytest.approx(pair[1, 2])
-    assert back[0] < 0.2 * back[2]
-    assert back[1] / back[2] == pytest.approx(pair[1, 1] / pair[1, 2], rel=1e-3)
-
-
 def test_arrays_and_back(tmp_path):
     prior = SMALL.fit(order=2, strengths=(0.3, 2.0, 5.0))
     write_tensors(tmp_path / "prior.safetensors", {**prior.to_arrays(), "weights": np.ones(3)})

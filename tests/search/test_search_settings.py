@@ -2,9 +2,8 @@ import pytest
 
 from cefito.errors import ConfigError
 from cefito.planners.shared.settings import PlanningConfig
-from cefito.search import AutoSearch, BeamSearch, ExhaustiveSearch, GuidedSearch
+from cefito.search import AutoSearch, ExhaustiveSearch, GuidedSearch
 from cefito.search.settings import (
-    SEARCHES,
     SearchConfig,
     changed_settings,
     make_search,
@@ -13,14 +12,14 @@ from cefito.search.settings import (
 
 
 def test_settings_with_some_replaced():
-    before = SearchConfig(method="beam", width=7)
+    before = SearchConfig(method="guided", starts=7)
     assert search_settings(before) == before
-    assert search_settings(before, method=None, width=None) == before
+    assert search_settings(before, method=None, starts=None) == before
     changed = search_settings(before, method="auto", budget_gflop=2)
-    assert changed == SearchConfig(method="auto", width=7, budget_gflop=2)
+    assert changed == SearchConfig(method="auto", starts=7, budget_gflop=2)
     planning = search_settings(PlanningConfig(objective="fitted"), tasks=3)
     assert planning == PlanningConfig(objective="fitted", tasks=3)
-    assert before == SearchConfig(method="beam", width=7)
+    assert before == SearchConfig(method="guided", starts=7)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +30,8 @@ def test_settings_with_some_replaced():
         ({"objective": "score"}, "objective", r"'fitted'.*\(got 'score'\)"),
         ({"memory_mib": 0.0}, "memory_mib", r"greater than 0 \(got 0.0\)"),
         ({"widht": 3}, "widht", "there is none of that name"),
-        ({"diversity": float("nan")}, "diversity", r"finite number \(got nan\)"),
-        ({"method": "beam", "proposals": 3}, "proposals", "'beam' .* 'proposals'.* auto, guided"),
+        ({"budget_gflop": float("nan")}, "budget_gflop", r"finite number \(got nan\)"),
+        ({"proposals": 3}, "proposals", "'exhaustive' .* 'proposals'.* auto, guided"),
         ({"method": "naive", "memory_mib": 3}, "memory_mib", "'naive' .* 'memory_mib'"),
     ],
 )
@@ -42,13 +41,6 @@ def test_values_that_cannot_be(overrides, setting, message):
     assert caught.value.setting == setting
     assert setting in str(caught.value) or setting == "method"
     assert "--" not in str(caught.value)
-
-
-@pytest.mark.parametrize("method", SEARCHES)
-def test_what_every_search_reads(method):
-    given = {"objective": "fitted", "tasks": 3, "task_model": "chain"}
-    settings = search_settings(PlanningConfig(), method=method, **given)
-    assert {name: getattr(settings, name) for name in given} == given
 
 
 def test_what_was_changed():
@@ -63,13 +55,11 @@ def test_what_was_changed():
 
 
 def test_searches_are_made_with_their_settings():
-    values = {"memory_mib": 7, "screening": "on", "proposals": 5, "starts": 2, "refinements": 4}
+    values = {"memory_mib": 7, "proposals": 5, "starts": 2, "refinements": 4}
     made = make_search(SearchConfig(method="auto", budget_gflop=3, **values))
     assert isinstance(made, AutoSearch)
     assert made.budget_gflop == 3
-    assert made.exhaustive == ExhaustiveSearch(memory_mib=7, screening="on")
+    assert made.exhaustive == ExhaustiveSearch(memory_mib=7)
     assert made.guided == GuidedSearch(**values)
-    made = make_search(SearchConfig(method="beam", width=3, diversity=0.5, memory_mib=7))
-    assert made == BeamSearch(width=3, diversity=0.5, memory_mib=7)
     with pytest.raises(ConfigError, match="unknown search 'best'; expected one of auto, exhaust"):
         make_search(SearchConfig(method="best"))

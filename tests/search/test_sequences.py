@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cefito.field.fields import IncrementalField
 from cefito.search.problem import compiled
-from cefito.search.screening import SequenceEnergies
+from cefito.search.sequences import SequenceEnergies
 from random_fields import random_field
 
 from .conftest import DummyField, problem, random_problems, scrambled
@@ -62,27 +62,6 @@ def test_energies_of_any_multiset_in_any_order(case, memory):
     assert energies.tokens.tolist() == [
         bool(rows) + 2 * sum(goal == one for _, goal, _ in dummy.nodes) for one in range(len(sets))
     ]
-
-
-@given(case=wanted())
-def test_every_prefix_once_in_one_batch(case):
-    horizon, sets, rows = case
-    rows = sorted(set(rows), key=lambda row: (row[1][::-1], -row[0]))
-    dummy, problems = (
-        DummyField(horizon, scrambled),
-        [problem(goal, actions) for goal, actions in enumerate(sets)],
-    )
-    energies = SequenceEnergies(dummy, compiled(problems, horizon, 1), 1024)
-    energies(*arrays(rows, horizon))
-    for one in range(len(sets)):
-        prefixes = {
-            places[:length]
-            for query, places in rows
-            if query == one
-            for length in range(1, horizon + 1)
-        }
-        assert energies.tokens[one] == bool(rows) + 2 * len(prefixes)
-        assert len([goal for _, goal, _ in dummy.nodes if goal == one]) == len(prefixes)
 
 
 @pytest.mark.parametrize(("memory", "batches"), [(1024, 2), (64, 2), (32, 4), (8, 16), (1e-9, 16)])
@@ -143,20 +122,3 @@ def test_kept_prefixes_are_computed_once_while_they_fit(case, memory):
     inner = [node for node in dummy.nodes if len(node[2]) < horizon]
     if memory == 1024:
         assert len(inner) == len(set(inner))
-
-
-@pytest.mark.parametrize("coarse", [False, True])
-def test_kept_prefixes_give_the_same_energies(coarse):
-    made = random_field(3, horizon=4, actions=8, observation_dim=20, skip=True)
-    field = IncrementalField(made)
-    field = field.coarse() if coarse else field
-    rng = np.random.default_rng(0)
-    spaces = compiled(random_problems(0, [(0, 1, 2, 5), (1, 3, 4, 7), (2, 3, 5, 6)]), 4, 1)
-    kept, others = (SequenceEnergies(field, spaces, 64, keep=keep) for keep in (True, False))
-    for _ in range(3):
-        query, sequences = rng.integers(3, size=60), rng.integers(4, size=(60, 4))
-        np.testing.assert_allclose(
-            kept(query, sequences), others(query, sequences), rtol=0.05 if coarse else 2e-5
-        )
-    assert kept.tokens.sum() < others.tokens.sum()
-    assert (kept.listed == others.tokens).all()

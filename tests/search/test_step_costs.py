@@ -1,5 +1,4 @@
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -121,44 +120,6 @@ def test_cost_children_and_costs_to_go(data, shape, infinite):
                 )
 
 
-@given(data=st.data(), shape=shapes, infinite=st.booleans())
-def test_completions_are_the_cheapest(data, shape, infinite):
-    horizon, size = shape
-    chain = data.draw(chains(horizon, size, infinite=infinite))
-    length = data.draw(st.integers(0, horizon))
-    prefixes = list(itertools.product(range(size), repeat=length))
-    full = chain.completions(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length))
-    assert full.shape == (len(prefixes), horizon)
-    for prefix, sequence in zip(prefixes, map(tuple, full.tolist()), strict=True):
-        assert sequence[:length] == prefix
-        ways = [
-            (chain_cost(chain, (*prefix, *rest)), (*prefix, *rest))
-            for rest in itertools.product(range(size), repeat=horizon - length)
-        ]
-        assert (chain_cost(chain, sequence), sequence) == min(ways) or min(ways)[0] == np.inf
-
-
-@given(data=st.data(), shape=shapes)
-def test_completions_keep_to_the_constraints(data, shape):
-    horizon, actions = shape[0], tuple(range(shape[1]))
-    chain, constraints = data.draw(chains(*shape)), data.draw(constraint_sets(shape[0], actions))
-    valid = [
-        places
-        for places in itertools.product(actions, repeat=horizon)
-        if satisfies(places, constraints)
-    ]
-    if not valid:
-        return
-    length = data.draw(st.integers(0, horizon))
-    prefixes = sorted({places[:length] for places in valid})
-    full = chain.completions(
-        np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length),
-        Feasible(constraints, actions, horizon).children,
-    )
-    assert {tuple(row) for row in full.tolist()} <= set(valid)
-    assert [tuple(row[:length]) for row in full.tolist()] == prefixes
-
-
 def test_nothing_is_possible():
     found = StepCosts(costs=(np.full(2, np.inf), np.zeros(2))).cheapest(5)
     assert found.sequences.shape == (0, 2)
@@ -204,14 +165,3 @@ def test_sums_say_what_their_tables_say(data, shape):
         np.testing.assert_array_equal(both.children(prefixes), whole.children(prefixes))
     ours, theirs = both.cheapest(10), whole.cheapest(10)
     assert ours.sequences.tolist() == theirs.sequences.tolist()
-
-
-def test_sums_share_the_tables_they_are_made_of():
-    """A sum holds its parts and nothing of its own, so that the tables of a task are kept once."""
-    large = StepCosts(costs=(np.zeros(60), np.zeros((60, 60)), np.zeros((60, 60, 60))))
-    tracemalloc.start()
-    sums = [large + StepCosts.free(3, 60) for _ in range(100)]
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(sums) == 100
-    assert most < large.costs[2].nbytes

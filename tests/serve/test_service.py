@@ -95,7 +95,7 @@ def test_a_window_of_a_video_has_its_truth(client, place, run, windows):
     "changes",
     [
         {"method": "exhaustive", "objective": "energy", "tasks": 1},
-        {"method": "beam", "objective": "fitted"},
+        {"method": "guided", "objective": "fitted"},
         {"method": "auto", "budget_gflop": 0.0, "objective": "chain", "tasks": 2},
     ],
 )
@@ -140,7 +140,7 @@ def test_a_method_without_a_search(client, place):
     reply = ask(client, run="short", observations=observations)
     assert reply["search"]["method"] is None
     assert reply["most_gflop"] is None
-    problem = refused(client, run="short", observations=observations, search="beam")
+    problem = refused(client, run="short", observations=observations, search="guided")
     assert "has no search to choose" in problem["detail"]
 
 

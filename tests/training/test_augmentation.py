@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 import torch
 
 from cefito.data.annotations import Action, Task, Taxonomy
@@ -101,25 +100,6 @@ def test_a_goal_from_another_window_is_swapped_with_its_own_like():
     assert drawn == {made.goal[row].tobytes() for row in (1, 2)}
 
 
-@pytest.mark.parametrize("share", [0.25, 0.75])
-def test_share_of_swaps(share):
-    made = windows(copies=500)
-    initial, _ = Observations(made, AugmentationConfig(swap=share), CPU).draw(
-        torch.arange(len(made)), generator()
-    )
-    changed = (initial.numpy() != made.initial).any(axis=1).mean()
-    assert changed == pytest.approx(share, abs=0.03)
-
-
-def test_the_generator_decides():
-    observations = Observations(windows(), AugmentationConfig(noise=0.1, swap=0.5), CPU)
-    one, other, third = (
-        torch.stack(observations.draw(torch.arange(8), generator(seed))) for seed in (1, 1, 2)
-    )
-    assert torch.equal(one, other)
-    assert not torch.equal(one, third)
-
-
 def slow_means(made: Windows, mean: np.ndarray, videos: set[int]) -> np.ndarray:
     rows: dict[int, list[np.ndarray]] = {action: [] for action in range(5)}
     for index in range(len(made)):
@@ -142,23 +122,6 @@ def test_mean_observations_of_actions():
     assert not means.all()[4].any()  # ends no window
     without = means.without(torch.tensor([2, 7]), 0.0, generator()).numpy()  # of the videos 1 and 3
     np.testing.assert_allclose(without, slow_means(made, mean, {0, 2}), rtol=1e-4, atol=1e-6)
-
-
-def test_a_random_part_is_left_out_of_the_means():
-    made = windows()
-    means = ActionMeans(made, torch.zeros(E), normalise)
-    possible = [
-        slow_means(
-            made, np.zeros(E, np.float32), {video for video in range(1, 4) if number >> video & 1}
-        )
-        for number in range(0, 16, 2)
-    ]
-    met = set()
-    for seed in range(60):
-        drawn = means.without(torch.tensor([0]), 0.4, generator(seed)).numpy()
-        met.add(min(range(8), key=lambda index: np.abs(drawn - possible[index]).max()))
-        assert min(np.abs(drawn - option).max() for option in possible) < 1e-5
-    assert len(met) > 4
 
 
 def test_means_learned_before_count_as_ten_observations():

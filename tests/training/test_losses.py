@@ -58,16 +58,6 @@ def test_margins_by_hand(negative, severity):
     assert value.item() == pytest.approx(0.01 + 0.09 * severity)
 
 
-def test_released_margin_by_hand():
-    config = MarginConfig(low=0.05, high=0.15, order=0.7)
-    value = adaptive_margins(
-        torch.tensor([[1, 2, 3]]), torch.tensor([[[3, 2, 1], [1, 2, 4]]]), config
-    )
-    assert value[0].tolist() == pytest.approx(
-        [0.05 + 0.1 * 0.7 * 2 / 3, 0.05 + 0.1 * (0.3 / 3 + 0.7 / 3)]
-    )
-
-
 @given(rows=energies, reduction=st.sampled_from(["mean", "violating"]))
 def test_triplet_is_that_of_explicit_loops(rows, reduction):
     values = torch.tensor(rows)
@@ -87,14 +77,6 @@ def test_triplet_is_that_of_explicit_loops(rows, reduction):
         for negative, bound in zip(row[1:], margins[0].tolist(), strict=True)
     )
     assert abs(int(divisor) - count) <= (near if reduction == "violating" else 0)
-
-
-def test_only_violating_triplets_have_gradients():
-    positive = torch.tensor([1.0], requires_grad=True)
-    negative = torch.tensor([[0.9, 5.0]], requires_grad=True)
-    triplet(positive, negative, torch.full((1, 2), 0.1), "mean")[0].backward()
-    assert positive.grad.tolist() == [1]
-    assert negative.grad.tolist() == [[-1, 0]]
 
 
 @given(rows=energies, temperature=st.floats(0.05, 3))

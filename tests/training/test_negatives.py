@@ -212,14 +212,6 @@ def test_draws_are_uniform(kind, slow):
     assert distance_from(observed, {key: share * rows for key, share in likely.items()}) < 5
 
 
-def test_the_check_of_uniformity_sees_a_bias():
-    _, _, _, likely = UNIFORM["easy"]
-    biased = Counter(
-        {key: round(4000 * share * (1.2 if key[0] == 3 else 0.93)) for key, share in likely.items()}
-    )
-    assert distance_from(biased, {key: 4000 * share for key, share in likely.items()}) > 5
-
-
 @pytest.mark.parametrize(
     ("config", "positive", "expected"),
     [
@@ -289,16 +281,6 @@ def test_small_worlds_give_all_there_are(count, caplog):
     assert all(
         message.startswith(f"{count} negatives are configured") for message in caplog.messages
     )
-
-
-def test_what_another_task_lacks_is_taken_from_what_is_left():
-    """Of four easy ones the other task has three: the last one is what the own task has left."""
-    config, actions = NegativesConfig(count=5, hard=0.2), {0: (0, 1), 1: (1, 2)}
-    seen = set()
-    for row in draw(config, actions, *[(0, 1)] * 50):
-        assert len({*row}) == 5
-        seen |= {*row}
-    assert seen == {(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)}
 
 
 @pytest.mark.parametrize("slow", [False, True])
@@ -393,12 +375,3 @@ def test_all_there_are(settings, actions):
     for seed in range(20):
         (drawn,) = draw(NegativesConfig(**settings), actions, (0, 1), seed=seed)
         assert sorted(drawn) == [(0, 0), (1, 0), (1, 1)]
-
-
-def test_too_many_one_by_one():
-    """The task has three other sequences; what is missing is taken from what is left."""
-    config = NegativesConfig(count=5, hard=1.0, exact=False)
-    (drawn,) = draw(config, {0: (0, 1), 1: (2, 3)}, (0, 1))
-    assert len({*drawn}) == 5
-    assert {(0, 0), (1, 0), (1, 1)} <= {*drawn}
-    assert (0, 1) not in drawn

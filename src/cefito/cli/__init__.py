@@ -45,10 +45,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "reproduce": ("compare:reproduce", "A table or figure of the paper, on a prepared data set."),
     "plan": ("plan:plan", "Plan the actions between two observations."),
-    "llm-prompt": (
-        "methods:llm_prompt",
-        "Show the prompt for a language model, and the number of requests.",
-    ),
     "serve": ("serve:serve", "Plans over HTTP, with a page at / (pip install 'cefito[serve]')."),
     "mcp": ("serve:mcp", "Tools for agents over stdin and stdout (pip install 'cefito[mcp]')."),
     "plan-batch": (
@@ -75,7 +71,7 @@ GROUPS = {
     "Plan": ("plan", "plan-batch", "serve", "mcp"),
     "Compare": (
         *("evaluate", "cross-validate", "report", "planners", "compare", "reproduce"),
-        *("new-planner", "llm-prompt"),
+        "new-planner",
     ),
     "Share": ("check", "export", "push", "pull"),
 }

@@ -29,7 +29,6 @@ def train(
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
-    tracker: str = "tensorboard",
     precision: Precision | None = None,
     tune: Duration = None,
     set_: Settings = (),
@@ -54,8 +53,6 @@ def train(
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
-        tracker: Where metrics of the trainings are shown: tensorboard (if it is installed), wandb,
-            trackio, or none.
         precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
             if the processor multiplies it natively), float32 or bfloat16.
         tune: First choose settings within this processor time (90s, 10m, 1h), by folds over the
@@ -136,7 +133,6 @@ def train(
                 progress=progress if group.first else silent,
                 group=group,
                 each=each,
-                tracker=tracker,
             )
         if group.first and asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")

@@ -175,7 +175,6 @@ def _fold_scores(
             device=device,
             progress=progress,
             reuse=True,
-            tracker="none",
         )
         windows = cut_windows(
             view, **window_sizes(trained.planner, info.horizon, info.shortest), split="test"

@@ -293,7 +293,6 @@ def cross_validate(
                 device=device,
                 progress=prefixed(progress, f"fold {fold + 1} of {folds}"),
                 reuse=True,
-                tracker="none",
             )
             planner = run.planner
             if known.oracle_task:

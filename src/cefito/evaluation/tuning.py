@@ -350,9 +350,7 @@ class _Search:
         started = self.clock()
         train, val = fitting_windows(view, **sizes)
         windows = cut_windows(view, **sizes, split="test")
-        context = TrainingContext(
-            device=self.device, key=view.fingerprint, progress=progress, tracker="none"
-        )
+        context = TrainingContext(device=self.device, key=view.fingerprint, progress=progress)
         with torch.random.fork_rng(devices=[]):
             planner = method.planner.fit(
                 train, val, settings=config.settings, seed=self.seed, context=context

@@ -60,14 +60,14 @@ class Children:
 
     There are two ways through a block. `of_every` continues each prefix by the same actions: the
     children of one parent share its keys and values, which are read once for all of them.
-    `of_nodes` continues prefixes of any lengths by an action of their own: each child attends to a
-    copy of the keys and values on its path, so that any selection makes one plain batch.
-    `of_chosen` does so for prefixes of one length, `PrefixCache` for all that it keeps.
+    `of_nodes` continues prefixes of any lengths by an action of their own (`PrefixCache`): each
+    child attends to a copy of the keys and values on its path, so that any selection makes one
+    plain batch.
     """
 
-    def __init__(self, predictor: Predictor, *, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, predictor: Predictor) -> None:
         blocks: list[TransformerBlock] = list(predictor.blocks)  # type: ignore[arg-type]
-        self.blocks = [FrozenBlock(block, dtype) for block in blocks]
+        self.blocks = [FrozenBlock(block) for block in blocks]
         self._width, heads = predictor.config.width, predictor.config.heads
         place, horizon = predictor.pos_embed, predictor.horizon
         # Tables of the action and mask tokens at each place, and of their projections in the first
@@ -75,12 +75,11 @@ class Children:
         actions = predictor.action_tokens() + place[1::2, None]  # [T, K, D]
         masks = predictor.state_mask_token + place[2::2]  # [T, D]
         first = blocks[0].attn.qkv
-        self._action_qkv = first(normalise(actions)).to(dtype)
-        self._mask_qkv = first(normalise(masks)).to(dtype)
-        self._actions, self._masks = actions.to(dtype), masks.to(dtype)
+        self._action_qkv, self._mask_qkv = first(normalise(actions)), first(normalise(masks))
+        self._actions, self._masks = actions, masks
         self._scale = (self._width // heads) ** -0.5
         # head of each of the D coordinates, one-hot [D, heads]
-        self._membership = torch.eye(heads, dtype=dtype, device=place.device).repeat_interleave(
+        self._membership = torch.eye(heads, device=place.device).repeat_interleave(
             self._width // heads, dim=0
         )
         self._spread = self._membership.T.contiguous()  # [heads, D]
@@ -110,35 +109,6 @@ class Children:
         x, qkv = self._first(torch.full_like(actions, prefixes.depth), actions)
         ended = slice(None) if leaf else None
         return self._through(x[None], qkv[None], attention, ended=ended), pairs
-
-    def of_chosen(
-        self, prefixes: Prefixes, parents: Tensor, actions: Tensor, *, leaf: bool = False
-    ) -> tuple[Tensor, Pairs]:
-        """Continue chosen prefixes [m], each by an action of its own [m].
-
-        Return the goal tokens of leaves [m, 1, D], and of others each block's keys and values that
-        their own children will see [m, 2 · depth + 3, D].
-        """
-        count = len(actions)
-        pairs: Pairs = []
-
-        def attention(index: int, query: Tensor | None, key: Tensor, value: Tensor) -> Tensor:
-            # keys and values of the parent [m, 2 depth + 1, D], then of the child [m, 2, D]
-            key = torch.cat([prefixes.keys[index].index_select(0, parents), key[:count]], dim=1)
-            value = torch.cat(
-                [prefixes.values[index].index_select(0, parents), value[:count]], dim=1
-            )
-            if not leaf:
-                pairs.append((key, value))
-            if query is None:
-                return key
-            mixed = torch.zeros_like(query)  # padding stays zero
-            mixed[:count] = self.attend_each(query[:count], key, value)
-            return mixed
-
-        depths = torch.full_like(actions, prefixes.depth)
-        x = self.of_nodes(depths, actions, attention, leaves=count if leaf else None)
-        return x[:count], pairs
 
     def of_nodes(
         self, depths: Tensor, actions: Tensor, attention: Attention, *, leaves: int | None
@@ -222,12 +192,10 @@ class Children:
     def _attend_few(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Compute attention [m, t, D] by sums of products, for few queries of each set of keys.
 
-        PyTorch's attention takes twice as long for them, and in bfloat16 longer still.
+        PyTorch's attention takes twice as long for them.
         """
         heads = self._membership.shape[1]
-        query, key, value = (
-            part.float().unflatten(-1, (heads, -1)) for part in (query, key, value)
-        )
+        query, key, value = (part.unflatten(-1, (heads, -1)) for part in (query, key, value))
         # s(t, l) = Σ_d q_td k_ld / √(D/h) of each head, [m, t, L, h]
         scores = self._scale * (query[:, :, None] * key[:, None]).sum(dim=-1)
         weights = scores.masked_fill_(~mask[:, :, None], -torch.inf).softmax(dim=2)

@@ -45,7 +45,7 @@ class ReducedDistance:
             self._head = triangle.float()
         else:
             self._basis, self._head = None, weight
-        self._product = FrozenLinear(self._head.detach(), None, dtype=torch.float32)
+        self._product = FrozenLinear(self._head.detach(), None)
         skip = predictor.skip()
         self._skip = None if skip is None else skip.double()
         if self._skip is not None:  # of every action: Qᵀ s [K, R] and ‖s − QQᵀs‖² [K]

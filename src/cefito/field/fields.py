@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -29,7 +28,6 @@ from cefito.field.children import Children, Prefixes
 from cefito.field.energy import EnergyField, ReducedDistance
 from cefito.field.predictor import Predictor
 from cefito.field.settings import FieldConfig
-from cefito.runtime import capability
 
 __all__ = [
     "BACKWARD",
@@ -44,23 +42,15 @@ __all__ = [
     "parameter_count",
 ]
 
-_WIDE = 192  # width from which on matrix products take most of the time
-
 
 class IncrementalField:
-    """An energy field frozen for search. Build a new one when the weights change.
-
-    Args:
-        field: The field, in evaluation mode; no gradients are computed.
-        dtype: Type of weights, keys, values and tokens; norms and energies are float32.
-    """
+    """An energy field in evaluation mode, frozen for search: build a new one for other weights."""
 
     @torch.inference_mode()
-    def __init__(self, field: EnergyField, *, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, field: EnergyField) -> None:
         self.field = field
         self.horizon = field.horizon
-        self._dtype = dtype
-        self._children = Children(field.predictor, dtype=dtype)
+        self._children = Children(field.predictor)
         self._reach = ReducedDistance(field.predictor)
 
     @property
@@ -74,14 +64,14 @@ class IncrementalField:
             return self.field.energy(initial, goal, actions)
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
-        """Return the memory of a child; `each` copies its parent's keys and values."""
+        """Return the bytes of a child; `each` copies the keys and values of its path."""
         width, heads = self.field.config.width, self.field.config.heads
         hidden = round(self.field.config.mlp_ratio * width)
         # numbers of two tokens: stream, norm, q, k, v, mixed, MLP twice; attention scores twice
         working = 2 * (6 * width + 2 * hidden) + 4 * heads * (2 * depth + 3)
         copied = 4 * (2 * depth + 3) * width if each else 0
         kept = 0 if leaf else 2 * self.field.config.depth * (2 * depth + 3) * width
-        return self._dtype.itemsize * (working + copied + kept)
+        return 4 * (working + copied + kept)
 
     @property
     def flops_per_token(self) -> int:
@@ -89,26 +79,11 @@ class IncrementalField:
         config = self.field.config
         return round(2 * self.field.config.depth * config.width**2 * (4 + 2 * config.mlp_ratio))
 
-    def coarse(self) -> IncrementalField:
-        """Return the same field in bfloat16, with weights cast once; itself if it is coarse."""
-        return self if self._dtype == torch.bfloat16 else self._twin
-
-    @property
-    def coarse_pays(self) -> bool:
-        """Whether bfloat16 is much faster for networks of this width on this device."""
-        native = capability(self.device) != "none"
-        return native and self.field.config.width >= _WIDE
-
-    @cached_property
-    def _twin(self) -> IncrementalField:
-        return IncrementalField(self.field, dtype=torch.bfloat16)
-
     @torch.inference_mode()
     def root(self, initial: Tensor, goal: Tensor) -> Prefixes:
         """Return the empty prefixes of Q queries between observations [Q, E]."""
         predictor = self.field.predictor
         x = (predictor.state_token(self.field.centred(initial)) + predictor.pos_embed[0])[:, None]
-        x = x.to(self._dtype)
         keys, values = [], []
         for block in self._children.blocks:
             key, value = block.keys_values(x)
@@ -139,7 +114,7 @@ class IncrementalField:
         count, more = len(query), len(goals) - len(query)
         query, actions = F.pad(query, (0, more)), F.pad(levels[-1][1], (0, more))
         squared = self._reach.squared(
-            self.field.predictor.norm(goals[:, -1].float()), cache.target[query], actions
+            self.field.predictor.norm(goals[:, -1]), cache.target[query], actions
         )
         return self.field.from_squared(squared + cache.offsets[query, actions])[:count]
 
@@ -166,36 +141,13 @@ class IncrementalField:
         )
 
     @torch.inference_mode()
-    def extend_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Prefixes:
-        """Continue chosen prefixes [m], each by an action of its own [m]."""
-        _, pairs = self._children.of_chosen(prefixes, parents, actions)
-        keys, values = zip(*pairs, strict=True)
-        return Prefixes(
-            depth=prefixes.depth + 1,
-            keys=keys,
-            values=values,
-            target=prefixes.target[parents],
-            query=prefixes.query[parents],
-            offsets=prefixes.offsets,
-        )
-
-    @torch.inference_mode()
     def leaf_energy(self, prefixes: Prefixes, actions: Tensor) -> Tensor:
         """Return the energies [n, A] of n prefixes of T − 1 actions ended by every action [A]."""
         goals, _ = self._children.of_every(prefixes, actions, leaf=True)
         squared = self._reach.squared(
-            self.field.predictor.norm(goals[:, :, -1].float()), prefixes.target[:, None], actions
+            self.field.predictor.norm(goals[:, :, -1]), prefixes.target[:, None], actions
         )
         return self.field.from_squared(squared + prefixes.offsets[prefixes.query][:, actions])
-
-    @torch.inference_mode()
-    def leaf_energy_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Tensor:
-        """Return the energies [m] of chosen prefixes [m], each ended by its own action [m]."""
-        goals, _ = self._children.of_chosen(prefixes, parents, actions, leaf=True)
-        squared = self._reach.squared(
-            self.field.predictor.norm(goals[:, -1].float()), prefixes.target[parents], actions
-        )
-        return self.field.from_squared(squared + prefixes.offsets[prefixes.query[parents], actions])
 
 
 BACKWARD = "backward"

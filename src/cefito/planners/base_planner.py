@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.planners.base import Description, Fitted, Planner
 from cefito.planners.checks import LISTED, check_finetuning, check_queries
@@ -14,9 +13,6 @@ from cefito.planners.shared.settings import PlanningConfig
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans
-
-if TYPE_CHECKING:
-    from cefito.training.trainer import TrainingContext
 
 
 class BasePlanner(Planner):
@@ -44,15 +40,7 @@ class BasePlanner(Planner):
             probabilities=self.abilities.probabilities,
         )
 
-    def refit(
-        self,
-        train: Windows,  # noqa: ARG002
-        val: Windows,  # noqa: ARG002
-        *,
-        settings: Any,  # noqa: ARG002
-        seed: int,  # noqa: ARG002
-        context: TrainingContext,  # noqa: ARG002
-    ) -> Fitted[Self]:
+    def refit(self, *_: Any, **__: Any) -> Fitted[Self]:
         """Refuse: it cannot be finetuned."""
         check_finetuning(self)
         raise NotImplementedError(f"{self.name} has the ability, but no method, to be finetuned")

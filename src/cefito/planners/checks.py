@@ -100,7 +100,7 @@ def check_probabilities(planner: Planner, setting: str) -> None:
         return
     reason = f"{LISTED}."
     if planner.abilities.probabilities:
-        reason = "it has them under the objectives 'fitted' and 'likelihood' of a trained run."
+        reason = "it has them under the objectives 'fitted' and 'chain' of a trained run."
     raise ConfigError(
         f"{planner.name} gives plans no probabilities here; {reason}", setting=setting
     )

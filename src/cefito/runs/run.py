@@ -6,7 +6,7 @@ videos.json               ids of the videos that it was trained on, and that epo
 *.safetensors, *.json     files of the planner
 coverage.json             thresholds of sets of plans, if `cefito calibrate` made them
 manifest.json             SHA-256 of all these, compared on opening
-classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
+classifier/, field/, …    metrics.jsonl and checkpoint of each training
 tuning.json               what a tuning of the settings tried and chose, if there was one
 evaluation-*.json         scores, as `cefito evaluate` writes them
 """

@@ -31,7 +31,6 @@ from cefito.runs.folder import (
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.start import Start
 from cefito.runtime import Processes, check_seed, pick_device
-from cefito.training.log import check_tracker
 from cefito.training.trainer import TrainingContext
 
 
@@ -50,7 +49,6 @@ def train_run(
     group: Processes | None = None,
     trainings: Path | str | None = None,
     reuse: bool = False,
-    tracker: str = "tensorboard",
     start: Start | None = None,
 ) -> Run:
     """Train a planner into a run folder, or resume where a killed training stopped.
@@ -71,12 +69,10 @@ def train_run(
             are done once; the run folder by default.
         reuse: Open a finished run of the same settings in the folder, instead of repeating the end
             of its training.
-        tracker: Where metrics of the trainings are shown: tensorboard, if it is installed, wandb,
-            trackio, or none.
         start: Start of a finetuning; see `cefito.runs.finetune.finetune`.
 
     Raises:
-        ConfigError: A seed that the generators cannot take, or no such method or tracker.
+        ConfigError: A seed that the generators cannot take, or no such method.
         DataError: A split gives no windows.
         RunError: The folder holds something else, or a run with another data set, settings or seed,
             or another training works there.
@@ -84,7 +80,6 @@ def train_run(
     check_seed(seed)
     device = pick_device(str(device or "cpu"))
     folder, trainings = Path(folder), None if trainings is None else Path(trainings)
-    check_tracker(tracker)
     group, planner = group or Processes(), find_method(config.method).planner
     if shortest is not None and not planner.abilities.any_length:
         raise ConfigError(
@@ -118,7 +113,6 @@ def train_run(
             key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
             progress=progress,
             group=group,
-            tracker=tracker,
         )
         fit = planner.fit if start is None else start.run.planner.refit
         try:
@@ -268,7 +262,6 @@ def train_runs(
     progress: Progress = silent,
     group: Processes | None = None,
     each: Callable[[Run, bool], None] | None = None,
-    tracker: str = "tensorboard",
 ) -> dict[int, Run]:
     """Train planners for several horizons, or resume where a killed training stopped.
 
@@ -312,7 +305,6 @@ def train_runs(
             progress=prefixed(progress, f"T = {horizon}") if several else progress,
             group=group,
             reuse=several,
-            tracker=tracker,
         )
         if each is not None:
             each(runs[horizon], not finished)

@@ -4,7 +4,6 @@ Nothing here loads PyTorch before a search runs, so that the settings of searche
 """
 
 from cefito.search.base import Field, IncrementalEnergies, Search, SpaceSize, Watch
-from cefito.search.beam import BeamSearch
 from cefito.search.constraints import Constraints
 from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
 from cefito.search.guided import AutoSearch, GuidedSearch
@@ -16,7 +15,6 @@ from cefito.search.step_costs import StepCosts
 __all__ = [
     "SEARCHES",
     "AutoSearch",
-    "BeamSearch",
     "Constraints",
     "ExhaustiveSearch",
     "Field",

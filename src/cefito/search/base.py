@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pydantic
@@ -32,8 +32,6 @@ __all__ = [
     "Field",
     "IncrementalEnergies",
     "MemorySettings",
-    "Screening",
-    "ScreeningSettings",
     "Search",
     "Searchable",
     "SingleComponent",
@@ -43,7 +41,6 @@ __all__ = [
     "empty_prefixes",
     "observations",
     "operations",
-    "root_of",
     "to_device",
     "values_of",
     "working_bytes",
@@ -103,12 +100,6 @@ class IncrementalEnergies(Field, Protocol[StateT]):
     def leaf_energy(self, prefixes: StateT, actions: Tensor, /) -> Tensor:
         """Return the energies [n, A] of the sequences that end n prefixes by each action."""
 
-    def extend_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> StateT:
-        """Continue chosen prefixes [m], each by an action of its own [m]."""
-
-    def leaf_energy_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> Tensor:
-        """Return the energies [m] of chosen prefixes [m] ended by actions of their own [m]."""
-
     def cached(self, initial: Tensor, goal: Tensor, /) -> Any:
         """Return `KeptPrefixes`: the empty prefixes of Q queries [Q, E]."""
 
@@ -121,18 +112,11 @@ class IncrementalEnergies(Field, Protocol[StateT]):
         """
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
-        """Return the memory of one child of a prefix of this depth; `each` if by `extend_each`."""
+        """Return the memory of one child of a prefix of this depth; `each` if in a cache."""
 
     @property
     def flops_per_token(self) -> int:
         """Floating-point operations of one token forward."""
-
-    def coarse(self) -> IncrementalEnergies[Any]:
-        """Return the same energies in lower precision."""
-
-    @property
-    def coarse_pays(self) -> bool:
-        """Whether lower precision is fast enough that screening pays."""
 
 
 class Component(Protocol):
@@ -151,7 +135,7 @@ class Composite(Field, Protocol):
     """A field that is the sum of several components."""
 
     def components(self) -> Sequence[Component]:
-        """Return the components, backward ones first: the last one then yields leaves in order."""
+        """Return the components."""
 
 
 @dataclass(frozen=True)
@@ -173,12 +157,6 @@ def components_of(field: Searchable) -> Sequence[Component]:
     return (SingleComponent(field),)
 
 
-def root_of(component: Component, initial: Tensor, goal: Tensor) -> Any:
-    """Return the empty prefixes of queries [Q, E], as a component reads them."""
-    ends = (goal, initial) if component.reversed else (initial, goal)
-    return component.energies.root(*ends)
-
-
 def empty_prefixes(component: Component, initial: Tensor, goal: Tensor) -> Any:
     """Return a cache with the empty prefixes of queries [Q, E], as a component reads them."""
     ends = (goal, initial) if component.reversed else (initial, goal)
@@ -197,9 +175,6 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     return torch.from_numpy(aligned(array)).to(device)
 
 
-Screening = Literal["auto", "on", "off"]
-
-
 class MemorySettings(Settings):
     """Settings of searches that compute in batches.
 
@@ -208,19 +183,6 @@ class MemorySettings(Settings):
     """
 
     memory_mib: float = pydantic.Field(1024, gt=0)
-
-
-class ScreeningSettings(MemorySettings):
-    """Settings of searches that can screen; see `cefito.search.screening`.
-
-    Attributes:
-        screening: Precision of the first pass, for "exhaustive", "guided" and "auto". "off":
-            float32. "on": bfloat16, after which the sequences that may be the best are evaluated in
-            float32, which decides. "auto": on if the processor multiplies bfloat16 natively and the
-            field is large enough for that to be faster.
-    """
-
-    screening: Screening = "auto"
 
 
 def _ignore(count: float = 1) -> None:

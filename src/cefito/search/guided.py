@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cefito.search.base import (
-    Screening,
-    ScreeningSettings,
+    MemorySettings,
     Search,
     Searchable,
     SpaceSize,
@@ -36,16 +35,15 @@ from cefito.search.base import (
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.problem import Best, Plans, Problems, SearchCost, Space, compiled, places
 from cefito.search.problem import ranks as ranks_of
-from cefito.search.screening import LEAST, Screened, SequenceEnergies, coarse_of, rescore, screens
+from cefito.search.sequences import SequenceEnergies
 from cefito.search.step_costs import StepCosts
 
 __all__ = ["AutoSearch", "AutoSettings", "GuidedSearch", "GuidedSettings"]
 
-_SAMPLED = 12  # sequences besides the best that show the error of lower precision
 _TOGETHER = 32  # queries that advance in step, so that the network sees large batches
 
 
-class GuidedSettings(ScreeningSettings):
+class GuidedSettings(MemorySettings):
     """Settings of "guided".
 
     Attributes:
@@ -62,9 +60,7 @@ class GuidedSettings(ScreeningSettings):
 class GuidedSearch(GuidedSettings, Search):
     """Proposals by the guide, re-scoring by the field, local refinement.
 
-    With `screening`, lower precision leads the search; what may be among the best of all sequences
-    met is evaluated again, and full precision decides. Exact if all allowed sequences were
-    evaluated.
+    Exact if all allowed sequences were evaluated.
 
     Attributes:
         rounds: Most rounds of refinement.
@@ -72,7 +68,6 @@ class GuidedSearch(GuidedSettings, Search):
             bounds the proposals.
     """
 
-    screening: Screening = "off"
     rounds: int = Field(100, ge=0)
     budget_gflop: float = Field(35, gt=0)
 
@@ -92,8 +87,6 @@ class GuidedSearch(GuidedSettings, Search):
             leaves += tokens // 2  # a sequence that shares all its prefixes costs two tokens
         leaves = min(leaves, most)
         tokens = 1 + min(tokens, 2 * horizon * most)
-        if screens(self.screening, field, LEAST):
-            tokens += size.tokens_apart(leaves + _SAMPLED)
         return SearchCost(len(components_of(field)) * tokens, leaves)
 
     def search(
@@ -114,10 +107,8 @@ class GuidedSearch(GuidedSettings, Search):
     def _together(
         self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
-        screening = screens(self.screening, field, self.proposals)
-        led_by = coarse_of(field) if screening else field
-        energies = SequenceEnergies(led_by, spaces, self.memory_mib, keep=True)
-        budget = self._budget(led_by)
+        energies = SequenceEnergies(field, spaces, self.memory_mib, keep=True)
+        budget = self._budget(field)
         # A quarter of the budget for the proposals, each of which costs at most 2T token forwards.
         affordable = max(1, int(min(self.proposals, budget / (8 * field.horizon))))
         climbs = [_Climb(space, self, max(affordable, top_k), budget) for space in spaces]
@@ -137,20 +128,14 @@ class GuidedSearch(GuidedSettings, Search):
             still = [index for index in active if not climbs[index].done]
             watch.advance(len(active) - len(still))
             active = still
-        best, tokens = [climb.best(top_k) for climb in climbs], energies.tokens
-        if screening:
-            again = SequenceEnergies(field, spaces, self.memory_mib, keep=True)
-            screened = [climb.screened(top_k) for climb in climbs]
-            rescore(screened, again)
-            best, tokens = [query.best() for query in screened], tokens + again.tokens
         return [
-            one.plans(
+            climb.best(top_k).plans(
                 climb.space.problem,
                 field.horizon,
                 SearchCost(int(spent), int(leaves)),
                 exact=climb.exact,
             )
-            for climb, one, spent, leaves in zip(climbs, best, tokens, energies.leaves, strict=True)
+            for climb, spent, leaves in zip(climbs, energies.tokens, energies.leaves, strict=True)
         ]
 
 
@@ -276,14 +261,6 @@ class _Climb:
         best.add(energies, ranks, scores)
         return best
 
-    def screened(self, top_k: int) -> Screened:
-        """Return all sequences evaluated, for evaluation in full precision."""
-        rough = self.best(len(self.energy))
-        sample = Best(_SAMPLED)
-        chosen = slice(None, None, max(1, -(-len(rough) // _SAMPLED)))
-        sample.add(rough.energies[chosen], rough.ranks[chosen], rough.scores[chosen])
-        return Screened(self.space, rough, sample, top_k, all_kept=True)
-
 
 def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return as many allowed sequences as given, spread evenly; the given ones fill up."""
@@ -328,7 +305,7 @@ class AutoSearch(AutoSettings, Search):
     @property
     def exhaustive(self) -> ExhaustiveSearch:
         """The exact search."""
-        return ExhaustiveSearch(**values_of(self, ScreeningSettings))
+        return ExhaustiveSearch(**values_of(self, MemorySettings))
 
     @property
     def guided(self) -> GuidedSearch:

@@ -99,8 +99,7 @@ class Plans:
         scores: Their values under the objective [k]; equal to the energies for the energy alone.
         evaluated: Cost of the search.
         exact: True only if no allowed sequence outside the list can have a lower score than one
-            inside; after screening in lower precision, as far as its margin holds; over several
-            tasks, if so for each of those searched.
+            inside; over several tasks, if so for each of those searched.
         tasks: Task that each plan was found for [k], if the planner searches tasks.
         searched: Number of tasks that were searched.
         probabilities: Probability of each plan and of its task, given the observations [k], if the

@@ -16,8 +16,7 @@ import numpy as np
 
 from cefito.errors import ConfigError
 from cefito.plugins import Registry, checked_class, demand, recast
-from cefito.search.base import ScreeningSettings, Search, values_of
-from cefito.search.beam import BeamSearch, BeamSettings
+from cefito.search.base import MemorySettings, Search, values_of
 from cefito.search.checks import demand_plans
 from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
 from cefito.search.guided import AutoSearch, AutoSettings, GuidedSearch, GuidedSettings
@@ -67,9 +66,8 @@ SEARCHES: Registry[SearchEntry] = Registry(
     "search",
     {
         "auto": SearchEntry(AutoSearch, AutoSettings),
-        "exhaustive": SearchEntry(ExhaustiveSearch, ScreeningSettings, exact=True),
+        "exhaustive": SearchEntry(ExhaustiveSearch, MemorySettings, exact=True),
         "guided": SearchEntry(GuidedSearch, GuidedSettings),
-        "beam": SearchEntry(BeamSearch, BeamSettings),
         "naive": SearchEntry(NaiveSearch, exact=True),
     },
     _fault,
@@ -90,14 +88,14 @@ class _MethodSettings(Settings):
     """Which search.
 
     Attributes:
-        method: "exhaustive" (paper), "guided", "beam", "naive", or "auto": exhaustive
-            while it fits the budget, else guided; see `cefito.search.settings`.
+        method: "exhaustive" (paper), "guided", "naive", or "auto": exhaustive while it fits the
+            budget, else guided; see `cefito.search.settings`.
     """
 
     method: str = "exhaustive"
 
 
-class SearchConfig(BeamSettings, AutoSettings, _MethodSettings):
+class SearchConfig(AutoSettings, _MethodSettings):
     """Settings of all searches; a search with settings of its own is a base class."""
 
 

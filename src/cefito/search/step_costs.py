@@ -125,19 +125,6 @@ class StepCosts:
             remaining.insert(0, np.broadcast_to(total, (self.size,) * (known + 1)).min(axis=-1))
         return remaining
 
-    def completions(self, prefixes: Ids, children: Children | None = None) -> Ids:
-        """Complete prefixes [n, t] greedily to full sequences [n, T].
-
-        They are the cheapest, unless `children`, which must leave one action each, forbids these.
-        """
-        remaining = self.to_go()
-        while prefixes.shape[1] < self.horizon:
-            after = self.children(prefixes) + _ahead(remaining[prefixes.shape[1] + 1], prefixes)
-            if children is not None:
-                after = np.where(children(prefixes), after, np.inf)
-            prefixes = np.concatenate([prefixes, after.argmin(axis=1)[:, None]], axis=1)
-        return prefixes
-
     def cheapest(
         self, count: int, children: Children | None = None, *, most: int = 1 << 17
     ) -> Cheapest:

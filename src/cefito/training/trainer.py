@@ -35,7 +35,7 @@ from cefito.training.log import MetricsLog
 from cefito.training.result import TrainingResult
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["Loss", "Term", "TrainingContext", "train"]
+__all__ = ["Loss", "Term", "Training", "TrainingContext"]
 
 logger = logging.getLogger(__name__)
 
@@ -71,51 +71,32 @@ class Loss(Protocol):
         """Return scores on the validation split, higher is better; later ones break ties."""
 
 
-def train(
-    loss: Loss,
-    *,
-    optimiser: OptimiserConfig,
-    ema: EmaConfig,
-    stopping: StoppingConfig,
-    seed: int,
-    key: str,
-    precision: Resolved = "float32",
-    folder: Path | None = None,
-    label: str = "training",
-    progress: Progress = silent,
-    group: Processes | None = None,
-    tracker: str = "tensorboard",
-) -> TrainingResult:
-    """Train the module of a loss in place; it ends with the weights of the best validated epoch.
+class Training:
+    """Trains the module of a loss in place; it ends with the weights of the best validated epoch.
 
     An existing checkpoint in the folder is resumed; one with another `key`, which holds everything
     that determines the result, is refused.
 
     Raises:
-        ConfigError: No such tracker, or it is not installed.
         RunError: The checkpoint cannot be used or written.
     """
-    return _Training(
-        loss, optimiser, ema, stopping, seed, key, precision, folder, group or Processes(), tracker
-    ).run(label, progress)
 
-
-class _Training:
     def __init__(
         self,
         loss: Loss,
+        *,
         optimiser: OptimiserConfig,
         ema: EmaConfig,
         stopping: StoppingConfig,
         seed: int,
         key: str,
-        precision: Resolved,
-        folder: Path | None,
-        group: Processes,
-        tracker: str,
+        precision: Resolved = "float32",
+        folder: Path | None = None,
+        group: Processes | None = None,
     ) -> None:
         self.loss, self.module, self.config = loss, loss.module, optimiser
-        self.ema, self.stopping, self.seed, self.group = ema, stopping, seed, group
+        self.ema, self.stopping, self.seed = ema, stopping, seed
+        self.group = group or Processes()
         self.device = next(self.module.parameters()).device
         self.precision = precision
         self.optimiser = torch.optim.AdamW(
@@ -135,10 +116,11 @@ class _Training:
             self.state.average = _copy(self.module)
         self.group.wait()  # all processes have read before the first one writes
         self.log = None
-        if folder and group.first:
-            self.log = MetricsLog(folder, self.state.epoch, tracker=tracker)
+        if folder and self.group.first:
+            self.log = MetricsLog(folder, self.state.epoch)
 
-    def run(self, label: str, progress: Progress) -> TrainingResult:
+    def run(self, label: str = "training", progress: Progress = silent) -> TrainingResult:
+        """Train until the last epoch, or until validation no longer improves."""
         self.label = label
         steps = math.ceil(len(self.loss) / self.config.batch_size)
         if self.config.drop_last:
@@ -149,8 +131,6 @@ class _Training:
                 advance(self.state.epoch * examples, note=f"resumed after epoch {self.state.epoch}")
             while not self.state.finished:
                 self._epoch(advance, steps)
-        if self.log:
-            self.log.close()
         if kept := self.state.best_weights or self.state.average:
             self.module.load_state_dict(kept)
         self.module.eval()
@@ -328,7 +308,6 @@ class TrainingContext:
     key: str = ""  # digest of data that determine the result; guards checkpoints
     progress: Progress = silent
     group: Processes = field(default_factory=Processes)
-    tracker: str = "tensorboard"
 
     def part(self, name: str) -> Self:
         """Return the context for one of a planner's networks."""
@@ -342,20 +321,17 @@ class TrainingContext:
         # GPUs compute in bfloat16 and CPUs in float32 unless the key says otherwise
         other = [precision] if precision == "bfloat16" and str(self.device) == "cpu" else []
         key = json.dumps([name, self.key, seed, determining(settings), *other])
-        return train(
+        return Training(
             loss,
             optimiser=training.optimiser,
             ema=training.ema,
             stopping=training.stopping,
             seed=seed,
             folder=self._place(key),
-            label=name,
             key=key,
             precision=precision,
-            progress=self.progress,
             group=self.group,
-            tracker=self.tracker,
-        )
+        ).run(name, self.progress)
 
     def _place(self, key: str) -> Path | None:
         if self.folder is None:

@@ -8,8 +8,6 @@ from cefito.field.energy import EnergyField
 from cefito.field.fields import BACKWARD, CompositeField, named_components
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.cefito.fit import FIELD, component_seed
-from cefito.planners.queries import Queries
-from cefito.testing import assert_same_plans
 from cefito.training.trainer import TrainingContext
 from same import same_weights
 from tiny_cefito import fit, load
@@ -73,14 +71,6 @@ def test_both_directions_know_actions_by_the_same_means(splits):
     assert torch.equal(ahead, back)
 
 
-def test_saved_and_loaded(fitted, splits, tmp_path):
-    fitted.planner.save(tmp_path)
-    loaded = load(tmp_path)
-    assert same_weights(loaded.field, fitted.planner.field)
-    queries = Queries.from_windows(splits["test"]).subset(range(12))
-    assert_same_plans(loaded.plan(queries, 5), fitted.planner.plan(queries, 5))
-
-
 def test_a_file_that_lacks_a_part(fitted, tmp_path):
     fitted.planner.save(tmp_path)
     tensors, _ = load_tensors(tmp_path / "field.safetensors", "pt", "", RunError)
@@ -88,9 +78,3 @@ def test_a_file_that_lacks_a_part(fitted, tmp_path):
     write_tensors(tmp_path / "field.safetensors", kept)
     with pytest.raises(RunError, match=r"tensor 'back\.mean' is missing"):
         load(tmp_path)
-
-
-def test_what_it_says_of_itself(fitted, alone):
-    own, other = (planner.describe().parameters for planner in (fitted.planner, alone))
-    assert own[FIELD] == 2 * other[FIELD]
-    assert {**own, FIELD: 0} == {**other, FIELD: 0}

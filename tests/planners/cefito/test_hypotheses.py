@@ -10,7 +10,7 @@ import torch
 from cefito.data.annotations import Task
 from cefito.data.windows import ActionSpace
 from cefito.errors import ConfigError, RunError
-from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged, no_plans
+from cefito.planners.cefito.hypotheses import Hypotheses, TaskSpaces, merged
 from cefito.planners.cefito.objective import CHAIN, ENERGY, Hypothesis, Weights
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.chain.network import ChainNetwork
@@ -93,10 +93,6 @@ def test_the_likeliest_tasks():
     assert listed(make().of(queries(), 2)) == [(0, 0, 0.6), (0, 1, 0.3), (1, 2, 0.7), (1, 1, 0.2)]
     everything = [(0, 0, 0.6), (0, 1, 0.3), (0, 2, 0.1), (1, 2, 0.7), (1, 1, 0.2), (1, 0, 0.1)]
     assert listed(make().of(queries(), 3)) == listed(make().of(queries(), 7)) == everything
-
-
-def test_ties_go_to_the_lower_task():
-    assert [one.task for one in make([[0.25, 0.5, 0.25]]).of(queries(1), 3)] == [1, 0, 2]
 
 
 def test_implausible_tasks_are_left_out_but_never_all():
@@ -184,13 +180,6 @@ def test_costs_by_hand(weights):
         Space(problem, 3)
 
 
-def test_constraints_go_into_every_problem():
-    given, hypotheses = Constraints(forbidden=(2,)), make()
-    found = hypotheses.of(queries(), 2)
-    problems = problems_of(hypotheses, queries(), found, weights=ENERGY, constraints=given)
-    assert [problem.constraints for problem in problems] == [given] * 4
-
-
 SMALL = SearchCost(3, 2)
 
 
@@ -228,23 +217,10 @@ def test_merging():
     assert merged(found[::-1], 10).actions.tolist() == best.actions.tolist()
 
 
-def test_the_first_id_matters_most_among_equal_scores():
-    found = plans((1, (1, 0))), plans((1, (0, 9)), (1, (1, 1)))
-    best = merged([(hypothesis(task), one) for task, one in enumerate(found)], 3)
-    assert best.actions.tolist() == [[0, 9], [1, 0], [1, 1]]
-
-
 @pytest.mark.parametrize(("one", "other"), [(True, False), (False, True), (False, False)])
 def test_merged_plans_are_exact_only_if_all_are(one, other):
     found = plans((1, (0, 0)), exact=one), plans(exact=other)
     assert not merged([(hypothesis(task), part) for task, part in enumerate(found)], 2).exact
-
-
-def test_no_plans():
-    nothing = no_plans(4)
-    assert nothing.actions.shape == (0, 4)
-    assert len(nothing) == len(nothing.energies) == len(nothing.scores) == len(nothing.tasks) == 0
-    assert (nothing.evaluated, nothing.exact, nothing.searched) == (SearchCost(0, 0), False, 0)
 
 
 TAXONOMY = replace(

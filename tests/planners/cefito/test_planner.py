@@ -12,11 +12,10 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.planners.cefito.fit import plan_scores, validation_problems
-from cefito.planners.cefito.hypotheses import _TOGETHER, Hypotheses, searched_together
-from cefito.planners.cefito.objective import CHAIN, ENERGY, Hypothesis, Weights
+from cefito.planners.cefito.hypotheses import Hypotheses
+from cefito.planners.cefito.objective import CHAIN, ENERGY, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
-from cefito.progress import silent
 from cefito.runtime import Processes
 from cefito.search import Constraints, ExhaustiveSearch, SearchCost
 from cefito.search.settings import SEARCHES, SearchEntry, search_settings
@@ -122,17 +121,6 @@ def test_tasks_without_training_windows(splits, dataset, caplog):
     for plan in plans:
         assert set(plan.actions.flatten().tolist()) <= set(own)
         assert plan.evaluated.leaves == len(own) ** 3
-
-
-def test_the_warning_about_many_tasks_is_short_and_comes_again_on_loading(splits, caplog, tmp_path):
-    keep = np.flatnonzero(splits["train"].tasks < 6)
-    fit(splits, train=splits["train"].subset(keep)).planner.save(tmp_path)
-    load(tmp_path)
-    first, again = caplog.messages
-    assert first == again
-    assert "lists for them: 6, 6 ('" in first
-    assert first.count("('") == 3
-    assert first.endswith(", …")
 
 
 def test_actions_from_the_taxonomy(splits, dataset):
@@ -275,24 +263,6 @@ def test_scores_by_hand(weighted, splits, objective, weights, oracle):
         assert plans.evaluated.leaves == len(weighted.space.actions[task]) ** 3
         if objective == "energy":
             np.testing.assert_array_equal(plans.scores, plans.energies)
-
-
-def test_all_sequences_of_queries_in_any_order(planner, splits):
-    test = splits["test"].subset(np.random.default_rng(0).permutation(len(splits["test"])))
-    assert len(test) > _TOGETHER
-    queries, works = Queries.from_windows(test, oracle_task=True), []
-
-    def progress(description, *, total=None):
-        works.append((description, total))
-        return silent(description, total=total)
-
-    every = planner.plan(queries, 10**4, progress=progress)
-    assert works == [("planning", len(test))]
-    best = planner.plan(queries, 4)
-    for row in range(0, len(test), 7):
-        energies = np.sort(energies_of(planner, queries, row, test.tasks[row]))
-        np.testing.assert_allclose(every[row].energies, energies, rtol=1e-4, atol=1e-6)
-        assert best[row].actions.tolist() == every[row].actions[:4].tolist()
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
@@ -480,36 +450,6 @@ def several(planner):
     return replace(wide, fitted=Weights(energy=1, chain=1))
 
 
-def test_problems_are_made_when_they_are_searched_without_any_difference(
-    several, splits, monkeypatch
-):
-    queries = Queries.from_windows(splits["test"]).subset(range(12))
-    monkeypatch.setattr("cefito.planners.cefito.hypotheses._TOGETHER", 5)
-    made, problems = [], Hypotheses.problems
-
-    def counted(self, queries, batch, *more, **settings):
-        made.append(len(batch))
-        return problems(self, queries, batch, *more, **settings)
-
-    monkeypatch.setattr(Hypotheses, "problems", counted)
-    ours = several.plan(queries, 3)
-    assert max(made) == 5
-    assert sum(made) == sum(plans.searched for plans in ours) > 12
-    all_at_once = {}
-
-    def eager(self, queries, batch, evidence, **settings):
-        if not all_at_once:
-            every = self.of(queries, 3, evidence)
-            found = problems(self, queries, every, evidence, **settings)
-            all_at_once.update(zip(every, found, strict=True))
-        return [all_at_once[one] for one in batch]
-
-    monkeypatch.setattr(Hypotheses, "problems", eager)
-    theirs = several.plan(queries, 3)
-    assert len(all_at_once) == sum(made)
-    assert_same_plans(ours, theirs)
-
-
 @pytest.mark.parametrize("which", ["one task", "three tasks"])
 def test_queries_may_be_taken_in_a_few_at_a_time(which, planner, several, splits, monkeypatch):
     one = planner if which == "one task" else several
@@ -526,13 +466,3 @@ def test_the_bound_on_memory_says_how_many_queries_are_taken_in(planner):
     assert sizes == sorted(sizes)
     assert sizes[0] == 16
     assert all(size % 512 == 0 for size in sizes[1:])
-
-
-def test_tasks_with_large_tables_share_no_batch(planner, monkeypatch):
-    hypotheses = [Hypothesis(row, task, 0.0) for row, task in enumerate([0, 0, 0, 1, 1, 2])]
-    table = planner.prior.table_bytes(len(planner.space.actions[1])) / 2**20
-    for mib, together in ((None, 64), (table, 5), (0, 3)):
-        if mib is not None:
-            monkeypatch.setattr("cefito.planners.cefito.hypotheses._TABLES_MIB", mib)
-        found = searched_together(hypotheses, planner.space, planner.prior, planner.horizon)
-        assert found == together

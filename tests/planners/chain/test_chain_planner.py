@@ -23,7 +23,6 @@ from cefito.search import Constraints
 from cefito.search.constraints import UNCONSTRAINED
 from cefito.search.problem import Space
 from cefito.search.step_costs import Cheapest
-from cefito.testing import assert_same_plans
 from search.conftest import satisfies
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 5), (0, 2), (4,))
@@ -190,11 +189,3 @@ def test_under_constraints_probabilities_are_shares_of_what_is_allowed(
         )
         np.testing.assert_allclose(plans.probabilities, np.exp(-plans.scores) / pairs, rtol=1e-3)
         assert plans.searched_mass is None
-
-
-@pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(no_repeats=True)])
-def test_queries_may_be_taken_in_a_few_at_a_time(planner, queries, constraints, monkeypatch):
-    whole = planner.plan(queries, 4, constraints=constraints)
-    monkeypatch.setattr(ChainPlanner, "together", 4)
-    parts = planner.plan(queries, 4, constraints=constraints)
-    assert_same_plans(whole, parts, rtol=1e-4, atol=1e-5)

@@ -12,8 +12,6 @@ from torch.nn import functional as F
 
 from cefito.planners.chain.inference import SequenceScores, average
 from cefito.planners.chain.model import ChainEvidence
-from cefito.planners.chain.network import ChainNetwork
-from cefito.planners.chain.settings import ChainConfig
 from cefito.planners.chain.states import TaskStates
 
 
@@ -240,30 +238,3 @@ def test_tasks_weighed_by_a_power():
         sums = replace(known, sums=None).log_task_sums()
         torch.testing.assert_close(known.log_task_sums(), sums)
     assert chain.weighing_tasks(1.0) is chain
-
-
-@pytest.mark.parametrize("horizon", [1, 2, 4])
-def test_network_learns(horizon):
-    states = TaskStates.make([[0, 1, 2], [2, 3], [4]], 5)
-    config = ChainConfig(hidden=16, width=8, emission=16, ends=1.0)
-    network = ChainNetwork(config=config, states=states, observation_dim=6, horizon=horizon)
-    network.reset(torch.Generator().manual_seed(0))
-    initial, goal = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(1))
-    true = torch.arange(5)[:, None].expand(-1, horizon)
-    true = torch.where(states.tasks[true] == states.tasks[true[:, :1]], true, true[:, :1])
-    optimiser = torch.optim.AdamW(network.parameters(), lr=0.02)
-    losses = []
-    for _ in range(60):
-        outputs = network(initial, goal)
-        pairs = ((outputs.first, true[:, 0]), (outputs.last, true[:, -1]))
-        ends = sum(F.cross_entropy(*pair) for pair in pairs)
-        loss = ends / 2 - outputs.scores.log_probabilities(true).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.2 * losses[0]
-    for parameter in network.parameters():
-        assert parameter.grad is not None
-        assert bool(parameter.grad.isfinite().all())
-    assert torch.equal(network(initial, goal).scores.best(1)[0][:, 0], true)

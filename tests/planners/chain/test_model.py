@@ -117,15 +117,6 @@ def test_training_on_all_videos_keeps_training_windows_as_calibrated(splits):
     assert after.task_power == model.task_power
 
 
-def test_weights_of_the_last_epoch_are_kept(splits):
-    results = fit(splits)[1]
-    assert {(result.best_epoch, result.epochs) for result in results.values()} == {(3, 3)}
-    for result in results.values():
-        success, likelihood = result.scores
-        assert 0 <= success <= 100
-        assert likelihood < 0
-
-
 def test_costs_are_shares_of_a_task(model, queries):
     few = queries.subset([0, 5])
     evidence, scores = model.evidence(few), model.scores(few)

@@ -57,12 +57,6 @@ def test_words_are_known_by_five_letters():
     assert not found[2:].any()
 
 
-def test_frequent_words_weigh_less():
-    found = shared_words(["pour milk", "pour tea", "pour milk and tea", "stir tea"])
-    milk, pour, tea = found[2].tolist()
-    assert milk > pour == tea > 0
-
-
 @pytest.mark.parametrize("names", [["one", "two"], ["12", "3"], ["same", "same"], [""]])
 def test_names_may_share_nothing_or_everything(names):
     assert not shared_words(names).any()
@@ -92,12 +86,6 @@ def test_states_share_the_vectors_of_their_words():
     assert not change[:, 4].any()  # "serve"
     torch.testing.assert_close(change[:, 1], change[:, 3])  # "Cut bread", of both tasks
     assert change[:, [0, 1, 2]].any(dim=2).all()
-
-
-def test_a_network_that_does_not_ask_for_words_has_none():
-    network = chain(words=False)
-    with learning_words(network, COOKING):
-        assert network.words is None
 
 
 def test_resetting_draws_words_after_all_other_weights():

@@ -207,7 +207,7 @@ def test_losses_against_a_slow_loop(ends, between):
 
 def test_horizons_that_cannot_be():
     with pytest.raises(ConfigError, match=r"^horizon 1: KEPP plans between a first and a last"):
-        _check_horizon(KeppConfig(knowledge="none"), 1)
+        _check_horizon(KeppConfig(), 1)
     one = KeppConfig(step=DiffusionConfig(widths=(8,)), plan=PlanConfig(widths=(8,)))
     _check_horizon(one, 2)
     _check_horizon(KeppConfig(), 3)
@@ -215,5 +215,3 @@ def test_horizons_that_cannot_be():
         with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
             _check_horizon(KeppConfig(**{shallow: getattr(one, shallow)}), 2)
         assert caught.value.setting == f"kepp.{deep}.widths"
-    # without a step network its sizes do not matter
-    _check_horizon(KeppConfig(knowledge="none", plan=one.plan), 2)

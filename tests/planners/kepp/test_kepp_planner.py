@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from small_methods import small_method
 
 from cefito.data.windows import video_folds
@@ -16,7 +15,6 @@ from cefito.planners.kepp.planner import KeppPlanner, StepModel, WalkGraph
 from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
 from cefito.training.trainer import TrainingContext
-from same import same_weights
 
 KNOBS = {"train": 36, "val": 12, "test": 12, "dim": 8}
 SIZES = {
@@ -41,16 +39,6 @@ def training(world):
 @pytest.fixture(scope="module")
 def planner(training):
     return training.planner
-
-
-@pytest.fixture(scope="module")
-def graphless(world):
-    return fit(world, **{"kepp.knowledge": "none"}).planner
-
-
-def same_networks(one, other):
-    pairs = ((one, other), (one.step, other.step))
-    return all(same_weights(left.network, right.network) for left, right in pairs)
 
 
 class Noting:
@@ -171,40 +159,17 @@ def test_plans_are_those_of_the_parts(world, training, planner):
     assert 100 * pairs.mean() == pytest.approx(training.trainings[STEP].scores[0])
 
 
-def test_without_graph_and_ends(world, graphless):
-    queries = Queries.from_windows(world[1])
-    assert graphless.step is None
-    assert set(graphless.parameters) == {PLAN}
-    nothing, zeros = torch.zeros(2, 0, 3, dtype=torch.int64), torch.zeros(2, 8)
-    given = graphless.network.projection(nothing, nothing, zeros, zeros).given
-    size = graphless.network.action_count
-    assert not given[..., : 2 * size].any()
-    (plan,) = graphless.plan(queries.subset([0]), 2)
-    assert plan.evaluated == SearchCost(token_forwards=3 * 4, leaves=0)
-
-
 @pytest.mark.parametrize(
     ("said", "changes"),
     [
         ("", {}),
         (" (in-sample paths)", {"paths": "in-sample"}),
         (" (ends alone, in-sample paths)", {"knowledge": "ends", "paths": "in-sample"}),
-        (" (no graph, no ends)", {"knowledge": "none", "paths": "in-sample"}),
     ],
-    ids=["default", "paths", "ends", "none"],
+    ids=["default", "paths", "ends"],
 )
 def test_names_say_what_is_not_as_it_is_by_default(planner, said, changes):
     assert replace(planner, config=KeppConfig(**changes)).name == f"KEPP{said}"
-
-
-def test_equal_step_networks_are_trained_once(world, planner, tmp_path):
-    context = TrainingContext(folder=tmp_path, shared=True, key="a")
-    assert same_networks(fit(world, context=context).planner, planner)
-    trained = len(list(tmp_path.iterdir()))
-    other = fit(world, context=context, **{"kepp.paths": "in-sample"})
-    assert other.trainings[STEP].resumed
-    assert not other.trainings[PLAN].resumed
-    assert len(list(tmp_path.iterdir())) == trained + 1
 
 
 def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):

@@ -28,7 +28,7 @@ def settings(**llm):
 
 @pytest.fixture(scope="module")
 def ends(splits, language_model):
-    given = {"settings": settings(examples=3), "seed": 0}
+    given = {"settings": settings(), "seed": 0}
     planner = LlmEndsPlanner.fit(splits["train"], splits["val"], **given).planner
     assert language_model.asked == []  # nothing is asked while fitting
     return planner
@@ -43,8 +43,7 @@ def make(ends, monkeypatch, tmp_path):
 
         def make(kind=LlmEndsPlanner, **llm):
             config = settings(**{"retries": 0, **llm}).llm
-            nearest = ends.nearest if config.examples else None
-            parts = (ends.pkg, ends.task_model, nearest, ends.names, ends.task_actions)
+            parts = (ends.pkg, ends.task_model, ends.names, ends.task_actions)
             return kind(*parts, config), served
 
         yield make
@@ -78,7 +77,7 @@ def test_prompts_state_the_ends_that_pkg_recognises(make, queries):
 def test_only_oracle_prompts_state_the_truth(kind, make, queries, splits):
     truth = splits["test"].actions[:8][:, [0, -1]]
     wrong = (truth + 1) % len(splits["test"].taxonomy.actions)
-    planner, _ = make(kind, graph=True, examples=3)
+    planner, _ = make(kind, graph=True)
     assert not any("annotated" in facts(request) for request in planner.requests(queries))
     for given in (truth, wrong):
         oracle = planner.requests(replace(queries, ends=given))
@@ -100,26 +99,6 @@ def test_ranked_candidates(make, queries):
         assert request.choices == (tuple(prompt.actions),) * HORIZON
     known = planner.requests(queries.with_task(2))
     assert all(f"Task (given): {planner.names.tasks[2]}" in facts(one) for one in known)
-
-
-def test_examples_are_training_windows_of_the_task(make, queries, splits):
-    planner, _ = make(examples=3)
-    tasks = planner.predict_tasks(queries)
-    for request, task in zip(planner.requests(queries), tasks, strict=True):
-        rows = facts(request).split("most similar first:\n")[1].splitlines()
-        assert len(set(rows)) == len(rows) == 3
-        of_task = splits["train"].actions[splits["train"].tasks == task].tolist()
-        assert all(list(map(int, row.split(", "))) in of_task for row in rows)
-
-
-def test_the_number_of_plans_is_a_setting(make, queries):
-    planner, _ = make()
-    assert [len(plan) for plan in planner.plan(queries, 5)] == [1] * 8
-    several, _ = make(plans=3)
-    for plan in several.plan(queries, 5):
-        assert 1 <= len(plan) <= 3
-        assert plan.energies.tolist() == list(range(len(plan)))
-        assert not plan.exact
 
 
 def test_useless_answers_are_replaced_by_pkg_and_counted(make, queries, splits):
@@ -166,7 +145,7 @@ def test_stopped_queries_get_plans_of_pkg(make, queries):
 
 
 def test_settings_are_checked_before_training(splits, monkeypatch):
-    monkeypatch.setattr("cefito.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("cefito.training.trainer.Training", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ConfigError, match="no language model is named"):
         LlmEndsPlanner.fit(splits["train"], splits["val"], settings=settings(model=""), seed=0)
 
@@ -191,7 +170,7 @@ def test_malformed_ends(queries):
     ("kind", "llm", "name"),
     [
         (LlmEndsPlanner, {}, "LLM, recognised ends"),
-        (LlmRankedPlanner, {"graph": True, "examples": 2}, "LLM, ranked ends + PKG + examples"),
+        (LlmRankedPlanner, {"graph": True}, "LLM, ranked ends + PKG"),
     ],
 )
 def test_descriptions(kind, llm, name, make):
@@ -204,7 +183,7 @@ def test_descriptions(kind, llm, name, make):
 
 def test_loaded_planners_ask_the_same(ends, queries, tmp_path):
     ends.save(tmp_path)
-    loaded = LlmEndsPlanner.load(tmp_path, settings=settings(examples=3))
+    loaded = LlmEndsPlanner.load(tmp_path, settings=settings())
     assert loaded.requests(queries) == ends.requests(queries)
 
 

@@ -115,52 +115,6 @@ def test_attention_to_a_latent_against_a_slow_loop():
             torch.testing.assert_close(result[query, :, place], expected)
 
 
-def test_heads_divide_the_features_of_an_observation():
-    config = MtidConfig(layers=1, feedforward=4)
-    for dim, heads in ((12, 6), (7, 7), (13, 1), (1, 1), (1536, 8)):
-        with torch.device("meta"):
-            (layer,) = Interpolation(config, dim).layers
-        assert layer.heads == heads
-
-
-def test_all_that_acts_is_learned():
-    made = network(encodings=3)
-    parts = condition()
-    project = made.projection(*parts)
-    matrix = project(drawn(2, 3, TASKS + ACTIONS + DIM))
-    made(matrix, torch.tensor([1, 7]), made.latents(project)).square().sum().backward()
-    idle = {
-        name.rpartition(".")[0].rpartition(".")[2]
-        for name, parameter in made.named_parameters()
-        if parameter.grad is None or not parameter.grad.any()
-    }
-    assert idle == {"query", "key"}  # a single key; the rest of attention is linear in its value
-    for encoder in made.interpolation.encoders:
-        assert not encoder.weight.grad[:, :, [0, 2]].any()
-        assert encoder.weight.grad[:, :, 1].any()
-
-
-def test_latents_are_dropped_out_in_training_alone():
-    made, parts = network(latent_dropout=0.5), condition()
-    project = made.projection(*parts)
-    torch.testing.assert_close(made.latents(project), made.latents(project), rtol=0, atol=0)
-    one, same, other = (
-        made.latents(project, generator=generator_for("cpu", seed)) for seed in (1, 1, 2)
-    )
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-
-
-def test_without_interpolation_there_is_the_plain_network():
-    made = network(interpolation=False)
-    assert made.latents(made.projection(*condition())) is None
-    more = network().state_dict().keys() - made.state_dict().keys()
-    assert more == {
-        name for name in network().state_dict() if "interpol" in name or "inside" in name
-    }
-    assert made.state_dict().keys() <= network().state_dict().keys()
-
-
 def test_actions_of_tasks():
     windows = np.array([[0, 1, 0], [1, 2, 1], [4, 4, 4]])
     known = task_actions(np.array([0, 0, 2]), windows, 3, 5)

@@ -48,17 +48,16 @@ def slow(made, initial, goal, noise):
     ]
     if made.horizon > 1:  # the goal moves before the last empty token
         tokens.insert(-1, tokens.pop())
-    for place, layer in enumerate(made.layers):
-        memory = made.memory if config.memory == "slots" else made.memory[[place]]
+    for layer in made.layers:
         tokens = added(tokens, attention(tokens, tokens, layer.tokens), layer.norms[0])
-        tokens = added(tokens, attention(tokens, memory, layer.memory), layer.norms[1])
+        tokens = added(tokens, attention(tokens, made.memory, layer.memory), layer.norms[1])
         mixed = [linear(F.relu(linear(x, layer.fc1)), layer.fc2) for x in tokens]
         tokens = added(tokens, mixed, layer.norms[2])
     return [torch.stack([mlp(x, head) for x in tokens[:-1]]) for head in (made.action, made.state)]
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 5])
-@pytest.mark.parametrize("settings", [{}, {"memory": "released"}, {"noise": 0, "diversity": 0.0}])
+@pytest.mark.parametrize("settings", [{}, {"noise": 0, "diversity": 0.0}])
 def test_forward_against_plain_loops(horizon, settings):
     made = network(horizon=horizon, **settings).double()
     made.mean += 0.5
@@ -80,17 +79,6 @@ def test_names_in_the_space_of_states():
     torch.testing.assert_close(made.named(vectors), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_memory_as_released_adds_a_constant():
-    """Whatever a token holds, the same is added; and nothing else of the memory is there."""
-    layer = network(memory="released").layers[0]
-    slot = drawn(1, 8, seed=3)
-    recalled = layer.memory(drawn(7, 8), slot, lambda x: x)
-    torch.testing.assert_close(recalled, recalled[:1].expand(7, -1))
-    torch.testing.assert_close(recalled[0], layer.memory.out(layer.memory.value(slot[0])))
-    assert network(memory="released").memory.shape == (2, 8)
-    assert network().memory.shape == (3, 8)
-
-
 def test_published_sizes():
     """Generator and critic on CrossTask: 105 actions and a start class, rows of 512 + 128."""
     sizes = {"observation_dim": 3 * (512 + 128), "actions": 105 + 1, "text_dim": 512}
@@ -104,15 +92,6 @@ def test_published_sizes():
         0.96,
         0.59,
     ]
-
-
-def test_rows_are_encoded_one_by_one_and_averaged():
-    made = network()
-    x = drawn(1, DIM)
-    swapped = torch.cat([x[:, 3:], x[:, :3]], dim=1)
-    torch.testing.assert_close(made.encode(x, x), made.encode(swapped, swapped))
-    whole = network(rows=1)
-    assert not torch.allclose(whole.encode(x, x), whole.encode(swapped, swapped))
 
 
 @torch.no_grad()

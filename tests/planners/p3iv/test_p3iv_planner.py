@@ -11,7 +11,7 @@ from small_methods import small_method
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.network import data_shape
-from cefito.planners.p3iv.network import P3ivNetwork, best_sequences, greedy
+from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.runtime import generator_for
 from cefito.training.trainer import TrainingContext
@@ -70,39 +70,6 @@ def test_plans_are_the_best_of_all_sequences(world, planner, queries):
         assert plans.evaluated.token_forwards == 6 * 4
 
 
-@pytest.mark.parametrize("horizon", [1, 2, 4])
-def test_greedy_decoding_by_plain_loops(horizon):
-    """The released way: from the end, each action by its own emission and the next one alone."""
-    generator = torch.Generator().manual_seed(horizon)
-    emissions = torch.rand(3, horizon, 5, generator=generator)
-    counts = torch.randint(0, 3, (5, 5), generator=generator)
-    counts[2] = 0
-    shared = counts.double().numpy()
-    shared = shared / np.maximum(shared.sum(axis=1, keepdims=True), 1)
-    decoded = greedy(emissions.log(), counts, 5)
-    for row in range(3):
-        for rank in range(5):
-            actions = [sorted(range(5), key=lambda i: -float(emissions[row, -1, i]))[rank]]
-            for step in range(horizon - 2, -1, -1):
-                transition = np.exp(shared[:, actions[0]])
-                scores = emissions[row, step].numpy() * transition / transition.sum()
-                actions.insert(0, int(np.argmax(scores)))
-            assert decoded.sequences[row, rank].tolist() == actions
-            last = float(emissions[row, -1, actions[-1]])
-            assert float(decoded.sums[row, rank].exp()) == pytest.approx(last, rel=1e-6)
-    assert not decoded.possible.any()
-    assert best_sequences(emissions.log(), counts, 2, "greedy").sequences.shape == (3, 2, horizon)
-
-
-def test_greedy_decoding_misses_the_best_plan():
-    """The last action alone decides, though nothing likely leads there."""
-    emissions = torch.tensor([[[0.9, 0.1], [0.4, 0.6]]]).log()
-    counts = torch.tensor([[99, 1], [1, 1]])
-    best = best_sequences(emissions, counts, 1, "viterbi").sequences[0, 0]
-    assert best.tolist() == [0, 0]
-    assert greedy(emissions, counts, 1).sequences[0, 0].tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("settings", "text", "name"),
     [
@@ -110,11 +77,7 @@ def test_greedy_decoding_misses_the_best_plan():
         ({}, False, "P3IV (name hashes)"),
         ({"contrastive": 0.0}, True, "P3IV (no language)"),
         ({"noise": 0, "diversity": 0.0}, True, "P3IV (no noise)"),
-        (
-            {"memory": "released", "decoding": "greedy", "test_dropout": True},
-            False,
-            "P3IV (one memory vector a layer, greedy, dropout in planning, name hashes)",
-        ),
+        ({"test_dropout": True}, False, "P3IV (dropout in planning, name hashes)"),
     ],
 )
 def test_names_say_what_is_not_as_described_and_survive_saving(

@@ -6,7 +6,7 @@ from cefito.planners.base import Shape
 from cefito.planners.pdpp.method import PdppConfig
 from cefito.planners.pdpp.planner import PdppNetwork
 from cefito.runtime import count_parameters, generator_for
-from drawn import drawn, stirred
+from drawn import drawn
 
 TASKS, ACTIONS, DIM = 3, 5, 4
 
@@ -42,24 +42,3 @@ def test_published_size(actions, tasks):
         shape = Shape(observation_dim=1536, tasks=tasks, actions=actions, horizon=3)
         made = PdppNetwork(PdppConfig(), shape)
     assert count_parameters(made) == pytest.approx(42e6, rel=0.03)
-
-
-@pytest.mark.parametrize(
-    ("widths", "horizon"),
-    [((8,), 1), ((8, 16), 2), ((8, 16, 24), 3), ((8, 16), 6)],
-)
-def test_shapes(widths, horizon):
-    batch = 3
-    made = stirred(network(horizon=horizon, widths=widths))
-    matrix = drawn(batch, horizon, TASKS + ACTIONS + DIM)
-    result = made(matrix, torch.arange(1, batch + 1))
-    assert result.shape == matrix.shape
-    assert torch.isfinite(result).all()
-    tasks, initial, goal = condition(batch)
-    assert made.scores(tasks, initial, goal).shape == (batch, horizon, ACTIONS)
-
-
-def test_every_learned_number_matters_but_those_of_the_projected_columns():
-    made = stirred(network(widths=(8, 16, 24)))
-    made(drawn(2, 3, TASKS + ACTIONS + DIM), torch.tensor([1, 7])).square().sum().backward()
-    assert all(parameter.grad.abs().sum() > 0 for parameter in made.parameters())

@@ -8,15 +8,11 @@ from hypothesis import strategies as st
 from small_methods import small_method
 
 from cefito.planners.base import Queries
-from cefito.planners.diffusion.planner import DiffusionLoss, best_plans, sampled_scores
+from cefito.planners.diffusion.planner import DiffusionLoss, best_plans
 from cefito.planners.network import data_shape
 from cefito.planners.pdpp.planner import PdppNetwork, PdppPlanner
-from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import Processes, generator_for
-from cefito.training.trainer import TrainingContext
 from drawn import drawn, stirred
-from learned import metrics
-from made_windows import taxonomy_of, windows_of
 
 KNOBS = {"train": 48, "val": 12, "test": 12}
 TINY = {
@@ -81,35 +77,6 @@ def test_validation_is_the_planner_on_the_sample(world):
     right = best == sample.actions
     assert scores["success_rate"] == pytest.approx(100 * right.all(axis=1).mean())
     assert scores["mean_accuracy"] == pytest.approx(100 * right.mean())
-
-
-def test_training_learns_a_small_mapping(tmp_path, monkeypatch):
-    """Windows of two tasks, whose actions can be read off task and observations."""
-    generator, size = np.random.default_rng(0), 320
-    tasks, bits = generator.integers(2, size=size), generator.integers(2, size=(size, 2))
-    ends = (2 * bits.T[:, :, None] - 1) + 0.1 * generator.standard_normal((2, size, 4))
-    actions = np.stack([bits[:, 0], 2 + tasks, 4 + bits[:, 1]], axis=1)
-    windows = windows_of(actions, ends, taxonomy_of(3, 8), tasks=tasks)
-    settings = {
-        "pdpp.widths": "[32]",
-        "pdpp.ends": 1.0,
-        "pdpp.normalise": "false",
-        "pdpp.training.optimiser.epochs": 6,
-        "pdpp.training.optimiser.batch_size": 16,
-        "pdpp.training.optimiser.learning_rate": 1e-2,
-        "pdpp.training.stopping.every": 3,
-        "pdpp.training.augmentation.noise": 0.0,
-        "classifier_training.optimiser.epochs": 1,
-    }
-    monkeypatch.setattr(TaskModel, "predict", lambda _, queries: tasks[-len(queries) :])
-    parts = windows.subset(range(256)), windows.subset(range(256, size))
-    fitted = fit(parts, context=TrainingContext(folder=tmp_path), **settings)
-    planner, result = fitted.planner, fitted.trainings["PDPP network"]
-    lines = metrics(tmp_path / "pdpp")
-    assert lines[-1]["squared_error"] < 0.3 * lines[0]["squared_error"]
-    assert result.scores[0] == max(line.get("val_success_rate", 0) for line in lines) >= 90
-    other = sampled_scores(planner, Queries.from_windows(windows), 1 - tasks).argmax(axis=2)
-    assert (other[:, 1] == 3 - tasks).mean() > 0.9  # the task is taken as given
 
 
 def test_validation_takes_the_predicted_tasks(world, monkeypatch):

@@ -9,16 +9,11 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.windows import joined_windows, reversed_windows, with_between
 from cefito.errors import ConfigError, DataError
-from cefito.evaluation.orders import training_orders
 from cefito.evaluation.score import evaluate_planner
 from cefito.planners.base import Queries
 from cefito.planners.methods import load_config
 from cefito.planners.planllm.planner import LeakyPlanner, PlanLlmPlanner
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.study.results import gather
-from cefito.study.running import run_study
-from cefito.study.study import Study
-from cefito.study.trials import ROWS, find_rows
 from same import same_weights
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}
@@ -139,22 +134,3 @@ def test_the_leaky_encoder_by_hand(splits, leaky):
             found = leaky.encoded(one)
             torch.testing.assert_close(found.aligned, seen)
             torch.testing.assert_close(found.states, network.second_exchange(seen))
-
-
-def test_the_row_is_an_oracle(dataset, splits, leaky, tmp_path):
-    (row,) = find_rows(["planllm-leaky"])
-    assert [name for name, other in ROWS.items() if other.true_between] == ["planllm-leaky"]
-    assert row.oracle
-    assert "true_between" not in ROWS["planllm"].model_dump()
-    given = {"horizons": (3,), "seeds": (0,), "settings": TINY, "device": "cpu"}
-    rows = find_rows(["planllm", "planllm-leaky"])
-    study = Study(dataset=dataset, out=tmp_path, rows=rows, **given)
-    run_study(study)
-    results = gather(study)
-    plain, given = (results.scored(3, name)[0] for name in ("planllm", "planllm-leaky"))
-    assert (plain.oracle_between, given.oracle_between) == (False, True)
-    assert "oracle_between" not in (tmp_path / "T3/seed0/trials/planllm.json").read_text()
-    expected, _ = evaluate_planner(
-        leaky, splits["test"], oracle_between=True, orders=training_orders(dataset)
-    )
-    assert given.metrics == expected.metrics

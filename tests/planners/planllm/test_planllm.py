@@ -146,7 +146,7 @@ def settings(**overrides):
 
 
 @pytest.mark.parametrize(
-    ("descriptions", "said"), [("observations", "mean observations"), ("none", "no descriptions")]
+    ("descriptions", "said"), [("observations", "mean observations"), ("names", "name hashes")]
 )
 def test_names_say_what_is_used(descriptions, said):
     config = settings(descriptions=descriptions).planllm

@@ -22,7 +22,7 @@ E, C, K, T, W = 7, 3, 5, 3, 4
 
 def network_of(*, horizon=T, kind="file.npy", **settings):
     config = SchemaConfig(**{**SMALL, "descriptions": kind, **settings})
-    width = 0 if kind in ("none", "observations") else W
+    width = 0 if kind == "observations" else W
     shape = Shape(observation_dim=E, tasks=C, actions=K, horizon=horizon, text_dim=width)
     network = SchemaNetwork(config, shape)
     network.reset(generator_for("cpu", 0))
@@ -89,7 +89,7 @@ def slow(network, initial, goal, task=None):
         {},
         {"centre": True, "normalise": True, "kind": "observations"},
         {"state_task": False, "layers": 1},
-        {"kind": "none", "horizon": 1},
+        {"horizon": 1},
     ],
 )
 def test_forward_pass_against_slow_loops(settings):

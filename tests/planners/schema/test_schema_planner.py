@@ -96,7 +96,6 @@ def test_no_gradient_flows_into_the_targets_of_states(world):
 def test_losses_that_are_left_out(world):
     short = tuple(replace(windows, actions=windows.actions[:, :1]) for windows in world)
     for given, overrides, added in (
-        (world, {"descriptions": "none"}, set()),
         (world, {"descriptions": "names", "states": 0.0}, {"alignment"}),
         (world, {"descriptions": "names", "alignment": 0.0}, {"states"}),
         (short, {"descriptions": "names"}, {"alignment"}),  # one action: nothing between
@@ -154,7 +153,7 @@ def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("file", ""), ("names", " (name hashes)"), ("none", " (no descriptions)")],
+    [("file", ""), ("names", " (name hashes)")],
 )
 def test_descriptions_of_each_kind(world, kind, said, tmp_path):
     train, val = world
@@ -166,8 +165,6 @@ def test_descriptions_of_each_kind(world, kind, said, tmp_path):
     if kind == "file":
         expected = np.load(value).astype(np.float32)
         np.testing.assert_array_equal(weights["descriptions"].numpy(), expected)
-    if kind == "none":
-        assert not any("crossing" in key or "scale" in key for key in weights)
     planner.save(tmp_path)
     (tmp_path / "given.npy").unlink()  # it is not needed any more
     loaded = SchemaPlanner.load(tmp_path, settings=tiny(descriptions=value))

@@ -94,14 +94,6 @@ def test_emissions_are_those_of_slow_layers():
     torch.testing.assert_close(outputs.tasks, two(F.gelu(one(states.flatten(1)))))
 
 
-def test_observations_may_be_centred_and_normalised():
-    raw, changed = network_of(), network_of(centre=True, normalise=True)
-    changed.mean.copy_(drawn(7, seed=3))
-    initial, goal = observations()
-    expected = raw(*(F.layer_norm(x - changed.mean, (7,), eps=1e-6) for x in (initial, goal)))
-    torch.testing.assert_close(changed(initial, goal).emissions, expected.emissions)
-
-
 @torch.no_grad()
 def test_alignment():
     network = network_of(text_dim=3)
@@ -217,12 +209,6 @@ def test_kinds_of_descriptions(world, unaligned, descriptions, said, more, tmp_p
     planner.save(tmp_path)
     queries = Queries.from_windows(world[1])
     assert_same_plans(planner.plan(queries, 4), load(tmp_path, **settings).plan(queries, 4))
-
-
-def test_what_is_aligned_with():
-    for value, kind in {"names": "names", "none": "none", "a.npy": "file"}.items():
-        assert ViterbiConfig(descriptions=value).aligned_with == kind
-        assert ViterbiConfig(descriptions=value, alignment=0).aligned_with == "none"
 
 
 def test_members_are_averaged_saved_and_named(world, planner, tmp_path):

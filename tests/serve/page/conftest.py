@@ -75,9 +75,7 @@ def drawn(tmp_path_factory) -> Drawn:
     config = load_config("small", method="nearest")
     nearest = train_run(dataset, folder / "nearest", config=config, horizon=2, seed=0)
     config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
-    lengths = train_run(
-        dataset, folder / "lengths", config=config, horizon=4, shortest=1, seed=0, tracker="none"
-    )
+    lengths = train_run(dataset, folder / "lengths", config=config, horizon=4, shortest=1, seed=0)
     return Drawn(folder, dataset, run, nearest, lengths, encoder)
 
 

@@ -37,7 +37,7 @@ from cefito.planners.chain.model import ChainModel
 from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import Processes, derived_seed, generator_for
-from cefito.search.base import Screening, Search
+from cefito.search.base import Search
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
 from cefito.search.prior import NGramPrior
@@ -83,7 +83,7 @@ def validation_problems(
 
 
 def validation_searches(
-    field: EnergyField, *, candidates: int, memory_mib: float, screening: Screening = "off"
+    field: EnergyField, *, candidates: int, memory_mib: float
 ) -> tuple[ExhaustiveSearch, GuidedSearch]:
     """Return the searches of thinned validation problems and of all others."""
     tokens = 3 * candidates  # two for each leaf, and the prefixes'
@@ -91,9 +91,8 @@ def validation_searches(
         proposals=max(1, candidates // 4),
         budget_gflop=tokens * IncrementalField(field).flops_per_token / 1e9,
         memory_mib=memory_mib,
-        screening=screening,
     )
-    return ExhaustiveSearch(memory_mib=memory_mib, screening=screening), guided
+    return ExhaustiveSearch(memory_mib=memory_mib), guided
 
 
 def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -> None:
@@ -118,14 +117,11 @@ def plan_scores(
     actual: NDArray[np.int64],  # their true sequences [N, T]
     memory_mib: float,
     candidates: int,
-    screening: Screening = "off",
 ) -> Mapping[str, float]:
     """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
     rows = group.share(torch.arange(len(problems))).tolist()
     incremental = IncrementalField(field)
-    exhaustive, guided = validation_searches(
-        field, candidates=candidates, memory_mib=memory_mib, screening=screening
-    )
+    exhaustive, guided = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
     searches: tuple[tuple[Search, bool], ...] = ((exhaustive, True), (guided, False))
     plans: dict[int, Plans] = {}
     for search, within in searches:
@@ -253,7 +249,6 @@ def _fit_component(
             actual=actual,
             memory_mib=settings.search.memory_mib,
             candidates=training.stopping.candidates,
-            screening=settings.search.screening,
         ),
         known=known,
     )

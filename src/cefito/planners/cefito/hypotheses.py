@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries
 from cefito.planners.cefito.objective import Hypothesis, Weights
 from cefito.planners.chain.model import ChainEvidence, ChainModel
+from cefito.planners.shared.task_model import TaskModel
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.cost_batch import CostBatch
 from cefito.search.feasible import Feasible
@@ -31,13 +31,6 @@ _PLAUSIBLE = np.log(1e-3)
 _TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
 
 
-class TaskProbabilities(Protocol):
-    """Model of the probabilities of tasks."""
-
-    def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
-        """Return log p(task | observations), [N, |C|]."""
-
-
 @dataclass(frozen=True)
 class Hypotheses:
     """Makes the problems of queries."""
@@ -45,7 +38,7 @@ class Hypotheses:
     space: ActionSpace
     prior: NGramPrior  # over sequences
     chain: ChainModel | None  # None for an imported run
-    task_model: TaskProbabilities | None = None  # None if there is none
+    task_model: TaskModel | None = None  # None if there is none
     by_chain: bool = True  # whether the chain says the tasks
 
     def log_tasks(

@@ -11,7 +11,7 @@ from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.methods import GRAPH, Method, Paper, rows
 from cefito.settings import Settings
 
-Knowledge = Literal["graph", "ends", "none"]
+Knowledge = Literal["graph", "ends"]
 """Input of the plan network beside the observations."""
 
 
@@ -24,8 +24,8 @@ class PlanConfig(DiffusionConfig):
 class KeppConfig(Settings):
     """KEPP: a plan network denoises plans, given walks of a graph between predicted ends."""
 
-    # Walks of the "graph"; the "ends" alone, each filling half of the plan, as if a walk is
-    # missing; or "none", without a step network.
+    # Walks of the "graph"; or the "ends" alone, each filling half of the plan, as if a walk is
+    # missing.
     knowledge: Knowledge = "graph"
     walks: int = Field(2, ge=1, le=100)  # R, the number of likeliest walks
     # Training walks by a step network and a graph of other videos, or of all (published; far more
@@ -65,7 +65,6 @@ KEPP = Method(
         {
             "in-sample": ("in-sample paths", {"kepp.paths": "in-sample"}),
             "ends": ("ends alone", {"kepp.knowledge": "ends"}),
-            "graphless": ("no graph, no ends", {"kepp.knowledge": "none"}),
         },
         own_name=True,
     ),

@@ -180,14 +180,12 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     build = PlanNetwork
     loss = DiffusionLoss
     config: KeppConfig
-    step: StepModel | None = None  # None if the plan network is given no walks
+    step: StepModel
 
     @override
     @classmethod
     def sizes(cls, settings: KeppSettings, shape: Shape) -> dict[str, int]:
-        walks = settings.kepp.knowledge != "none"
-        step = StepModel.size(settings, shape) if walks else {}
-        return step | super().sizes(settings, shape)
+        return StepModel.size(settings, shape) | super().sizes(settings, shape)
 
     @override
     @classmethod
@@ -196,16 +194,14 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     ) -> Fitted[Self]:
         config = settings.kepp
         _check_horizon(config, train.horizon)
-        trainings: dict[str, TrainingResult] = {}
-        step, walks, val_walks = None, _no_walks(train), _no_walks(val)
-        if config.knowledge != "none":
-            step, trainings = StepModel.train(train, val, settings, **given)
-            val_walks = step.walks(Queries.from_windows(val))  # as when planning
-            apart = None
-            if config.paths == "out-of-fold":
-                apart, results = _out_of_fold_walks(train, val, settings, **given)
-                trainings |= results
-            walks = step.walks(Queries.from_windows(train)) if apart is None else apart
+        step, trainings = StepModel.train(train, val, settings, **given)
+        val_walks = step.walks(Queries.from_windows(val))  # as when planning
+        walks = None
+        if config.paths == "out-of-fold":
+            walks, results = _out_of_fold_walks(train, val, settings, **given)
+            trainings |= results
+        if walks is None:
+            walks = step.walks(Queries.from_windows(train))
         parts: dict[str, Any] = {"config": config, "step": step}
         planner, own = cls.train(train, val, settings, walks, val_walks, **parts, **given)
         return Fitted(planner, trainings | own)
@@ -213,40 +209,34 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     @override
     @classmethod
     def load(cls, folder: Path | str, *, settings: KeppSettings, **given: Any) -> Self:
-        step = None
-        if settings.kepp.knowledge != "none":
-            step = StepModel.load(folder, settings=settings, **given)
+        step = StepModel.load(folder, settings=settings, **given)
         return super().load(folder, settings=settings, step=step, **given)
 
     @override
     def save(self, folder: Path | str) -> None:
         super().save(folder)
-        if self.step is not None:
-            self.step.save(folder)
+        self.step.save(folder)
 
     @property
     def name(self) -> str:
         """Name in tables; says which knowledge it lacks, and whether walks are in-sample."""
-        config = self.config
-        known = {"graph": "", "ends": "ends alone", "none": "no graph, no ends"}[config.knowledge]
-        in_sample = config.knowledge != "none" and config.paths == "in-sample"
-        return named_departures("KEPP", (known, "in-sample paths" if in_sample else ""))
+        departures = (
+            "ends alone" if self.config.knowledge == "ends" else "",
+            "in-sample paths" if self.config.paths == "in-sample" else "",
+        )
+        return named_departures("KEPP", departures)
 
     @property
     def parameters(self) -> dict[str, int]:
         """Parameters of both networks; the graph is counted, not learned."""
-        return ({} if self.step is None else self.step.parameters) | super().parameters
+        return self.step.parameters | super().parameters
 
     @override
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:
-        sampling = self.config.plan.sampling + (self.config.step.sampling if self.step else 0)
+        sampling = self.config.plan.sampling + self.config.step.sampling
         plans = []
         for block in queries.blocks(BLOCK):
-            if self.step is None:
-                walks = np.zeros((len(block), 0, self.horizon), dtype=np.int64)
-            else:
-                walks = self.step.walks(block)
-            scores = sampled_scores(self, block, walks)
+            scores = sampled_scores(self, block, self.step.walks(block))
             plans += best_plans(scores, top_k, self.horizon * sampling)
         return plans
 
@@ -259,8 +249,7 @@ def _check_horizon(config: KeppConfig, horizon: int) -> None:
             "more.",
             setting="horizon",
         )
-    if config.knowledge != "none":
-        check_horizon(config.step, horizon, method="KEPP", section="kepp.step")
+    check_horizon(config.step, horizon, method="KEPP", section="kepp.step")
     check_horizon(config.plan, horizon, method="KEPP", section="kepp.plan")
 
 
@@ -289,8 +278,3 @@ def _out_of_fold_walks(
         results |= found
         walks[held] = step.walks(Queries.from_windows(train.subset(held)))
     return walks, results
-
-
-def _no_walks(windows: Windows) -> NDArray[np.int64]:
-    """No walks of windows [N, 0, T]."""
-    return np.zeros((len(windows), 0, windows.horizon), dtype=np.int64)

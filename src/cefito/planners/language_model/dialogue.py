@@ -6,11 +6,10 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 from cefito.errors import ConfigError
 from cefito.planners.language_model.method import LlmConfig
@@ -23,34 +22,25 @@ from cefito.planners.language_model.server import (
     cache_folder,
 )
 from cefito.progress import Progress, silent
-from cefito.settings import Record
 
-Sequences = tuple[tuple[int, ...], ...]
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
-_LONGEST = 20_000  # characters at the end of an answer that lenient parsing reads
 
 
 class InvalidAnswerError(ValueError):
     """The answer does not have the requested form; the message is for the model."""
 
 
-def parse_strictly(request: Request, content: str) -> Sequences:
-    """Return the plans of a JSON object of exactly the requested steps, best first, each once."""
+def parse(request: Request, content: str) -> tuple[int, ...]:
+    """Return the plan of a JSON object of exactly the requested steps."""
     text = content.strip()
     fenced = _FENCE.match(text)
     try:
         value = json.loads(fenced[1] if fenced else text)
     except (ValueError, RecursionError) as problem:
         raise InvalidAnswerError("it is not valid JSON") from problem
-    if request.plans == 1:
-        return (_sequence(request, value),)
-    _check_keys(value, [f"plan_{plan}" for plan in range(1, request.plans + 1)])
-    return tuple(dict.fromkeys(_sequence(request, part) for part in value.values()))
-
-
-def _sequence(request: Request, value: Any) -> tuple[int, ...]:
-    names = _step_names(request)
-    _check_keys(value, names)
+    names = [f"step_{step}" for step in range(1, len(request.choices) + 1)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
     for name, allowed in zip(names, request.choices, strict=True):
         given = value[name]
         if type(given) is not int or given not in allowed:
@@ -59,58 +49,6 @@ def _sequence(request: Request, value: Any) -> tuple[int, ...]:
                 f"{name} is {shown}, expected one of {', '.join(map(str, allowed))}"
             )
     return tuple(value[name] for name in names)
-
-
-def _check_keys(value: Any, names: list[str]) -> None:
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
-
-
-def _step_names(request: Request) -> list[str]:
-    return [f"step_{step}" for step in range(1, len(request.choices) + 1)]
-
-
-def parse_leniently(request: Request, content: str) -> Sequences:
-    """Return the plans found in an invalid answer, which may be none.
-
-    They are the JSON objects that contain all steps, however badly written (the last one, if one
-    plan was requested); otherwise the T whole numbers of the last line. Every id must be allowed.
-    """
-    import json_repair
-
-    text, names = content[-_LONGEST:], _step_names(request)
-    try:
-        objects = list(_objects(json_repair.loads(text)))
-    except (ValueError, RecursionError):  # nested too deeply
-        objects = []
-    given = [[part[name] for name in names] for part in objects if part.keys() >= set(names)]
-    found = [sequence for ids in given if (sequence := _allowed(request, ids)) is not None]
-    if found:
-        return tuple(dict.fromkeys(found)) if request.plans > 1 else (found[-1],)
-    *_, last = ["", *(line for line in text.splitlines() if line.strip())]
-    sequence = _allowed(request, re.findall(r"(?<![\w.])\d+(?!\w|\.\d)", last))
-    return () if sequence is None else (sequence,)
-
-
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield all objects of a JSON value, outer ones first."""
-    if isinstance(value, dict):
-        yield value
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _objects(part)
-
-
-def _allowed(request: Request, given: list[Any]) -> tuple[int, ...] | None:
-    """Return the ids as numbers if there are T and each is allowed at its step."""
-    texts = [str(part).strip() for part in given]
-    if len(texts) != len(request.choices) or not all(
-        re.fullmatch(r"[0-9]{1,9}", text) for text in texts
-    ):
-        return None
-    actions = tuple(map(int, texts))
-    fits = all(action in row for action, row in zip(actions, request.choices, strict=True))
-    return actions if fits else None
 
 
 logger = logging.getLogger(__name__)
@@ -124,24 +62,9 @@ class Completion:
     """The outcome of one query's request and its repairs."""
 
     key: str  # of the first request in the cache
-    sequences: Sequences  # best first; empty if no answer contained a plan
-    repaired: bool  # the plans come from a repair request or from an invalid answer
+    sequence: tuple[int, ...] | None  # of the plan; None if no answer was valid
+    repaired: bool  # the plan comes from a repair request
     responses: tuple[Response, ...]  # oldest first
-
-
-class Preview(Record):
-    """One query's request with its cache key, and the number of requests for all queries."""
-
-    key: str
-    messages: list[dict[str, str]]
-    body: dict[str, Any]
-    model: str
-    server: str
-    queries: int
-    different: int  # number of different requests
-    known: int  # of these, with cached responses
-    most: int  # maximum requests to the server
-    budget: int
 
 
 class _Dialogue:
@@ -166,7 +89,7 @@ class _Dialogue:
                 self.most += 1 + config.repairs - count
 
     def converse(self, first: Request, respond: Respond) -> tuple[int, Completion | None]:
-        """Ask, ask again after invalid answers, and finally parse them leniently.
+        """Ask, and ask again after invalid answers.
 
         Return the number of responses, and the completion; None if a response is missing.
         """
@@ -177,13 +100,11 @@ class _Dialogue:
                 return len(responses), None
             responses.append(response)
             try:
-                sequences = _parse(request, response)
-                return len(responses), Completion(key, sequences, attempt > 0, tuple(responses))
+                sequence = _parse(request, response)
+                return len(responses), Completion(key, sequence, attempt > 0, tuple(responses))
             except InvalidAnswerError as problem:
                 request = repair_request(request, response.content, str(problem))
-        lenient = (parse_leniently(first, response.content) for response in reversed(responses))
-        sequences = next(filter(None, lenient), ())
-        return len(responses), Completion(key, sequences, True, tuple(responses))
+        return len(responses), Completion(key, None, True, tuple(responses))
 
 
 def ask_all(
@@ -204,28 +125,6 @@ def ask_all(
             _check_budget(dialogue)
             _ask_missing(dialogue, cache, stop, progress)
         return [dialogue.found[request.key(dialogue.host)] for request in requests]
-
-
-def preview(requests: Sequence[Request], config: LlmConfig, number: int = 0) -> Preview:
-    """Return the request of query `number` and the number of requests for all, without asking."""
-    if not 0 <= number < len(requests):
-        message = f"window {number}: there are {len(requests):,}, counted from 0."
-        raise ConfigError(message, setting="window")
-    with closing(ResponseCache(cache_folder(config))) as cache:
-        dialogue = _Dialogue(requests, cache, config)
-    request, found = requests[number], dialogue.found.values()
-    return Preview(
-        key=request.key(dialogue.host),
-        messages=[{"role": role, "content": text} for role, text in request.messages],
-        body=request.body,
-        model=config.model,
-        server=dialogue.server.place,
-        queries=len(requests),
-        different=len(found),
-        known=sum(completion is not None for completion in found),
-        most=dialogue.most,
-        budget=budget(config),
-    )
 
 
 def _check_budget(dialogue: _Dialogue) -> None:
@@ -256,11 +155,14 @@ def _ask_missing(
         def respond(request: Request) -> Response | None:
             if ended.is_set() or (stop is not None and stop()):
                 return None
-            try:
-                return cache.get_or_ask(request, server.host, lambda: server.ask(client, request))
-            except BaseException:
-                ended.set()
-                raise
+            if (response := cache.get(request.key(server.host))) is None:
+                try:
+                    response = server.ask(client, request)
+                    cache.put(request, server.host, response)
+                except BaseException:
+                    ended.set()
+                    raise
+            return response
 
         futures = {
             pool.submit(dialogue.converse, dialogue.requests[key], respond): key for key in missing
@@ -274,11 +176,11 @@ def _ask_missing(
             pool.shutdown(cancel_futures=True)
 
 
-def _parse(request: Request, response: Response) -> Sequences:
+def _parse(request: Request, response: Response) -> tuple[int, ...]:
     if response.refusal:
         raise InvalidAnswerError("it refuses, but only ids of actions are asked for")
     try:
-        return parse_strictly(request, response.content)
+        return parse(request, response.content)
     except InvalidAnswerError as problem:
         if response.finish == "length":
             raise InvalidAnswerError("it was cut short") from problem

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import partial
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -22,10 +21,8 @@ class LlmConfig(Settings):
     base_url: str = ""  # of the server, including "/v1"; empty to use the environment's
     graph: bool = False  # the prompt has the most probable training successors of each action
     successors: int = Field(5, ge=1, le=1000)  # their number for each action
-    examples: int = Field(0, ge=0, le=1000)  # sequences of the nearest training windows
     candidates: int = Field(5, ge=1, le=1000)  # of each end in the prompt of "llm-ranked"
     tasks: int = Field(3, ge=1, le=1000)  # candidates in the prompt of "llm-ranked"
-    plans: int = Field(1, ge=1, le=20)  # that one answer must contain, best first
     temperature: float = Field(0.0, ge=-1, le=2)  # -1 leaves it to the server
     seed: int = Field(0, ge=-1)  # -1 sends none
     answer_format: Literal["schema", "object", "text"] = "schema"  # text: by the prompt alone
@@ -58,58 +55,40 @@ class LlmSettings(ClassifierSettings, PkgSettings):
 
 ABILITIES = Abilities(true_ends=True)
 
-_PARTS: dict[str, tuple[str, str, int]] = {  # further parts of prompts: title, setting, value
-    "pkg": (" + PKG", "llm.graph", True),
-    "examples": (" + examples", "llm.examples", 5),
-}
 
-
-def _variant(
-    method: str, title: str, *parts: str, name: str = "", true_ends: bool = False
-) -> PlannerVariant:
-    """A variant whose prompts have further parts."""
-    return PlannerVariant(
-        name="-".join((name or method, *parts)),
-        title=title + "".join(_PARTS[part][0] for part in parts),
-        method=method,
-        settings={_PARTS[part][1]: _PARTS[part][2] for part in parts},
-        true_ends=true_ends,
+def _rows(method: str, title: str, name: str = "", *, true_ends: bool = False) -> Any:
+    """Two rows of a method; the prompts of the second have transitions of training windows."""
+    name, given = name or method, {"method": method, "true_ends": true_ends}
+    graph = {"llm.graph": True}
+    return (
+        PlannerVariant(name=name, title=title, **given),
+        PlannerVariant(name=f"{name}-pkg", title=f"{title} + PKG", settings=graph, **given),
     )
 
 
-_ENDS, _RANKED = ("llm-ends", "LLM, recognised ends"), ("llm-ranked", "LLM, ranked ends")
-_TRUE = ("llm-ends", "LLM, true ends (oracle)")
-_oracle = partial(_variant, name="llm-oracle-ends", true_ends=True)
+_SHARED: dict[str, Any] = {
+    "settings": LlmSettings,
+    "needs": (GRAPH, CLASSIFIER, SERVER),
+    "abilities": ABILITIES,
+}
 
 LLM_ENDS = Method(
+    **_SHARED,
     name="llm-ends",
     planner="cefito.planners.language_model.planner:LlmEndsPlanner",
-    settings=LlmSettings,
     title="language model, recognised ends",
     line="fills in the steps between a recognised first and last action",
-    needs=(GRAPH, CLASSIFIER, SERVER),
-    abilities=ABILITIES,
     variants=(
-        _variant(*_ENDS),
-        _variant(*_ENDS, "pkg"),
-        _variant(*_ENDS, "examples"),
-        _oracle(*_TRUE),
-        _oracle(*_TRUE, "pkg"),
+        *_rows("llm-ends", "LLM, recognised ends"),
+        *_rows("llm-ends", "LLM, true ends (oracle)", "llm-oracle-ends", true_ends=True),
     ),
 )
 
 LLM_RANKED = Method(
+    **_SHARED,
     name="llm-ranked",
     planner="cefito.planners.language_model.planner:LlmRankedPlanner",
-    settings=LlmSettings,
     title="language model, ranked ends",
     line="chooses all steps, given candidates of task and ends with their probabilities",
-    needs=(GRAPH, CLASSIFIER, SERVER),
-    abilities=ABILITIES,
-    variants=(
-        _variant(*_RANKED),
-        _variant(*_RANKED, "pkg"),
-        _variant(*_RANKED, "examples"),
-        _variant(*_RANKED, "pkg", "examples"),
-    ),
+    variants=_rows("llm-ranked", "LLM, ranked ends"),
 )

@@ -41,7 +41,6 @@ from cefito.planners.network import Sized
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.task_model import TaskModel
-from cefito.planners.simple.nearest import NearestPlanner
 from cefito.progress import Progress, silent
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
@@ -53,8 +52,8 @@ _FILE = "llm.json"
 class Reply:
     """The origin of a query's plans.
 
-    Outcomes: "kept", the first answer was valid; "repaired", another answer was, or an invalid one
-    contained plans; "replaced", the plans are PKG's; "unasked", so too, after a stop.
+    Outcomes: "kept", the first answer was valid; "repaired", another answer was; "replaced", the
+    plans are PKG's; "unasked", so too, after a stop.
     """
 
     outcome: Literal["kept", "repaired", "replaced", "unasked"]
@@ -74,12 +73,11 @@ class LlmPlanner(Sized, BasePlanner):
 
     The prompt states in words what a step model and a task classifier recognise in the query's
     observations; the step model and the graph are PKG's. Plans may contain the task's actions in
-    training windows, the recognised ends and the actions of the examples. Facts are computed query
-    by query: a request does not depend on other queries, and is answered once (`response_cache`).
+    training windows and the recognised ends. Facts are computed query by query: a request does not
+    depend on other queries, and is answered once (`ResponseCache`).
 
-    An answer contains `llm.plans` plans, one by default, whatever `top_k` is. An invalid answer is
-    followed by a repair request, then parsed leniently, and finally replaced by PKG's plan;
-    `Plans.reply` says which. The energy of a plan is its place in the answer.
+    An answer is one plan, of energy 0, whatever `top_k` is. An invalid answer is followed by a
+    repair request, and finally replaced by PKG's plan; `Plans.reply` says which.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES
@@ -87,7 +85,6 @@ class LlmPlanner(Sized, BasePlanner):
     fixed_ends: ClassVar[bool]
     pkg: PkgPlanner
     task_model: TaskModel
-    nearest: NearestPlanner | None  # source of the examples
     names: Names
     task_actions: tuple[tuple[int, ...], ...]  # in training windows, else in the taxonomy
     config: LlmConfig
@@ -106,13 +103,12 @@ class LlmPlanner(Sized, BasePlanner):
             )
         pkg = PkgPlanner.fit(train, val, settings=settings, **given)
         task_model, results = TaskModel.train(train, val, settings, **given)
-        nearest = NearestPlanner.fit(train, val).planner if settings.llm.examples else None
         names = Names.of(
             [task.name for task in train.taxonomy.tasks],
             [action.name for action in train.taxonomy.actions],
         )
         actions = action_space(train, "training").actions
-        planner = cls(pkg.planner, task_model, nearest, names, actions, settings.llm)
+        planner = cls(pkg.planner, task_model, names, actions, settings.llm)
         return Fitted(planner, {**pkg.trainings, **results})
 
     @classmethod
@@ -123,26 +119,23 @@ class LlmPlanner(Sized, BasePlanner):
         return cls(
             PkgPlanner.load(folder, settings=settings, **given),
             TaskModel.load(folder, settings=settings, **given),
-            NearestPlanner.load(folder) if settings.llm.examples else None,
             Names.of(saved["tasks"], saved["actions"]),
             tuple(tuple(actions) for actions in saved["task_actions"]),
             settings.llm,
         )
 
     def save(self, folder: Path | str) -> None:
-        """Write the networks, the graph, the names and the windows of the examples."""
+        """Write the networks, the graph and the names."""
         folder = Path(folder)
         names = {"tasks": self.names.tasks, "actions": self.names.actions}
         write_json(folder / _FILE, names | {"task_actions": self.task_actions})
         self.pkg.save(folder)
         self.task_model.save(folder)
-        if self.nearest is not None:
-            self.nearest.save(folder)
 
     @property
     def name(self) -> str:
         """Title in tables: the facts in its prompts, and the model."""
-        more = " + PKG" * self.config.graph + " + examples" * bool(self.config.examples)
+        more = " + PKG" * self.config.graph
         return f"LLM, {self.ends_title}{more} ({self.config.model})"
 
     @property
@@ -183,7 +176,7 @@ class LlmPlanner(Sized, BasePlanner):
         stop: Callable[[], bool] | None = None,
         progress: Progress = silent,
     ) -> list[Plans]:
-        """Return the plans that the language model names, at most `llm.plans` per query.
+        """Return the plan that the language model names for each query.
 
         The budget is checked before the first request. Queries left unasked by `stop` get PKG's
         plans.
@@ -193,22 +186,21 @@ class LlmPlanner(Sized, BasePlanner):
             return []
         completions = ask_all(self.requests(queries), self.config, stop=stop, progress=progress)
         return [
-            self._plans(completion, query, top_k)
+            self._plans(completion, query)
             for completion, query in zip(completions, queries.blocks(1), strict=True)
         ]
 
-    def _plans(self, completion: Completion | None, query: Queries, top_k: int) -> Plans:
+    def _plans(self, completion: Completion | None, query: Queries) -> Plans:
         reply = self._reply(completion)
-        if completion is not None and completion.sequences:
-            actions = np.array(completion.sequences, dtype=np.int64)  # [k, T]
+        if completion is not None and completion.sequence is not None:
+            actions = np.array([completion.sequence], dtype=np.int64)  # [1, T]
         else:
-            (paths,) = self.pkg.plan(query, self.config.plans)
+            (paths,) = self.pkg.plan(query, 1)
             actions = paths.actions
-        places = np.arange(len(actions), dtype=np.float64)[:top_k]
         return Plans(
-            actions=actions[:top_k],
-            energies=places,
-            scores=places,
+            actions=actions,
+            energies=np.zeros(1),
+            scores=np.zeros(1),
             evaluated=SearchCost(reply.prompt_tokens + reply.completion_tokens, 0),
             exact=False,
             reply=reply,
@@ -221,7 +213,7 @@ class LlmPlanner(Sized, BasePlanner):
         valid: Literal["kept", "repaired"] = "repaired" if completion.repaired else "kept"
         responses = completion.responses
         return Reply(
-            valid if completion.sequences else "replaced",
+            valid if completion.sequence else "replaced",
             *names,
             key=completion.key,
             served=responses[-1].served,
@@ -243,20 +235,11 @@ class LlmPlanner(Sized, BasePlanner):
             fixed_ends=self.fixed_ends or query.ends is not None,
             true_ends=query.ends is not None,
             true_task=query.tasks is not None,
-            examples=self._examples(query, tasks),
         )
         if transitions is None:
             return context
         successors = probable_successors(transitions, context.actions, self.config.successors)
         return replace(context, successors=successors)
-
-    def _examples(self, query: Queries, tasks: Ranked) -> tuple[tuple[int, ...], ...]:
-        """Return sequences of the nearest training windows, of the task if it is the only one."""
-        if self.nearest is None:
-            return ()
-        known = query.with_task(tasks[0][0]) if len(tasks) == 1 else query
-        (plans,) = self.nearest.plan(known, self.config.examples)
-        return tuple(tuple(row) for row in plans.actions.tolist())
 
     def _tasks(self, query: Queries) -> Ranked:
         if query.tasks is not None:

@@ -31,13 +31,12 @@ class PromptContext:
     true_ends: bool = False  # annotated rather than recognised
     true_task: bool = False
     successors: Mapping[int, Ranked] = field(default_factory=dict)  # in training; may be unstated
-    examples: tuple[tuple[int, ...], ...] = ()  # action sequences of the nearest windows
 
     @property
     def actions(self) -> tuple[int, ...]:
-        """All actions that a plan may contain, ascending: of the tasks, the ends, the examples."""
+        """All actions that a plan may contain, ascending: of the tasks and of the ends."""
         ends = {action for action, _ in (*self.first, *self.last)}
-        return tuple(sorted(ends.union(*self.task_actions.values(), *self.examples)))
+        return tuple(sorted(ends.union(*self.task_actions.values())))
 
     def choices(self, horizon: int) -> tuple[tuple[int, ...], ...]:
         """The allowed actions of each step [T]."""
@@ -87,11 +86,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Request:
-    """One request for plans."""
+    """One request for a plan."""
 
     messages: tuple[tuple[str, str], ...]  # role and content
     choices: tuple[tuple[int, ...], ...]  # [T], the allowed actions of each step
-    plans: int  # that the answer must contain
     body: dict[str, Any]  # all other fields that determine the answer
 
     def key(self, host: str) -> str:
@@ -101,7 +99,7 @@ class Request:
 
 
 def first_request(context: PromptContext, names: Names, horizon: int, config: LlmConfig) -> Request:
-    """Build the request for one query's plans of T = `horizon` actions."""
+    """Build the request for one query's plan of T = `horizon` actions."""
     choices = context.choices(horizon)
     body: dict[str, Any] = {"model": config.model}
     if config.temperature >= 0:
@@ -109,17 +107,17 @@ def first_request(context: PromptContext, names: Names, horizon: int, config: Ll
     if config.seed >= 0:
         body["seed"] = config.seed
     if config.answer_format == "schema":
-        schema = {"name": "plan", "strict": True, "schema": _schema(choices, config.plans)}
+        schema = {"name": "plan", "strict": True, "schema": _schema(choices)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif config.answer_format == "object":
         body["response_format"] = {"type": "json_object"}
     if config.extra:
         body["extra_body"] = json.loads(config.extra)
     messages = (
-        ("system", _instructions(context, horizon, config.plans)),
+        ("system", _instructions(context, horizon)),
         ("user", "\n".join(_facts(context, names, horizon))),
     )
-    return Request(messages, choices, config.plans, body)
+    return Request(messages, choices, body)
 
 
 def repair_request(request: Request, answer: str, problem: str) -> Request:
@@ -131,22 +129,18 @@ def repair_request(request: Request, answer: str, problem: str) -> Request:
     return replace(request, messages=(*request.messages, *more))
 
 
-def _instructions(context: PromptContext, horizon: int, plans: int) -> str:
+def _instructions(context: PromptContext, horizon: int) -> str:
     ends = (
         "Keep the first and the last step as they are given, and choose those between."
         if context.fixed_ends
         else "What is recognised may be wrong: choose every step so that the whole is likeliest."
     )
-    form = one = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
-    many = ""
-    if plans > 1:
-        form = "{" + ", ".join(f'"plan_{plan}": {one}' for plan in range(1, plans + 1)) + "}"
-        many = f" Give {plans} different plans, the likeliest first."
+    form = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
     return (
         "You plan procedures. You are told what is known of a video in which a person carries out "
         "a task: the task, its actions as `id: name`, how many steps lie between two moments of "
         "the video, and what is known of the first and the last of these steps. Say which actions "
-        f"the steps are, in the order in which they are done; an action may recur. {ends}{many} "
+        f"the steps are, in the order in which they are done; an action may recur. {ends} "
         f"Answer with one JSON object of ids and nothing else: {form}"
     )
 
@@ -172,9 +166,6 @@ def _facts(context: PromptContext, names: Names, horizon: int) -> list[str]:
             f"{action} -> " + ", ".join(f"{after} {share:.2f}" for after, share in row)
             for action, row in context.successors.items()
         ]
-    if context.examples:
-        lines.append("Steps between similar moments of training videos, most similar first:")
-        lines += [_ids(row) for row in context.examples]
     return lines
 
 
@@ -188,17 +179,15 @@ def _ids(actions: Sequence[int]) -> str:
     return ", ".join(map(str, actions))
 
 
-def _schema(choices: Sequence[Sequence[int]], plans: int) -> dict[str, Any]:
+def _schema(choices: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return the JSON schema of an answer: every step required, with its allowed ids."""
-    steps = [{"type": "integer", "enum": list(allowed)} for allowed in choices]
-    one = _object({f"step_{step}": allowed for step, allowed in enumerate(steps, 1)})
-    return one if plans == 1 else _object({f"plan_{plan}": one for plan in range(1, plans + 1)})
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    steps = {
+        f"step_{step}": {"type": "integer", "enum": list(allowed)}
+        for step, allowed in enumerate(choices, 1)
+    }
     return {
         "type": "object",
-        "properties": properties,
-        "required": list(properties),
+        "properties": steps,
+        "required": list(steps),
         "additionalProperties": False,
     }

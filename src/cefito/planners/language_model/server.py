@@ -12,7 +12,7 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +35,6 @@ _TABLE = (
     "CREATE TABLE IF NOT EXISTS responses (key TEXT PRIMARY KEY, host TEXT NOT NULL, "
     "question TEXT NOT NULL, response TEXT NOT NULL)"
 )
-_locks: dict[str, threading.Lock] = {}  # one per requested key, for the threads of this process
 
 
 class Response(Record):
@@ -82,22 +81,12 @@ class ResponseCache:
             ).fetchone()
         return None if row is None else Response.model_validate_json(row[0])
 
-    def get_or_ask(self, request: Request, host: str, ask: Callable[[], Response]) -> Response:
-        """Return the cached response, or ask and cache the response before it is returned.
-
-        Threads that want the same response wait for the first of them.
-        """
-        key = request.key(host)
-        with _locks.setdefault(key, threading.Lock()):
-            if (cached := self.get(key)) is not None:
-                return cached
-            response = ask()
-            values = (key, host, json.dumps(request.messages), response.model_dump_json())
-            with self._access():
-                self._database.execute(
-                    "INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?)", values
-                )
-        return response
+    def put(self, request: Request, host: str, response: Response) -> None:
+        """Keep the response to a request."""
+        question = json.dumps(request.messages)
+        values = (request.key(host), host, question, response.model_dump_json())
+        with self._access():
+            self._database.execute("INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?)", values)
 
     @contextmanager
     def _access(self) -> Iterator[None]:

@@ -29,7 +29,6 @@ class MtidConfig(DiffusionConfig):
 
     steps: PositiveInt = 250
     ends: float = Field(6.0, gt=0)
-    interpolation: bool = True  # without latents the U-Net is PDPP's
     encodings: int = Field(2, ge=2, le=16)  # maps before the interpolation
     layers: int = Field(5, ge=0, le=100)  # of the transformer over the latents
     heads: PositiveInt = 8  # fewer if the features of an observation are not a multiple
@@ -112,7 +111,6 @@ MTID = Method(
         "mtid",
         "MTID",
         {
-            "uninterpolated": ("no interpolation", {"mtid.interpolation": False}),
             "masked": ("masked", {"mtid.mask": True}),
         },
     ),

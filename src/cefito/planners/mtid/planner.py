@@ -108,9 +108,9 @@ class MtidNetwork(DiffusionNetwork):
             config=config,
             layout=task_layout(shape),
             last_skip=False,  # the published sizes of MTID and KEPP are without it
-            inside=partial(LatentAttention, dim=dim) if config.interpolation else None,
+            inside=partial(LatentAttention, dim=dim),
         )
-        self.interpolation = Interpolation(config, dim) if config.interpolation else None
+        self.interpolation = Interpolation(config, dim)
         if config.mask:
             known = torch.ones(shape.tasks, shape.actions, dtype=torch.bool)
             self.register_buffer("task_actions", known)
@@ -118,8 +118,7 @@ class MtidNetwork(DiffusionNetwork):
     @override
     def reset(self, generator: torch.Generator) -> None:
         super().reset(generator)
-        if self.interpolation is not None:
-            draw_layers(self.interpolation, generator)
+        draw_layers(self.interpolation, generator)
 
     @override
     def row_weights(self) -> Tensor:
@@ -137,11 +136,7 @@ class MtidNetwork(DiffusionNetwork):
         return self.task_actions[tasks][:, None] if self.config.mask else None  # [B, 1, K]
 
     @override
-    def latents(
-        self, project: Projection, *, generator: torch.Generator | None = None
-    ) -> Tensor | None:
-        if self.interpolation is None:
-            return None
+    def latents(self, project: Projection, *, generator: torch.Generator | None = None) -> Tensor:
         given = project.given[..., self.layout.actions.stop :]  # the observations [B, T, E]
         latents: Tensor = self.interpolation(given[:, 0], given[:, -1], generator=generator)
         return latents

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
@@ -23,9 +21,7 @@ class P3ivConfig(Settings):
     layers: PositiveInt = 2
     heads: PositiveInt = 8
     feedforward: PositiveInt = 128
-    # "slots": the paper's attention; "released": one learned vector a layer, as the code comes to
-    memory: Literal["slots", "released"] = "slots"
-    slots: PositiveInt = 106  # of memory "slots" only; as released for CrossTask
+    slots: PositiveInt = 106  # of memory; as released for CrossTask
     token_dropout: float = Field(0.1, ge=0, lt=1)  # of the tokens' features
     dropout: float = Field(0.3, ge=0, lt=1)  # of hidden units and attention weights
     test_dropout: bool = False  # both stay on in planning (released code), by a saved seed
@@ -41,7 +37,6 @@ class P3ivConfig(Settings):
     critic_rate: float = Field(1 / 70, gt=0)  # step size, in the generator's (1e-5 in 7e-4)
     samples: PositiveInt = 1500  # noises that a plan is decoded from, drawn once
     validation_samples: PositiveInt = 200  # choose the epoch; as the released call of planning
-    decoding: Literal["viterbi", "greedy"] = "viterbi"  # greedy: as released
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=200,
@@ -115,13 +110,7 @@ P3IV = Method(
     variants=rows(
         "p3iv",
         "P3IV",
-        {
-            "noiseless": ("no noise", {"p3iv.noise": 0, "p3iv.diversity": 0.0}),
-            "released": (
-                "as released",
-                {"p3iv.memory": "released", "p3iv.decoding": "greedy", "p3iv.test_dropout": True},
-            ),
-        },
+        {"noiseless": ("no noise", {"p3iv.noise": 0, "p3iv.diversity": 0.0})},
         own_name=True,
     ),
 )

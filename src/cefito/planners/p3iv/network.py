@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,9 +15,8 @@ from cefito.errors import ConfigError
 from cefito.field.predictor import normalise, positions
 from cefito.planners.base import Shape
 from cefito.planners.p3iv.method import P3ivConfig
-from cefito.planners.shared.graph import transition_probabilities
 from cefito.planners.shared.layers import Drop, MultiHeadAttention, draw_layers, dropping
-from cefito.planners.shared.transitions import Decoded, counted_transitions, decode, log_guarded
+from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for
 
 
@@ -103,9 +101,7 @@ class P3ivNetwork(nn.Module):
         width, token, hidden = config.width, config.token_width, config.hidden
         self.encoder = _mlp(observation_dim // config.rows, hidden, token)
         self.token = nn.Linear(2 * token, token)
-        self.memory = nn.Parameter(
-            torch.zeros(config.slots if config.memory == "slots" else config.layers, width)
-        )
+        self.memory = nn.Parameter(torch.zeros(config.slots, width))
         self.layers = nn.ModuleList(
             DecoderLayer(width, config.heads, config.feedforward) for _ in range(config.layers)
         )
@@ -174,9 +170,8 @@ class P3ivNetwork(nn.Module):
         spread = noise.to(tokens.dtype)[:, None].expand(-1, horizon + 1, -1)
         x = torch.cat([tokens, spread], dim=2)  # each token with the noise, [B, T + 1, D]
         drop = dropping(self.config.dropout, generator)
-        for place, layer in enumerate(self.layers):
-            slots = self.memory if self.config.memory == "slots" else self.memory[place, None]
-            x = layer(x, slots, drop)
+        for layer in self.layers:
+            x = layer(x, self.memory, drop)
         # first action at the initial token, last at the goal's: tokens 0, …, T − 2 and T, [B, T, D]
         read = x[:, [*range(horizon - 1), horizon]] if horizon > 1 else x[:, :1]
         states = self.state(read) if self.state is not None else read[..., :0]
@@ -225,10 +220,7 @@ class P3ivNetwork(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A post-norm layer: attention over the tokens, over memory, and a ReLU MLP.
-
-    With one slot of memory the second step adds a learned constant, as the released code does.
-    """
+    """A post-norm layer: attention over the tokens, over memory, and a ReLU MLP."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -250,36 +242,3 @@ class DecoderLayer(nn.Module):
 def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     """Two linear layers with a ReLU between them."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
-
-
-def best_sequences(
-    emissions: Tensor, counts: Tensor, count: int, decoding: Literal["viterbi", "greedy"]
-) -> Decoded:
-    """The best sequences of B queries, by exact "viterbi" or as `greedy`."""
-    if decoding == "viterbi":
-        return decode(emissions, log_guarded(counts), count)
-    return greedy(emissions, counts, count)
-
-
-def greedy(emissions: Tensor, counts: Tensor, count: int) -> Decoded:
-    """Sequences from their last action backwards, as the released code chooses the best one.
-
-    The last action is the likeliest of its step; each action before it has the highest product of
-    its own emission and of the transition to its successor. Transitions are the softmax, over the
-    earlier actions, of transition probabilities. Further sequences end with the next likeliest
-    last actions. Sequences are ordered by their last actions alone, and none is optimal.
-    """
-    shares = torch.from_numpy(transition_probabilities(counts.cpu().numpy())).to(emissions.device)
-    transitions = shares.log_softmax(dim=0)
-    emissions = emissions.double()
-    sums, last = emissions[:, -1].sort(dim=1, descending=True, stable=True)
-    chosen = [last[:, :count]]  # a_T, [B, k]
-    for step in range(emissions.shape[1] - 2, -1, -1):
-        # a_t = argmax_a log e_t(a) + log softmax_a w(a, a_t+1)
-        following = transitions.T[chosen[0]]  # [B, k, K]
-        chosen.insert(0, (emissions[:, step, None] + following).argmax(dim=2))
-    return Decoded(
-        sequences=torch.stack(chosen, dim=2),
-        sums=sums[:, :count],
-        possible=torch.zeros(len(emissions), dtype=torch.bool, device=emissions.device),
-    )

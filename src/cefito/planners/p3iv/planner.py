@@ -20,10 +20,11 @@ from cefito.data.windows import Windows
 from cefito.planners.base import Abilities, Queries, Shape
 from cefito.planners.network import NetworkPlanner, named_departures
 from cefito.planners.p3iv.method import ABILITIES, P3ivConfig
-from cefito.planners.p3iv.network import P3ivNetwork, P3ivOutputs, best_sequences
+from cefito.planners.p3iv.network import P3ivNetwork, P3ivOutputs
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.planners.shared.loss import PlanLoss, mean_term
+from cefito.planners.shared.transitions import decode, log_guarded
 from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import Term
@@ -119,8 +120,7 @@ class P3ivLoss(PlanLoss):
     def best_sequences(self) -> Tensor:
         initial, goal, _ = self.val
         emissions = self.module.emissions(initial, goal, self.config.validation_samples)
-        best = best_sequences(emissions, self.module.counts, 1, self.config.decoding)
-        return best.sequences[:, 0]
+        return decode(emissions, log_guarded(self.module.counts), 1).sequences[:, 0]
 
 
 def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:
@@ -148,8 +148,7 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
     """Plans the likeliest sequences under sampled actions and the transitions of training.
 
     Energies and scores are minus the logarithm of the product that is maximised, and the list is
-    exact; under decoding "greedy" minus the logarithm of the last action's emission. Tasks play no
-    part, and nothing is drawn in planning.
+    exact. Tasks play no part, and nothing is drawn in planning.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES
@@ -194,8 +193,6 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
         config = self.config
         departures = (
             "" if config.noise else "no noise",
-            "" if config.memory == "slots" else "one memory vector a layer",
-            "" if config.decoding == "viterbi" else "greedy",
             "dropout in planning" if config.test_dropout else "",
             "" if config.contrastive else "no language",
             "name hashes" if bool(self.network.hashed) else "",
@@ -206,5 +203,5 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
     def decode(self, queries: Queries, top_k: int) -> list[Plans]:
         initial, goal = self.observations(queries)
         emissions = finite_outputs(self.network.emissions(initial, goal), self.title)
-        best = best_sequences(emissions, self.network.counts, top_k, self.config.decoding)
+        best = decode(emissions, log_guarded(self.network.counts), top_k)
         return best.plans(SearchCost(self.config.passes * (self.horizon + 1), leaves=0))

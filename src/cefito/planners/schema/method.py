@@ -11,7 +11,7 @@ from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-Described = Literal["file", "observations", "names", "none"]
+Described = Literal["file", "observations", "names"]
 
 
 class SchemaConfig(Settings):
@@ -28,7 +28,7 @@ class SchemaConfig(Settings):
     centre: bool = False  # subtract the mean training observation first (published: no)
     # A .npy file of embeddings [K, 6, W] (three before, three after each action), as published; or
     # "observations": the mean ones at the start and the end of each action; "names": vectors hashed
-    # from the names; "none": no memory and no alignment.
+    # from the names.
     descriptions: str = Field("names", min_length=1)
     name_width: PositiveInt = 768  # W of hashed vectors
     state_task: bool = True  # task logits go to the decoder of states (published: not for NIV)
@@ -65,7 +65,7 @@ class SchemaConfig(Settings):
     def described(self) -> Described:
         """Kind of the descriptions."""
         match self.descriptions:
-            case "observations" | "names" | "none" as kind:
+            case "observations" | "names" as kind:
                 return kind
         return "file"
 
@@ -91,10 +91,5 @@ SCHEMA = Method(
     uses=(DESCRIPTIONS,),
     abilities=Abilities(),
     parameters={"SCHEMA network": 6_117_016},
-    variants=rows(
-        "schema",
-        "SCHEMA",
-        {"undescribed": ("no descriptions", {"schema_model.descriptions": "none"})},
-        own_name=True,
-    ),
+    variants=rows("schema", "SCHEMA", own_name=True),
 )

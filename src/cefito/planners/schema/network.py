@@ -26,23 +26,19 @@ class SharedMemoryDecoder(nn.Module):
     causal, and its weights are not dropped. There is no norm after the last layer.
     """
 
-    def __init__(
-        self, *, width: int, heads: int, hidden: int, layers: int, memory: bool = True
-    ) -> None:
+    def __init__(self, *, width: int, heads: int, hidden: int, layers: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(_Layer(width, heads, hidden, memory) for _ in range(layers))
+        self.layers = nn.ModuleList(_Layer(width, heads, hidden) for _ in range(layers))
 
-    def keys(self, memory: Tensor | None) -> Keys:
-        """Keys and values of a memory [M, D] for each layer; none without a memory."""
-        if memory is None:
-            return ()
+    def keys(self, memory: Tensor) -> Keys:
+        """Keys and values of a memory [M, D] for each layer."""
         crossings: list[_Attention] = [layer.crossing for layer in self.layers]  # type: ignore[misc]
         return tuple(crossing.keys(memory[None]) for crossing in crossings)
 
     def forward(self, tokens: Tensor, keys: Keys, drop: Drop = keep) -> Tensor:
         """Decode tokens, [B, L, D] → [B, L, D], over the `keys` of a memory."""
         for place, layer in enumerate(self.layers):
-            tokens = layer(tokens, keys[place] if keys else None, drop)
+            tokens = layer(tokens, keys[place], drop)
         return tokens
 
 
@@ -70,20 +66,19 @@ class _Attention(AttentionHeads):
 
 
 class _Layer(nn.Module):
-    def __init__(self, width: int, heads: int, hidden: int, memory: bool) -> None:
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
         self.among = _Attention(width, heads)
-        self.crossing = _Attention(width, heads) if memory else None
+        self.crossing = _Attention(width, heads)
         self.norm_among = nn.LayerNorm(width)
-        self.norm_crossing = nn.LayerNorm(width) if memory else None
+        self.norm_crossing = nn.LayerNorm(width)
         self.fc1 = nn.Linear(width, hidden)
         self.fc2 = nn.Linear(hidden, width)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x: Tensor, keys: tuple[Tensor, Tensor] | None, drop: Drop) -> Tensor:
+    def forward(self, x: Tensor, keys: tuple[Tensor, Tensor], drop: Drop) -> Tensor:
         x = self.norm_among(x + drop(self.among(x, self.among.keys(x), drop)))
-        if self.crossing is not None and self.norm_crossing is not None and keys is not None:
-            x = self.norm_crossing(x + drop(self.crossing(x, keys, drop)))
+        x = self.norm_crossing(x + drop(self.crossing(x, keys, drop)))
         return self.norm(x + drop(self.fc2(drop(F.gelu(self.fc1(x))))))  # type: ignore[no-any-return]
 
 
@@ -95,7 +90,7 @@ _SCALE = math.log(1 / 0.07)  # logarithm of the initial factor of the cosines (p
 class Memory:
     """The descriptions that all queries are decoded over."""
 
-    encoded: Tensor | None  # R states before and R after each action, [K, 2, R, D]
+    encoded: Tensor  # R states before and R after each action, [K, 2, R, D]
     states: Keys  # keys and values for the decoder of states
     actions: Keys  # keys and values for the decoder of actions
 
@@ -127,7 +122,7 @@ class SchemaNetwork(nn.Module):
 
     mean: Tensor  # [E]
     counts: Tensor  # how often each action is followed by each in training, [K, K]
-    descriptions: Tensor  # [K, 2R, W], if there are any
+    descriptions: Tensor  # [K, 2R, W]
     state_positions: Tensor
     action_positions: Tensor
 
@@ -142,12 +137,9 @@ class SchemaNetwork(nn.Module):
         self.encoder = nn.Sequential(
             nn.Linear(shape.observation_dim, hidden), nn.Linear(hidden, width)
         )
-        self.description: nn.Linear | None = None
-        if vector:
-            self.description = nn.Linear(vector, width, bias=False)
-            self.register_buffer("descriptions", torch.zeros(actions, count, vector))
-        if vector:
-            self.scale = nn.Parameter(torch.tensor(_SCALE))
+        self.description = nn.Linear(vector, width, bias=False)
+        self.register_buffer("descriptions", torch.zeros(actions, count, vector))
+        self.scale = nn.Parameter(torch.tensor(_SCALE))
         self.task1 = nn.Linear(2 * width, width)
         self.task2 = nn.Linear(width, tasks)
         self.state_decoder, self.action_decoder = (
@@ -156,7 +148,6 @@ class SchemaNetwork(nn.Module):
                 heads=config.heads,
                 hidden=config.feedforward or 2 * width,
                 layers=config.layers,
-                memory=bool(vector),
             )
             for _ in range(2)
         )
@@ -185,8 +176,6 @@ class SchemaNetwork(nn.Module):
         self, descriptions: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Memory:
         """Encode the descriptions, or others [K, 2R, W], and project them once, for all queries."""
-        if self.description is None:
-            return Memory(None, (), ())
         given = self.descriptions if descriptions is None else descriptions
         encoded = self.description(dropping(self.config.input_dropout, generator)(given))
         vectors = encoded.flatten(0, 1)

@@ -70,8 +70,6 @@ class SchemaLoss(PlanLoss):
             "actions": mean_term(1.0, errors),
             "task": mean_term(config.task, F.cross_entropy(outputs.tasks, tasks, reduction="none")),
         }
-        if memory.encoded is None:
-            return terms
         if config.alignment:
             logits = self.module.alignment(outputs.aligned, memory.encoded).flatten(0, 1)
             ends = actions[:, [0, -1]].flatten()
@@ -117,7 +115,6 @@ KINDS: dict[Described, str] = {
     "file": "",  # as published
     "observations": "mean observations",
     "names": "name hashes",
-    "none": "no descriptions",
 }
 """Names of the kinds of descriptions in tables."""
 _PUBLISHED_WIDTH = 768  # of embeddings of CLIP ViT-L/14 at 336 pixels
@@ -152,7 +149,7 @@ class SchemaPlanner(NetworkPlanner[SchemaNetwork]):
     @override
     @classmethod
     def text_vectors(cls, config: SchemaConfig, train: Windows) -> NDArray[np.float32] | None:
-        if config.described in ("observations", "none"):
+        if config.described == "observations":
             return None
         setting = f"{cls.section}.descriptions"
         return description_vectors(config.descriptions, train, config.name_width, setting=setting)

@@ -17,7 +17,6 @@ from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.base_planner import BasePlanner
 from cefito.planners.network import Sized, data_shape
 from cefito.search.problem import Plans, SearchCost
-from cefito.training.trainer import TrainingContext
 
 _FILE = "windows.safetensors"
 _BLOCK = 512  # queries compared with all training windows at once
@@ -38,27 +37,13 @@ class NearestPlanner(Sized, BasePlanner):
     name = "nearest window"
 
     @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,  # noqa: ARG003
-        *,
-        settings: Any = None,  # noqa: ARG003
-        seed: int = 0,  # noqa: ARG003
-        context: TrainingContext = TrainingContext(),  # noqa: ARG003
-    ) -> Fitted[Self]:
+    def fit(cls, train: Windows, val: Windows, **given: Any) -> Fitted[Self]:  # noqa: ARG003
         """Keep the training windows."""
         pairs = _scaled_pairs(train.initial, train.goal)
         return Fitted(cls(pairs, train.actions, train.tasks, data_shape(train)))
 
     @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: Any = None,  # noqa: ARG003
-        context: TrainingContext = TrainingContext(),  # noqa: ARG003
-    ) -> Self:
+    def load(cls, folder: Path | str, **given: Any) -> Self:  # noqa: ARG003
         """Load the planner that was saved in a folder."""
         tensors, metadata = load_tensors(
             Path(folder) / _FILE, "np", "Fit the planner again.", RunError

@@ -1,0 +1,144 @@
+"""Searches of fields of both directions."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.errors import ConfigError
+from cefito.field.fields import incremental_field, make_field, named_components
+from cefito.field.settings import FieldConfig
+from cefito.search import (
+    AutoSearch,
+    Constraints,
+    ExhaustiveSearch,
+    GuidedSearch,
+    NaiveSearch,
+    Objective,
+    StepCosts,
+)
+from random_fields import SMALL, encoded, randomise
+
+from .conftest import (
+    DummyComposite,
+    DummyField,
+    Impatient,
+    assert_same,
+    everything,
+    listed,
+    problem,
+    problems_of,
+    random_problems,
+    salted,
+)
+
+SEARCHES = {
+    "naive": NaiveSearch(batch=7),
+    "exhaustive": ExhaustiveSearch(),
+    "exhaustive in little memory": ExhaustiveSearch(memory_mib=300 / 2**20),
+    "guided": GuidedSearch(proposals=10**6),
+    "auto": AutoSearch(proposals=10**6, budget_gflop=1e-4),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@given(
+    data=st.data(),
+    horizon=st.integers(1, 4),
+    top_k=st.sampled_from([1, 5, 100]),
+    count=st.integers(1, 3),
+    composition=st.sampled_from(["b", "bf"]),
+)
+def test_all_searches_agree(name, data, horizon, top_k, count, composition):
+    sets = st.sampled_from([(4,), (2, 9), (0, 3, 7), (0, 3, 7)])
+    problems = [
+        data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
+    ]
+    dummy = DummyComposite(horizon, *composition)
+    expected = [everything(one, horizon, dummy.function) for one in problems]
+    if not all(expected):
+        with pytest.raises(ConfigError):
+            SEARCHES[name].search(dummy, problems, top_k)
+        assert not dummy.nodes
+        return
+    impatient = Impatient()
+    found = SEARCHES[name].search(dummy, problems, top_k, impatient.watch)
+    for plans, every in zip(found, expected, strict=True):
+        assert listed(plans) == every[:top_k]
+        assert plans.exact
+        assert plans.evaluated.leaves == len(every)
+    assert impatient.advanced == pytest.approx(count)
+
+
+def test_only_what_leads_to_an_allowed_sequence_is_computed():
+    """Forward the prefixes of allowed sequences, backward their suffixes, each once."""
+    dummy = DummyComposite(4, "b", "f")
+    one = problem(0, range(5), constraints=Constraints(pinned=((1, 2), (2, 0), (4, 3))))
+    (plans,) = ExhaustiveSearch().search(dummy, [one], 10)
+    assert plans.evaluated.leaves == 5
+    assert plans.evaluated.token_forwards == (1 + 2 * (1 + 1 + 5 + 5)) + (1 + 2 * (1 + 5 + 5 + 5))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("patience", [0, 1, 5])
+def test_stopping(patience, sparse):
+    dummy, impatient = DummyComposite(3, "b", "f", child_bytes=10), Impatient(patience)
+    constraints = Constraints(forbidden=(0,)) if sparse else Constraints()
+    problems = [problem(goal, range(6), constraints=constraints) for goal in range(2)]
+    found = ExhaustiveSearch(memory_mib=2000 / 2**20).search(dummy, problems, 4, impatient.watch)
+    assert impatient.advanced <= 2
+    assert [plans.exact for plans in found] == [False, False]
+    assert len(found[0]) == 4 * (patience > 0)
+    for plans, one in zip(found, problems, strict=True):
+        assert set(listed(plans)) <= set(everything(one, 3, dummy.function))
+
+
+def test_budgets_count_all_components():
+    """An exact search of two parts costs twice as much; guided search refines half as long."""
+    tokens = 1 + 2 * (4 + 16 + 64)
+    auto = AutoSearch(budget_gflop=tokens * 1000 / 1e9)
+    assert auto.affordable(DummyField(3, salted(0)), 4)
+    assert not auto.affordable(DummyComposite(3, "b", "f"), 4)
+    spent = []
+    for parts in ("f", "bf"):
+        search = GuidedSearch(budget_gflop=2e-3)
+        (plans,) = search.search(DummyComposite(5, *parts), [problem(0, range(9))], 1)
+        spent.append(plans.evaluated.token_forwards)
+    assert spent[1] <= 1.3 * spent[0]
+
+
+@pytest.mark.parametrize("kind", ["free", "constraints", "costs"])
+@settings(max_examples=4)
+@given(
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(1, 4),
+    memory=st.sampled_from([0.05, 1024]),
+    skip=st.booleans(),
+)
+def test_exhaustive_equals_naive(kind, seed, horizon, memory, skip):
+    generator, numbers = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+    made = make_field(
+        config=FieldConfig(**{**SMALL, **encoded(skip), "action_dim": 8}, directions="both"),
+        observation_dim=20,
+        action_count=7,
+        horizon=horizon,
+        action_vectors=torch.randn(7, 20, generator=generator) if skip else None,
+    )
+    for part in named_components(made).values():
+        part.reset(generator)
+        randomise(part, generator)
+    costs = [numbers.random((4,) * min(step + 1, 3)) for step in range(horizon)]
+    chain = StepCosts(costs=tuple(costs)) if kind == "costs" else None
+    problems = random_problems(
+        seed,
+        [range(4), range(3, 7), range(4)],
+        objective=Objective(temperature=0.5, costs=chain),
+        constraints=Constraints(forbidden=(0,)) if kind == "constraints" else Constraints(),
+    )
+    field = incremental_field(made)
+    slow = NaiveSearch(batch=100).search(field, problems, 8)
+    fast = ExhaustiveSearch(memory_mib=memory).search(field, problems, 8)
+    for ours, theirs in zip(fast, slow, strict=True):
+        assert_same(ours, theirs)
+        assert ours.evaluated.leaves == theirs.evaluated.leaves
