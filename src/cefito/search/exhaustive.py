@@ -1,9 +1,10 @@
 """Exact search: every allowed sequence, within a memory bound.
 
-Free problems of one component are a walk of the tree of prefixes: a prefix's keys and values are
-computed once for all its continuations, two tokens a node instead of 2T + 1 a candidate. Levels
-that fit the bound are expanded whole, others in chunks, depth first. Sequences under constraints,
-and those of a field of both directions, are listed and evaluated block by block.
+Free problems are a walk of the tree of prefixes: a prefix's keys and values are computed once for
+all its continuations, two tokens a node instead of 2T + 1 a candidate. Levels that fit the bound
+are expanded whole, others in chunks, depth first. Each component of a field walks its own tree, and
+the energies of each sequence are added. Sequences under constraints, and those whose sums exceed
+the memory bound, are listed and evaluated block by block.
 `NaiveSearch` is the reference: every candidate evaluated by itself.
 """
 
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.search.base import (
-    IncrementalEnergies,
     MemorySettings,
     Search,
     Searchable,
@@ -42,7 +42,7 @@ class ExhaustiveSearch(MemorySettings, Search):
     def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:  # noqa: ARG002
         """Return the cost of the whole tree of each component, with what blocks do not share."""
         blocks = 1
-        if not (size.free and _single(field)):
+        if not (size.free and self._walks(field, size.leaves)):
             blocks = -(-size.leaves // self._block(field))
         apart = size.tokens_apart(size.leaves)
         # each block computes the path to its first sequence again
@@ -53,6 +53,10 @@ class ExhaustiveSearch(MemorySettings, Search):
         )
         return SearchCost(tokens, size.leaves)
 
+    def _walks(self, field: Searchable, leaves: int) -> bool:
+        """Whether the sums of the components' energies, four bytes each, fit half the bound."""
+        return len(components_of(field)) == 1 or leaves * 4 <= self.memory_mib * 2**20 / 2
+
     def search(
         self, field: Searchable, problems: Problems, top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
@@ -62,19 +66,20 @@ class ExhaustiveSearch(MemorySettings, Search):
         # Queries that allow the same actions freely can be walked together.
         groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for index, space in enumerate(spaces):
-            if space.free and _single(field):
+            if space.free and self._walks(field, space.size**space.horizon):
                 groups[space.problem.actions].append(index)
             else:
                 answers[index] = self._listed(field, space, top_k, watch)
         room = working_bytes(field.device, self.memory_mib) // field.horizon  # of each level
+        last, components = field.horizon - 1, components_of(field)
+        each = max(one.energies.bytes_per_child(last, leaf=True) for one in components)
         for actions, members in groups.items():
-            (component,) = components_of(field)
-            each = component.energies.bytes_per_child(field.horizon - 1, leaf=True)
             together = max(1, room // (len(actions) ** field.horizon * each))
             for first in range(0, len(members), together):
                 batch = members[first : first + together]
-                walk = _Walk(component.energies, [spaces[one] for one in batch], top_k, room, watch)
-                answers.update(zip(batch, walk.run(), strict=True))
+                walk = _Walk(field, [spaces[one] for one in batch], top_k, room, watch)
+                walk.run()
+                answers.update(zip(batch, walk.plans(self.memory_mib), strict=True))
         return [answers[index] for index in range(len(problems))]
 
     def _block(self, field: Searchable) -> int:
@@ -96,11 +101,6 @@ class ExhaustiveSearch(MemorySettings, Search):
             watch.advance(1 - int(energies.leaves[0]) / total)
         cost = SearchCost(int(energies.tokens[0]), int(energies.leaves[0]))
         return best.plans(space.problem, space.horizon, cost, exact=not stopped)
-
-
-def _single(field: Searchable) -> bool:
-    """Whether a field is its own only component."""
-    return components_of(field)[0].energies is field
 
 
 def _blocks(space: Space, most: int) -> Iterator[Ids]:
@@ -133,69 +133,89 @@ class _Walk:
 
     def __init__(
         self,
-        field: IncrementalEnergies[Any],
+        field: Searchable,
         spaces: Sequence[Space],
         top_k: int,
         room: int,
         watch: Watch,
     ) -> None:
-        self.field, self.spaces, self.room, self.watch = field, spaces, room, watch
-        self.size, self.last = spaces[0].size, field.horizon - 1
+        self.field, self.components = field, components_of(field)
+        self.spaces, self.room, self.watch = spaces, room, watch
+        self.size, self.horizon = spaces[0].size, spaces[0].horizon
         self.actions = to_device(np.array(spaces[0].problem.actions), field.device)
+        self.ends = observations(spaces, field.device)
         self.best = [Best(top_k) for _ in spaces]
         self.nodes, self.leaves = (np.zeros(len(spaces), dtype=np.int64) for _ in range(2))
 
-    def run(self) -> list[Plans]:
-        """Visit all leaves, and return the plans of each query."""
+    def run(self) -> None:
+        """Visit all leaves."""
         self.stopped = self.watch.stop()
-        if not self.stopped:
-            count = len(self.spaces)
-            root = self.field.root(*observations(self.spaces, self.field.device))
-            self._visit(root, np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
-        return [
-            best.plans(
-                space.problem,
-                self.last + 1,
-                SearchCost(1 + 2 * int(nodes), int(leaves)),
-                exact=not self.stopped,
-            )
-            for best, space, nodes, leaves in zip(
-                self.best, self.spaces, self.nodes, self.leaves, strict=True
-            )
-        ]
+        if len(self.components) > 1:  # energies of the first component, then of all [Q, A^T]
+            self.sums = np.full((len(self.spaces), self.size**self.horizon), np.inf, np.float32)
+        for number, component in enumerate(self.components):
+            self.number, self.component = number, component
+            # rank of a sequence = Σ_t place_t · A^(T−t), in whichever direction it is read
+            self.powers = self.size ** np.arange(self.horizon, dtype=np.int64)
+            if not self.component.reversed:
+                self.powers = self.powers[::-1]
+            if not self.stopped:
+                ends = self.ends[::-1] if self.component.reversed else self.ends
+                query = np.arange(len(self.spaces))
+                self._visit(self.component.energies.root(*ends), query, np.zeros_like(query), 0)
 
-    def _visit(self, prefixes: Any, query: Ids, rank: Ids, *, depth: int) -> None:
+    def plans(self, memory_mib: float) -> list[Plans]:
+        """Return the plans of each query; if none is complete, of the best of one component."""
+        found = []
+        for query, (space, best) in enumerate(zip(self.spaces, self.best, strict=True)):
+            tokens = len(self.components) + 2 * int(self.nodes[query])
+            if len(self.components) > 1 and not len(best):
+                first = self.sums[query].argsort(kind="stable")[: best.top_k]
+                first = first[np.isfinite(self.sums[query, first])]
+                sequences = places(first, self.size, self.horizon)
+                rest = SequenceEnergies(self.field, [space], memory_mib)
+                energies = rest.of(0, sequences)
+                best.add(energies, first, space.scores(energies, sequences))
+                tokens, self.leaves[query] = tokens + int(rest.tokens[0]), len(first)
+            cost = SearchCost(tokens, int(self.leaves[query]))
+            found.append(best.plans(space.problem, self.horizon, cost, exact=not self.stopped))
+        return found
+
+    def _visit(self, prefixes: Any, query: Ids, rank: Ids, depth: int) -> None:
         """Visit all leaves below prefixes, in chunks whose children fit the room of a level."""
-        # query, ascending, and rank among the prefixes of this length (`depth`) of each, [n]
-        leaf = depth == self.last
-        each = self.field.bytes_per_child(depth, leaf=leaf)
-        step = max(1, self.room // (self.size * each))
+        # query, ascending, and the part of the rank of each one's leaves that is known, [n]
+        field, leaf = self.component.energies, depth == self.horizon - 1
+        step = max(1, self.room // (self.size * field.bytes_per_child(depth, leaf=leaf)))
         for start in range(0, len(prefixes), step):
             if self.stopped:
                 return
             chunk = prefixes.narrow(start, min(step, len(prefixes) - start))
             queries = query[start : start + step].repeat(self.size)
-            children = rank[start : start + step, None] * self.size + np.arange(self.size)
+            children = rank[start : start + step, None] + np.arange(self.size) * self.powers[depth]
             self.nodes += np.bincount(queries, minlength=len(self.spaces))
             if leaf:
-                energies = self.field.leaf_energy(chunk, self.actions).flatten()
+                energies = field.leaf_energy(chunk, self.actions).flatten()
                 self._add(energies.float().cpu().numpy(), queries, children.ravel())
                 self.stopped = self.watch.stop()
             else:
-                extended = self.field.extend(chunk, self.actions)
-                self._visit(extended, queries, children.ravel(), depth=depth + 1)
+                extended = field.extend(chunk, self.actions)
+                self._visit(extended, queries, children.ravel(), depth + 1)
 
     def _add(self, energies: NDArray[np.float32], query: Ids, rank: Ids) -> None:
-        """Add leaves of distinct ranks [n], those of a query together."""
+        """Add the energies of a component of leaves of distinct ranks [n], by ascending query."""
+        if len(self.components) > 1:
+            if self.number:
+                energies = energies + self.sums[query, rank]
+            self.sums[query, rank] = energies
         for one in np.unique(query):
             first, behind = np.searchsorted(query, [one, one + 1])
             space, part, own = self.spaces[one], energies[first:behind], rank[first:behind]
-            scores = None
-            if not space.objective.pure:
-                scores = space.scores(part, places(own, self.size, space.horizon))
-            self.best[one].add(part, own, scores)
-            self.leaves[one] += len(own)
-            self.watch.advance(len(own) / self.size**space.horizon)
+            self.watch.advance(len(own) / self.size**space.horizon / len(self.components))
+            if self.number == len(self.components) - 1:
+                scores = None
+                if not space.objective.pure:
+                    scores = space.scores(part, places(own, self.size, space.horizon))
+                self.best[one].add(part, own, scores)
+                self.leaves[one] += len(own)
 
 
 class NaiveSearch(Search):

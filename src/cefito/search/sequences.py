@@ -35,6 +35,7 @@ class _Cache:
     """Prefixes that a component computed."""
 
     prefixes: Any
+    count: int = 0  # of prefixes beside the empty ones
     numbers: dict[bytes, int] = field(default_factory=dict)  # of each query and prefix, among these
 
 
@@ -51,7 +52,11 @@ class SequenceEnergies:
         self, field: Searchable, spaces: Sequence[Space], memory_mib: float, *, keep: bool = False
     ) -> None:
         self.components, self.spaces = components_of(field), spaces
-        self.memory_mib = memory_mib / 2 if keep else memory_mib
+        sizes = [len(space.problem.actions) for space in spaces]
+        self.actions = np.zeros((len(spaces), max(sizes)), dtype=np.int64)  # ids by place [Q, A]
+        for row, space in zip(self.actions, spaces, strict=True):
+            row[: len(space.problem.actions)] = space.problem.actions
+        self.keep, self.memory_mib = keep, memory_mib / 2 if keep else memory_mib
         self._most = self.memory_mib * 2**20 / len(self.components) if keep else 0.0
         self._caches: dict[int, _Cache] = {}  # of each component, by its id()
         self.tokens = np.zeros(len(spaces), dtype=np.int64)
@@ -99,6 +104,7 @@ class SequenceEnergies:
         elif cache.prefixes.kept_bytes > self._most:
             cache.prefixes.clear()
             cache.numbers.clear()
+            cache.count = 0
         return cache
 
     def _walk(
@@ -114,15 +120,20 @@ class SequenceEnergies:
             new[1:] |= sequences[1:, depth] != sequences[:-1, depth]
             nodes = np.flatnonzero(new)
             np.add.at(self.listed, query[nodes], 2)
-            rows = np.column_stack([query[nodes], sequences[nodes, : depth + 1]])
-            keys = [row.tobytes() for row in rows]
-            missing = nodes[[key not in cache.numbers for key in keys]]
+            # numbers of empty prefixes are those of their queries
+            missing, numbers = nodes, len(self.spaces) + cache.count + np.arange(len(nodes))
+            if self.keep:
+                rows = np.column_stack([query[nodes], sequences[nodes, : depth + 1]])
+                keys = [row.tobytes() for row in rows]
+                missing = nodes[[key not in cache.numbers for key in keys]]
+                count = len(self.spaces)
+                numbers = np.array(
+                    [cache.numbers.setdefault(key, count + len(cache.numbers)) for key in keys]
+                )
             levels.append(self._children(query, sequences[:, depth], parent, missing, field.device))
             np.add.at(self.tokens, query[missing], 2)
-            # numbers of empty prefixes are those of their queries
-            count = len(self.spaces)
-            numbers = [cache.numbers.setdefault(key, count + len(cache.numbers)) for key in keys]
-            parent = np.array(numbers)[np.cumsum(new) - 1]
+            cache.count += len(missing)
+            parent = np.asarray(numbers)[np.cumsum(new) - 1]
         everything = np.arange(len(query))
         np.add.at(self.tokens, query, 2)
         np.add.at(self.listed, query, 2)
@@ -136,9 +147,7 @@ class SequenceEnergies:
         self, query: Ids, step: Ids, parent: Ids, rows: Ids, device: torch.device
     ) -> tuple[Tensor, Tensor]:
         """Return the parents and action ids of the children in these rows."""
-        chosen = zip(query[rows].tolist(), step[rows].tolist(), strict=True)
-        ids = [self.spaces[one].problem.actions[place] for one, place in chosen]
-        actions = np.array(ids, dtype=np.int64)
+        actions = self.actions[query[rows], step[rows]]
         return to_device(parent[rows], device), to_device(actions, device)
 
 
