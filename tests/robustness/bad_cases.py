@@ -34,7 +34,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("data", "download", "s3d", "{out}", "--address", "x"),
     ("data", "info", "{data}"),
     ("data", "list", "{data}", "tasks"),
-    ("data", "advise", "{data}"),
     ("data", "simulate", "{data}", "{out}"),
     ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
     ("data", "pad", "{data}", "{out}", "--horizon", "3"),
@@ -168,7 +167,6 @@ ABSURD_OPTIONS = (
     (CUSTOM, "--workers", "1000000000"),
     (("data", "pad", "{data}", "{out}"), "--horizon", "1000000000000"),
     (("data", "world", "{out}"), "--seed", "-1"),
-    *((("data", "advise", "{data}"), "--horizon", value) for value in ("0", "1000000000000")),
 )
 
 
