@@ -159,7 +159,7 @@ def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys,
 def cheap_experiments(monkeypatch):
     """Experiments with cheap rows."""
     rows = (ROWS["frequent"], ROWS["nearest"])
-    for name in ("crosstask", "runtime", "classifier"):
+    for name in ("crosstask", "classifier"):
         monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], rows=lambda _: rows))
 
 
@@ -174,16 +174,6 @@ def test_reproduce(world, tmp_path, capsys, cheap_experiments):
     again = call(capsys, *command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out
-    assert not list(tmp_path.glob("*.png"))
-
-
-def test_reproduce_a_figure(world, tmp_path, capsys, cheap_experiments):
-    given = ("--seeds", 1, "--horizons", "2,3", "--selection", "published", "--json", *TINY)
-    captured = call(capsys, "reproduce", "runtime", world.folder, "--out", tmp_path, *given)
-    assert captured.err.splitlines()[-1] == f"drew {tmp_path / 'runtime.png'}"
-    assert (tmp_path / "runtime.png").stat().st_size > 10_000
-    assert json.loads(captured.out) == Results.read(tmp_path / "results.json").to_dict()
-    assert json.loads(captured.out)["horizons"] == [2, 3]
 
 
 def test_reproduce_says_that_the_data_set_is_another(world, tmp_path, capsys, cheap_experiments):
@@ -191,19 +181,6 @@ def test_reproduce_says_that_the_data_set_is_another(world, tmp_path, capsys, ch
     captured = call(capsys, "reproduce", "crosstask", world.folder, *given)
     assert f"table is of crosstask; this data set is '{world.name}'." in captured.err
     assert "5 of " in captured.out
-
-
-def test_reproduce_that_fails_draws_nothing(
-    world, tmp_path, capsys, cheap_experiments, monkeypatch
-):
-    def failing(*_, **__):
-        raise ValueError("no")
-
-    monkeypatch.setattr(NearestPlanner, "fit", failing)
-    given = ("--out", tmp_path, "--seeds", 1, "--horizons", "2", *TINY)
-    captured = call(capsys, "reproduce", "runtime", world.folder, *given, code=1)
-    assert "failed: nearest, T = 2, seed 0: ValueError: no." in captured.err
-    assert not (tmp_path / "runtime.png").exists()
 
 
 @pytest.mark.parametrize(

@@ -249,13 +249,12 @@ def reproduce(
     options: StudyOptions,
     json: Flag = False,
 ) -> int:
-    """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
+    """Make a table of the paper: train what is missing, score, write tables.
 
     Repeat the command to continue after an interruption.
 
     Args:
-        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
-            or qualitative.
+        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier or oracle.
         dataset: Folder of a prepared data set.
         horizons: Other numbers of actions than the paper's, separated by commas.
         options: Training and scoring.
@@ -263,7 +262,7 @@ def reproduce(
     """
     known_settings(options.set_)
     from cefito.planners.methods import check_sections
-    from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
+    from cefito.study.reproduce import experiment_study, find_experiment
     from cefito.study.results import gather
     from cefito.study.running import missing_trials, run_study
     from cefito.study.study import check_study
@@ -285,10 +284,6 @@ def reproduce(
         talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
         problems = run_study(study, workers=options.workers, progress=progress)
     results, against = gather(study), experiment.against or None
-    code = finish(
+    return finish(
         results, options.out, against, problems, published=experiment.published, json=json
     )
-    with log_warnings():
-        for picture in draw_experiment(table, study, results) if not problems else []:
-            talk(f"drew {picture}")
-    return code

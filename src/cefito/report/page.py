@@ -21,9 +21,9 @@ from cefito.files import check_target, write_text
 from cefito.markup import counted
 from cefito.report.breakdowns import KINDS
 from cefito.report.charts import (
+    COLORS,
     confusion_chart,
     coverage_chart,
-    gap_chart,
     line_chart,
     reliability_chart,
 )
@@ -35,7 +35,6 @@ from cefito.report.schema import (
     RowResults,
     RunReport,
 )
-from cefito.study.figures import COLORS
 
 _LONGEST = 60  # letters of an action's name in a plan
 _COSTS = {
@@ -203,7 +202,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {"number": _number, "brief": _brief}
     environment.globals |= {
-        "histogram": gap_chart,
         "interval": _interval,
         "reliability": reliability_chart,
         "coverage": coverage_chart,
