@@ -278,7 +278,7 @@ def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, refused):
         (["--split", "dev"], "--split dev: expected one of train, val, test"),
         (["--sample", "0"], "sample of 0 windows"),
         (["--dataset", "nowhere"], "nowhere/dataset.json: no such file"),
-        (["--save-plans", "plans.csv"], "ends in .jsonl or .parquet. (--save-plans)"),
+        (["--save-plans", "plans.csv"], "ends in .jsonl. (--save-plans)"),
         (["--save-plans", "gone/plans.jsonl"], "gone/plans.jsonl: the folder does not exist"),
         (["--horizon", "4"], "plans 3 actions, not 4."),
     ],

@@ -114,8 +114,7 @@ def evaluate(
         split: train, val or test.
         given: What the planner is given.
         sample: Score a fixed random sample of this many windows.
-        save_plans: File for the plans and the true sequence of every window: .jsonl (a line each)
-            or .parquet.
+        save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
         per_task: Also show the scores of each task.
         options: Settings of the search.
         dataset: The data set to score it on, if not its own: any with observations made in the same
@@ -189,8 +188,7 @@ def cross_validate(
         out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
         given: What the planner is given.
         sample: Score a fixed random sample of this many windows.
-        save_plans: File for the plans and the true sequence of every window: .jsonl (a line each)
-            or .parquet.
+        save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
         per_task: Also show the scores of each task.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
