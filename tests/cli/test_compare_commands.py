@@ -81,9 +81,7 @@ def test_compare_json_and_against(world, tmp_path, capsys):
     [
         (["--planners", "nearest,oracle"], "no planner 'oracle'; there are cefito, "),
         (["--planners", ","], "planners none: expected one or more"),
-        (["--planners", "all,nearest,all:3"], "planners all, nearest, all: one is named twice"),
-        (["--planners", "nearest:x"], "--planners nearest:x: expected a number of seeds, as in"),
-        (["--planners", "nearest:0"], "seeds of nearest 0: expected at least 1"),
+        (["--planners", "all,nearest,all"], "planners all, nearest, all: one is named twice"),
         (["--horizons", "3,x"], "--horizons 3,x: expected a positive number of actions"),
         (["--horizons", "60"], "split 'test' gives no windows of horizon 60"),
         (["--seeds", "0"], "--seeds 0: expected 1 to 10,000"),
@@ -105,15 +103,6 @@ def test_compare_all(world, tmp_path, capsys, monkeypatch):
     captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
     cells = json.loads(captured.out)["trials"]
     assert [cell["row"] for cell in cells] == ["nearest", "frequent"]
-    given = ("--planners", "nearest:3,all:1", "--horizons", "2", "--seeds", 2, "--json", *TINY)
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
-    results = json.loads(captured.out)
-    scored = [(cell["seed"], cell["row"]) for cell in results["trials"]]
-    assert scored == [(0, "nearest"), (0, "frequent"), (1, "nearest")]
-    assert results["seeds"] == [0, 1]
-    heads, *lines = csv.reader((tmp_path / "tables.csv").read_text().splitlines())
-    seeds = {line[0]: line[heads.index("seeds")] for line in lines}
-    assert seeds == {"nearest": "2", "frequent": "1"}
 
 
 def test_compare_without_what_it_needs(world, tmp_path, refused):

@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Plan any number of queries into a file, resumable, on several processes or a cluster.",
     ),
     "config": ("methods:app", "Show the settings of presets, and compare those of runs."),
-    "check": ("share:check", "Whether a data set, run or study is whole and unchanged."),
+    "check": ("share:check", "Whether a data set or run is whole and unchanged."),
     "export": ("share:export", "A run as one zip file, with a model card."),
     "push": ("share:push", "A run onto a model hub."),
     "pull": ("share:pull", "A run from a model hub."),

@@ -104,8 +104,7 @@ def compare(
             cefito (exact search), cefito-guided, cefito+chain, chain, viterbi, pdpp, pkg;
             with -true-task behind a name the true task is given, with -stored-task the one that
             the data set stores (cefito evaluate --stored-task). Or all (without oracles, ablations
-            and, unless --set llm.model=NAME is given, language models). NAME:3 trains a slow one
-            with the first three seeds only, as in all,schema:3. By default
+            and, unless --set llm.model=NAME is given, language models). By default
             chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
             any-length,chain,pkg,nearest,frequent.
         horizons: Numbers of actions, separated by commas; 3,4 by default.
@@ -131,21 +130,19 @@ def compare(
 
     if planners is None:
         planners = _OF_HORIZONS if steps is None else _OF_LENGTHS
-    names, counts = _planners(planners)
+    names = [name.strip() for name in planners.split(",") if name.strip()]
     asks = ALL in names and _asks(options.preset, changes)
     rows = find_rows(names, language_model=asks)
     shortest, chosen = _lengths(horizons, steps)
     predictor = ["any-length"] * (shortest is not None)
     check_sections(changes if rows else (), [*(row.method for row in rows), *predictor])
-    called = {row.name: row.name if row.name in names else ALL for row in rows}
-    if against is not None and against not in called:
+    if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = options.study(
         dataset,
         rows=rows,
         horizons=chosen,
         shortest=shortest,
-        fewer_seeds={row: counts[name] for row, name in called.items() if name in counts},
     )
     with log_warnings():
         if tune is not None:
@@ -225,19 +222,6 @@ def _asks(preset: str, changes: Mapping[str, str]) -> bool:
 
     config = load_config(preset, method="llm-ends", overrides=changes, shared=True)
     return bool(config.settings.llm.model)
-
-
-def _planners(text: str) -> tuple[list[str], dict[str, int]]:
-    """Names of rows, and the numbers of seeds of rows that have fewer."""
-    names, counts = [], {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, colon, count = part.partition(":")
-        names.append(name)
-        if colon:
-            if not count.isdecimal():
-                raise ConfigError(f"--planners {part}: expected a number of seeds, as in {name}:3.")
-            counts[name] = int(count)
-    return names, counts
 
 
 def reproduce(
