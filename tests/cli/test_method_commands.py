@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 
 from cefito.cli import main
-from cefito.files import unsealed
 from cefito.planners.methods import METHODS
 from tiny_runs import TINY_RUN, as_arguments
 
@@ -59,48 +58,6 @@ def test_plan(method, run_of, call, world):
     for line, entry in zip(lines, value["plans"], strict=True):
         assert line.endswith(" → ".join(entry["names"]))
     assert err.splitlines()[-1].startswith("annotated: ")
-
-
-@pytest.mark.parametrize("method", FEW)
-def test_evaluate(method, run_of, call):
-    run = run_of(method)
-    code, out, _ = call("evaluate", run, "--sample", 8, "--json")
-    assert code == 0
-    value = json.loads(out)
-    assert (value["method"], value["windows"]) == (method, 8)
-    assert 0 <= value["metrics"]["success_rate"] <= 100
-    kept = json.loads((run / "evaluation-test-sample-8.json").read_text())
-    assert unsealed(kept) == (value, True)
-    code, out, _ = call("evaluate", run, "--sample", 8)
-    assert code == 0
-    assert f"T = {value['horizon']}, 8 of " in out
-
-
-@pytest.mark.parametrize("method", ["cefito", "chain", "nearest"])
-def test_constraints_are_obeyed_or_refused(method, run_of, call, refused):
-    argv = ("plan", run_of(method), "--video", VIDEO, "--no-repeats", "--json")
-    if METHODS[method].planner.abilities.constraints:
-        code, out, err = call(*argv)
-        assert (code, err) == (0, "")
-        plans = [entry["actions"] for entry in json.loads(out)["plans"]]
-        assert plans
-        assert all(len(set(actions)) == 3 for actions in plans)
-    else:
-        assert "cannot obey constraints" in refused(*argv)
-
-
-@pytest.mark.parametrize("method", ["cefito", "nearest"])
-@pytest.mark.parametrize("command", ["plan", "evaluate"])
-def test_the_search_is_chosen_or_refused(command, method, run_of, call, refused):
-    more = ("--video", VIDEO) if command == "plan" else ("--sample", "4")
-    argv = (command, run_of(method), *more, "--search", "beam", "--width", 4, "--json")
-    if METHODS[method].planner.abilities.search:
-        code, out, _ = call(*argv)
-        assert code == 0
-        value = json.loads(out)["search"]
-        assert (value["method"], value.get("width", 4)) == ("beam", 4)
-    else:
-        assert "has no search to choose" in refused(*argv)
 
 
 @pytest.mark.parametrize("command", ["plan", "evaluate", "plan-batch"])

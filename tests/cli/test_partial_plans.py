@@ -225,21 +225,6 @@ def test_windows_of_a_split(options, count, call, run_of_lengths, world, tmp_pat
     assert again[0] == (0 if options else 2)  # another batch has this file
 
 
-@pytest.mark.nightly
-def test_batches_of_several_processes(table, call, run_of_lengths, tmp_path):
-    """Workers open the run again with the chosen steps."""
-    found = []
-    for name, how in (("serial", ()), ("processes", ("--executor", "processes", "--workers", 1))):
-        out = tmp_path / f"{name}.jsonl"
-        batch = ("plan-batch", run_of_lengths.folder, table, "--out", out, "--steps", "1-3")
-        code, _, err = call(*batch, *how)
-        assert code == 0, err
-        found.append(out.read_bytes())
-    assert found[0] == found[1]
-    both = [json.loads(line) for line in found[0].splitlines()]
-    assert max(len(one["actions"]) for one in both if one["query"] == "both") <= 3
-
-
 def test_a_table_on_a_run_of_one_length(table, trained, call, tmp_path):
     out = tmp_path / "plans.jsonl"
     code, _, err = call("plan-batch", trained, table, "--out", out)

@@ -101,14 +101,6 @@ def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
     assert snapshot(trained) == before
 
 
-def test_a_finished_run_whose_weights_are_gone_is_mended(world, run, capsys):
-    lost = (run / "chain.safetensors").read_bytes()
-    (run / "chain.safetensors").unlink()
-    captured = succeeds(capsys, *training(world, run))
-    assert captured.err.splitlines()[-1].startswith(f"wrote {run}")
-    assert (run / "chain.safetensors").read_bytes() == lost
-
-
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     """A precision is one for all networks; a single one may have its own."""
     (tmp_path / "own.toml").write_text('base = "paper"\n[field]\nwidth = 24\ndepth = 2\n')
@@ -363,17 +355,6 @@ def test_finetune_refuses(argv, message, run, world, tmp_path, refused):
     assert message in refused("finetune", run, world.folder, "--out", tmp_path / "out", *argv)
 
 
-def test_what_is_no_finished_run(run, tmp_path, refused):
-    """Other damage is tested where runs are opened."""
-    for command in (["evaluate"], ["plan", "--video", VIDEO]):
-        assert "nowhere/run.json: no such file" in refused(*command, tmp_path / "nowhere")
-    content = (run / "field.safetensors").read_bytes()
-    (run / "field.safetensors").write_bytes(content[: len(content) // 2])
-    assert "field.safetensors: has changed since" in refused("evaluate", run)
-    (run / "manifest.json").unlink()
-    assert "field.safetensors: truncated" in refused("evaluate", run)
-
-
 def test_plan_a_video(run, world, capsys):
     before = snapshot(run)
     captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 2, "--top-k", 4)
@@ -464,20 +445,6 @@ def test_plan_with_probabilities(run, capsys, monkeypatch):
         assert 0 < value["task_probability"] <= 1
 
 
-def test_evaluate_with_probabilities(run, capsys):
-    argv = ["evaluate", run, *PROBABLE]
-    captured = succeeds(capsys, *argv)
-    assert "ECE" in captured.out
-    assert "SR at 50 %" in captured.out
-    value = json.loads(succeeds(capsys, *argv, "--json").out)
-    assert len(value["calibration"]["reliability"]["windows"]) == 15
-    assert len(value["calibration"]["risk_coverage"]["success"]) == 21
-
-
-def test_a_probability_is_asked_of_a_plan(run, refused):
-    assert "(--min-probability)" in refused("plan", run, "--video", VIDEO, "--min-probability", "2")
-
-
 def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
     index = [video.video_id for video in world.videos].index(VIDEO)
     row = world.first_row[index] + 1
@@ -544,8 +511,3 @@ def test_plan_refuses(argv, message, run, tmp_path, refused, monkeypatch):
     np.save("nan.npy", np.array([0, 1, np.nan, 3, 4, 5, 6, 7], np.float32))
     np.save("pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
     assert message in refused("plan", run, *argv.split(), "--json")
-
-
-def test_the_folder_of_the_data_set_is_left_as_it_was(trained, world):
-    assert len(list(world.folder.iterdir())) == 4
-    assert open_dataset(world.folder).fingerprint == open_run(trained).info.dataset.fingerprint

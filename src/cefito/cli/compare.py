@@ -163,7 +163,7 @@ def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple
             "expected --horizons 3,4, lengths that planners are told, or --steps 1-6, a range that "
             "they are not told, not both."
         )
-    from cefito.inference.steps import steps_range
+    from cefito.inference.question import steps_range
 
     shortest, longest = steps_range(steps)
     return shortest, (longest,)

@@ -28,7 +28,7 @@ def info(path: Path, /, *, steps: str = "1-6", json: Flag = False) -> None:
         json: Print JSON instead of tables.
     """
     from cefito.data.info import describe
-    from cefito.inference.steps import steps_range
+    from cefito.inference.question import steps_range
 
     shortest, longest = steps_range(steps)
     horizons = range(shortest, longest + 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from cefito.cli.console import log_warnings, print_json, printable, table, talk
-from cefito.cli.options import Flag, Settings, given_options, known_settings
+from cefito.cli.options import Flag, Settings, check_split, given_options, known_settings
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -124,7 +124,6 @@ def llm_prompt(
         horizon: Number of actions, for a folder with runs of several.
         json: Print JSON, with the answer schema and all other request fields.
     """
-    from cefito.data.annotations import SPLITS
     from cefito.evaluation.runs import SAMPLE_SEED
     from cefito.planners.language_model.dialogue import preview
     from cefito.planners.language_model.planner import LlmPlanner
@@ -132,8 +131,7 @@ def llm_prompt(
     from cefito.runs.matching import match_dataset
     from cefito.runs.run import open_run
 
-    if split not in SPLITS:
-        raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
+    check_split(split)
     if sample is not None and sample < 1:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     with log_warnings():

@@ -18,7 +18,7 @@ from cefito.errors import DataError
 from cefito.inference.answer import Answer
 from cefito.inference.asked import Asked
 from cefito.inference.query import query_from_window
-from cefito.inference.steps import planning
+from cefito.inference.question import planning
 from cefito.planners.base import Queries
 from cefito.runs.matching import DatasetMatch, DatasetName
 from cefito.runs.run import Run

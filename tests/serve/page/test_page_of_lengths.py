@@ -8,7 +8,7 @@ from PIL import Image
 from browsing import ALL, choose_video, faults, move_handle, names, plan_now, strips
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video, query_from_window
-from cefito.inference.steps import planning
+from cefito.inference.question import planning
 from cefito.planners.queries import Queries
 from cefito.runs.matching import match_dataset
 
