@@ -76,26 +76,6 @@ def test_compare_json_and_against(world, tmp_path, capsys):
     assert "chosen on TEST: success rate less that of nearest window, true task" in text
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--planners", "nearest,oracle"], "no planner 'oracle'; there are cefito, "),
-        (["--planners", ","], "planners none: expected one or more"),
-        (["--planners", "all,nearest,all"], "planners all, nearest, all: one is named twice"),
-        (["--horizons", "3,x"], "--horizons 3,x: expected a positive number of actions"),
-        (["--horizons", "60"], "split 'test' gives no windows of horizon 60"),
-        (["--seeds", "0"], "--seeds 0: expected 1 to 10,000"),
-        (["--against", "frequent"], "--against frequent: is not among the planners nearest"),
-        (["--workers", "0"], "workers 0: expected at least 1"),
-        (["--set", "field.width=8"], "is not read by nearest. Leave it out."),
-    ],
-)
-def test_compare_refuses(argv, message, world, tmp_path, refused):
-    given = {"--planners": "nearest", "--horizons": "2", "--seeds": "1", "--device": "cpu"}
-    rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
-    assert message in refused("compare", world.folder, "--out", tmp_path / "out", *rest, *argv)
-
-
 def test_compare_all(world, tmp_path, capsys, monkeypatch):
     kept = ("nearest", "frequent", "pkg-oracle-ends", "viterbi-unaligned", "llm-ends")
     monkeypatch.setattr("cefito.study.trials.ROWS", {name: ROWS[name] for name in kept})
@@ -103,13 +83,6 @@ def test_compare_all(world, tmp_path, capsys, monkeypatch):
     captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
     cells = json.loads(captured.out)["trials"]
     assert [cell["row"] for cell in cells] == ["nearest", "frequent"]
-
-
-def test_compare_without_what_it_needs(world, tmp_path, refused):
-    assert "--out" in refused("compare", world.folder)
-    rest = ("--planners", "nearest", "--out", tmp_path / "out")
-    missing = refused("compare", tmp_path / "nowhere", *rest)
-    assert "nowhere/dataset.json: no such file" in missing
 
 
 def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys, monkeypatch):
@@ -170,17 +143,3 @@ def test_reproduce_says_that_the_data_set_is_another(world, tmp_path, capsys, ch
     captured = call(capsys, "reproduce", "crosstask", world.folder, *given)
     assert f"table is of crosstask; this data set is '{world.name}'." in captured.err
     assert "5 of " in captured.out
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["table-9"], "no table 'table-9'; there are crosstask, coin, niv, "),
-        (["classifier", "--seeds", "0"], "--seeds 0: expected 1 to 10,000"),
-        (["classifier", "--horizons", ""], "--horizons : expected"),
-        (["classifier", "--sample", "0"], "sample 0: expected at least 1"),
-    ],
-)
-def test_reproduce_refuses(argv, message, world, tmp_path, refused):
-    name, *rest = argv
-    assert message in refused("reproduce", name, world.folder, "--out", tmp_path / "out", *rest)

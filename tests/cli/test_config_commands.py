@@ -93,18 +93,3 @@ def test_differences_are_of_what_the_method_reads(run, capsys):
     assert by_key["field.width"] == (96, 384)
     assert by_key["search.method"] == ("auto", "exhaustive")
     assert not [key for key in by_key if key.startswith(("pdpp", "mtid", "viterbi", "pkg"))]
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("show smal", "no preset 'smal'"),
-        ("show small --method magic", "no method 'magic'"),
-        ("show small --set chain.member=2", "did you mean 'chain.members'?"),
-        ("show small --method frequent --set field=1", "Change one of classifier, classifier_tr"),
-        ("show small --method nearest --set pkg=1", "by nearest. Leave it out."),
-        ("diff nowhere small", "nowhere"),
-    ],
-)
-def test_refusals(argv, message, refused):
-    assert message in refused("config", *argv.split())

@@ -107,29 +107,6 @@ def test_features_with_one_time(run_of_lengths, call, tmp_path):
         assert [value["initial"], value["goal"]] == known
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("", "a run of several lengths also takes one of both, or --task and --done."),
-        ("--video VIDEO --steps 5", "steps 5: this run plans 1 to 4 steps. (--steps)"),
-        ("--video VIDEO --steps 3 --horizon 2", "horizon 2 and steps 3: leave out one of both."),
-        ("--video VIDEO --done 1 --after-done", "--after-done and --done both give"),
-        ("--initial a.npy --after-done", "--after-done: does not go with files of observations."),
-        ("--task 1 --without-goal", "--without-goal: does not go with no observation."),
-        ("--video VIDEO --goal-text tent --without-goal", "--goal-text takes the place of every"),
-        (
-            "--video VIDEO --without-goal --elapsed 9",
-            "elapsed 9: expected two observations, between which these seconds pass. (--elapsed)",
-        ),
-        ("--video VIDEO --elapsed -3", "Input should be greater than 0 (got -3.0). (--elapsed)"),
-        ("--video VIDEO --goal-text tent", "Extract features with the encoder clip, prepare"),
-    ],
-)
-def test_refusals(argv, message, run_of_lengths, refused, video):
-    argv = argv.replace("VIDEO", video.video_id)
-    assert message in refused("plan", run_of_lengths.folder, *argv.split())
-
-
 @pytest.fixture
 def table(tmp_path, video, world):
     """A table of queries of all kinds, and the plain rows."""

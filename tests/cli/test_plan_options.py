@@ -230,13 +230,6 @@ def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call
     assert "; every search was exact; kept in" in call("evaluate", run)[2]
 
 
-@pytest.mark.parametrize(
-    "argv", [["--search", "gided"], ["--tasks", "-1"], ["--pin", "1=2"], ["--no-repeats"]]
-)
-def test_evaluate_refuses(argv, trained, refused):
-    assert argv[0] in refused("evaluate", trained, *argv)
-
-
 @pytest.fixture
 def default_handler():
     """A test run in the background may ignore interrupts."""

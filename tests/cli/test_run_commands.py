@@ -119,40 +119,6 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     assert {value for name, value in found.items() if name.startswith("chain")} == {"float32"}
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--set", "training.optimiser.epochs"], "expected KEY=VALUE"),
-        (["--set", "training.optimiser.epoch=3"], "did you mean 'training.optimiser.epochs'?"),
-        (["--set", "pdpp.steps=0"], "setting 'pdpp.steps': is not read by cefito. Change one of"),
-        (["--set", "=3"], "--set =3: expected KEY=VALUE"),
-        (["--set", "training.optimiser.epochs=many"], "epochs': expected a whole number"),
-        (["--set", "field.width=15"], "width 15 must be even and divisible by the"),
-        (["--preset", "papre"], "no preset 'papre'; shipped are paper, quickstart, released, "),
-        (["--preset", "damaged.toml"], "cannot be read"),
-        (["--horizon", "0"], "horizon 0: expected a positive number"),
-        (["--horizon", "40"], "gives no windows of horizon 40"),
-        (["--seed", "-1"], "seed -1"),
-        (["--device", "abacus"], "device 'abacus': is unknown"),
-        (["--nonsense"], "--nonsense"),
-        (["--precision", "float8"], "--precision"),
-    ],
-)
-def test_train_refuses(argv, message, world, tmp_path, refused, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("damaged.toml").write_text("[field\n")
-    given = {"--horizon": "3", "--preset": "paper", "--method": "cefito"}
-    rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
-    assert message in refused("train", world.folder, "--out", tmp_path / "run", *rest, *argv)
-
-
-def test_train_without_what_it_needs(world, tmp_path, refused):
-    out, horizon = ("--out", tmp_path / "run"), ("--horizon", 3)
-    assert "--horizon" in refused("train", world.folder, *out)
-    assert "--out" in refused("train", world.folder, *horizon)
-    assert "no such file" in refused("train", tmp_path / "nowhere", *horizon, *out)
-
-
 def test_train_refuses_folders_in_use(world, run, tmp_path, refused):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("keep")
@@ -264,21 +230,6 @@ def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, refused):
     succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", moved)
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--split", "dev"], "--split dev: expected one of train, val, test"),
-        (["--sample", "0"], "sample of 0 windows"),
-        (["--dataset", "nowhere"], "nowhere/dataset.json: no such file"),
-        (["--save-plans", "plans.csv"], "ends in .jsonl. (--save-plans)"),
-        (["--save-plans", "gone/plans.jsonl"], "gone/plans.jsonl: the folder does not exist"),
-        (["--horizon", "4"], "plans 3 actions, not 4."),
-    ],
-)
-def test_evaluate_refuses(argv, message, run, refused):
-    assert message in refused("evaluate", run, *argv)
-
-
 @pytest.fixture
 def other(world, tmp_path, reseal):
     """The world with its last two actions exchanged, and one task and one action named anew."""
@@ -339,20 +290,6 @@ def test_finetune(run, other, world, tmp_path, capsys):
     mixed = ["--out", tmp_path / "mixed", "--replay", world.folder, "--epochs", 1]
     captured = succeeds(capsys, "finetune", run, other.folder, *mixed)
     assert f"of 'more (simulated)' and of '{world.name}'; " in captured.err
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--epochs", "0"], "0 epochs: expected at least 1. (--epochs)"),
-        (["--set", "field.width=32"], "setting 'field.width': a finetuned run has the networks"),
-        (["--set", "field.height=32"], "'field.height'"),
-        (["--replay", "nowhere"], "nowhere/dataset.json: no such file"),
-        (["--seed", "-1"], "seed -1: expected"),
-    ],
-)
-def test_finetune_refuses(argv, message, run, world, tmp_path, refused):
-    assert message in refused("finetune", run, world.folder, "--out", tmp_path / "out", *argv)
 
 
 def test_plan_a_video(run, world, capsys):
@@ -478,36 +415,3 @@ def test_lists_of_a_run(run, world, capsys, refused):
     assert "its data set is not at hand. Give a data set to list videos" in refused(
         "data", "list", run, "videos"
     )
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("", "give --video (with --from-step, or a file with --start and --end), --initial and"),
-        ("--video world-9999", "world. Similar ids: 'world-0"),
-        (f"--video {VIDEO} --from-step 90", "(--from-step)"),
-        (f"--video {VIDEO} --task 12", "unknown task 12; there are 0 to 11. (--task)"),
-        (f"--video {VIDEO} --top-k 0", "greater than or equal to 1 (got 0). (--top-k)"),
-        (f"--video {VIDEO} --top-k {10**12}", "expected a whole number of at most 1,000,000,000"),
-        (f"--video {VIDEO} --device abacus", "device 'abacus': is unknown"),
-        (f"--video {VIDEO} --initial good.npy", "give --video"),
-        ("--initial good.npy", "needs both observations and takes no steps done before."),
-        ("--task 1", "give --video"),
-        (f"--video {VIDEO} --without-goal", "(--without-goal)"),
-        (f"--video {VIDEO} --after-done", "(--after-done)"),
-        (f"--video {VIDEO} --done 1", "(--done)"),
-        (f"--video {VIDEO} --steps 2-4", "plans 3 steps. Train a run of several lengths"),
-        (f"--video {VIDEO} --goal-text tent", "needs features of CLIP's projected layer"),
-        ("--initial good.npy --goal nowhere.npy", "nowhere.npy: no such file"),
-        ("--initial pickled.npy --goal good.npy", "it holds pickled objects, which are"),
-        ("--initial good.npy --goal nan.npy", "nan.npy: 1 row holds NaN or infinity"),
-        ("--initial long.npy --goal good.npy", "has 9 features; this run was trained on 8"),
-    ],
-)
-def test_plan_refuses(argv, message, run, tmp_path, refused, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("good.npy", np.zeros(8, np.float32))
-    np.save("long.npy", np.zeros(9, np.float32))
-    np.save("nan.npy", np.array([0, 1, np.nan, 3, 4, 5, 6, 7], np.float32))
-    np.save("pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
-    assert message in refused("plan", run, *argv.split(), "--json")

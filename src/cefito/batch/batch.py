@@ -35,8 +35,6 @@ from cefito.runs.folder import MANIFEST
 from cefito.runs.run import Run
 from cefito.settings import flattened
 
-__all__ = ["BatchRecord", "BatchResult", "QuerySettings", "plan_batch"]
-
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = QuerySettings()

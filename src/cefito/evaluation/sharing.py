@@ -22,8 +22,6 @@ from cefito.runs.folder import MANIFEST, check_manifest
 from cefito.runs.hub import CARD, Pushed, push_folder, repository
 from cefito.runs.run import Run, write_run
 
-__all__ = ["export_run", "kept_scores", "model_card", "pull_run", "push_run"]
-
 _TAGS = ("tags:", "- procedure-planning", "- cefito")
 
 

@@ -25,8 +25,6 @@ from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 
-__all__ = ["Asked"]
-
 
 @dataclass(frozen=True)
 class Asked:

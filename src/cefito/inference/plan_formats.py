@@ -22,16 +22,6 @@ from cefito.inference.answer import Answer
 from cefito.markup import in_markdown, percent
 from cefito.settings import Record
 
-__all__ = [
-    "FORMATS",
-    "PlanFormat",
-    "PlanRow",
-    "find_format",
-    "format_of",
-    "import_pyarrow",
-    "json_line",
-]
-
 _ROWS = 8192  # rows of Parquet that are written at once
 
 

@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 
     from cefito.runs.run import Run
 
-__all__ = [
-    "AnyQuestion",
-    "Facts",
-    "QueryFacts",
-    "Question",
-    "open_planning",
-    "planning",
-    "steps_range",
-]
-
 
 class Facts(TypedDict, total=False):
     """The fields of a `Question`, and those of constraints beside them, for type checkers."""

@@ -46,11 +46,6 @@ class PreparedRequest:
     operations: float | None  # upper bound of the search's; None if its cost does not vary
     kind: Hashable  # equal for queries that can be planned as one batch
 
-    @property
-    def run(self) -> Run:
-        """The run of the answer."""
-        return self.asked.run
-
 
 def prepare(
     models: Models,
@@ -192,7 +187,7 @@ def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
         **dict(answer),
         request_id=correlation_id.get() or "",
         run=prepared.served.name,
-        horizon=prepared.run.horizon,
+        horizon=prepared.asked.run.horizon,
         milliseconds=round(1e3 * (time.monotonic() - began), 3),
         most_gflop=None if operations is None else _rounded(operations / 1e9),
         walked_with=job.together - 1,

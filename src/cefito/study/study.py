@@ -41,8 +41,6 @@ from cefito.planners.methods import PlannerVariant, RunConfig, find_method, load
 from cefito.runtime import check_seed, determining, pick_device
 from cefito.study.trials import ROWS, Trial, check_variant
 
-__all__ = ["Study", "check_study"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
