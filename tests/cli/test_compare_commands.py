@@ -1,6 +1,5 @@
 import csv
 import io
-import json
 from dataclasses import replace
 from itertools import product
 
@@ -8,7 +7,6 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.windows import cut_windows
-from cefito.files import unsealed
 from cefito.planners import methods
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.study.reproduce import EXPERIMENTS
@@ -61,28 +59,6 @@ def test_compare(world, tmp_path, capsys):
     assert again.out == captured.out
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
-
-
-def test_compare_json_and_against(world, tmp_path, capsys):
-    given = ["--planners", " nearest , nearest-true-task", "--horizons", "2", "--seeds", 1]
-    given += ["--against", "nearest-true-task", "--sample", 8, "--selection", "published"]
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given, "--json", *PAPER)
-    results = json.loads(captured.out)
-    assert (results, True) == unsealed(json.loads((tmp_path / "results.json").read_text()))
-    assert (results["selection"], results["sample"]) == ("published", 8)
-    assert [cell["windows"] for cell in results["trials"]] == [8, 8]
-    text = (tmp_path / "tables.md").read_text()
-    assert text.count("chosen on TEST") == 2
-    assert "chosen on TEST: success rate less that of nearest window, true task" in text
-
-
-def test_compare_all(world, tmp_path, capsys, monkeypatch):
-    kept = ("nearest", "frequent", "pkg-oracle-ends", "viterbi-unaligned", "llm-ends")
-    monkeypatch.setattr("cefito.study.trials.ROWS", {name: ROWS[name] for name in kept})
-    given = ("--planners", "all", "--horizons", "2", "--seeds", 1, "--json", *TINY)
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
-    cells = json.loads(captured.out)["trials"]
-    assert [cell["row"] for cell in cells] == ["nearest", "frequent"]
 
 
 def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys, monkeypatch):

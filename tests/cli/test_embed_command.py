@@ -55,19 +55,6 @@ def test_only_the_action_text_changes(tiny_dataset, t5, tmp_path, embed):
     assert all(line in lines for line in (["model", "tiny-t5"], ["size", "12"]))
 
 
-def test_options_are_passed_on(tiny_dataset, t5, tmp_path, embed):
-    options = ["--prompt", "step : {action}", "--normalise", "--layer", "mean", "--batch-size", 3]
-    options += ["--encoder", t5, "--device", "cpu"]
-    embed(tiny_dataset.folder, tmp_path / "out", *options)
-    written = open_dataset(tmp_path / "out")
-    expected = PretrainedText(t5, prompt="step : {action}", normalise=True).encode(
-        [action.name for action in written.taxonomy.actions]
-    )
-    np.testing.assert_allclose(written.action_text, expected, atol=1e-6)
-    assert written.provenance["action_text"]["prompt"] == "step : {action}"
-    assert written.provenance["action_text"]["normalisation"] == "unit length"
-
-
 def test_embeddings_from_a_file(tiny_dataset, t5, tmp_path, embed):
     rows = np.random.default_rng(3).standard_normal((8, 5)).astype(np.float16)
     np.save(tmp_path / "mine.npy", rows)
@@ -108,8 +95,3 @@ def test_errors_are_one_line_and_write_nothing(
     np.save("few.npy", np.ones((3, 2), np.float32))
     embed = ("embed", tiny_dataset.folder, "--out", "out", "--encoder", *arguments.split())
     assert message in refused(*embed)
-
-
-def test_folders_are_checked_first(tiny_dataset, tmp_path, refused):
-    assert "exists already." in refused("embed", tiny_dataset.folder, "--out", tmp_path)
-    assert "dataset.json: no such file" in refused("embed", tmp_path, "--out", tmp_path / "new")

@@ -108,40 +108,6 @@ def test_constraints_that_no_likely_task_can_satisfy(trained, refused):
     assert re.search(r"task \d+ .* is pinned .* next likely task cannot satisfy it either\.", err)
 
 
-@pytest.mark.parametrize("objective", ["energy", "fitted"])
-def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
-    how = ("--tasks", 3, "--objective", objective, "--top-k", 3000)
-    value = plans(*how)
-    assert value["search"] == {"method": "exhaustive", "tasks": 3, "interrupted": False}
-    first, task = value["plans"][0], value["task_id"]
-    tasks = {entry["task_id"] for entry in value["plans"]}
-    assert len(tasks) == 3
-    assert len(value["plans"]) == sum(len(space[task]) ** 3 for task in tasks)
-    assert (task, value["task_source"]) == (first["task_id"], "predicted")
-    assert value["task"] == first["task"] == world.taxonomy.tasks[task].name
-    for entry in value["plans"]:
-        assert set(entry["actions"]) <= set(space[entry["task_id"]])
-        assert entry["names"] == world.taxonomy.names(entry["actions"])
-    scores = [entry["score"] for entry in value["plans"]]
-    assert scores == sorted(scores)
-    assert set(value["weights"]) == {"energy", "chain"}
-    code, out, err = call("plan", trained, "--video", VIDEO, *how)
-    heads, *lines = out.splitlines()
-    assert code == 0
-    ordered = "score (lower is better)"
-    if value["weights"]["energy"]:
-        ordered = f"energy {ordered}" if objective == "fitted" else "energy (lower is better)"
-    known = ["probability"] if first["probability"] is not None else []
-    assert heads.split() == [*ordered.split(), *known, "task", "plan"]
-    assert bool(known) == (objective == "fitted")
-    assert len(lines) == len(value["plans"])
-    assert f"{task}: {first['task']}" in lines[0]
-    found, quality, *_ = err.splitlines()
-    sure = f"(predicted, {100 * value['task_probability']:.1f} %; 3 tasks searched)"
-    assert found == f"task {task}: {first['task']} {sure}"
-    assert f"exact: no other allowed sequence is better; {tokens(value)}" in quality
-
-
 def tokens(value):
     return f"{value['evaluated']['token_forwards']:,} token forwards"
 
@@ -200,34 +166,6 @@ def test_each_option_changes_its_setting(trained, call, monkeypatch):
             if read_by is not None:
                 expected = expected.model_copy(update={"method": read_by})
             assert used.pop() == expected
-
-
-@pytest.mark.parametrize("command", ["plan", "evaluate"])
-def test_every_option_is_in_help(command, call):
-    out = call(command, "--help")[1]
-    for option in OPTIONS:
-        assert f" --{option} " in out
-
-
-def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call, tmp_path):
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
-    names = {
-        "--search guided --proposals 2": "evaluation-test-search-guided-proposals-2",
-        "--search exhaustive": "evaluation-test",
-        "--split val --objective chain": "evaluation-val-objective-chain",
-    }
-    for argv, name in names.items():
-        code, out, _ = call("evaluate", run, "--json", *argv.split())
-        assert code == 0
-        value = json.loads(out)
-        assert json.loads((run / f"{name}.json").read_text()).items() >= value.items()
-        assert set(value["search"]) == set(PlanningConfig.model_fields)
-        assert value["weights"]["chain"] == ("chain" in argv)
-    assert {path.stem for path in run.glob("evaluation*")} == set(names.values())
-    code, out, err = call("evaluate", run, "--search", "guided", "--proposals", 2)
-    assert "predicted task, search guided, proposals 2" in out
-    assert "not every search was exact; kept in" in err
-    assert "; every search was exact; kept in" in call("evaluate", run)[2]
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads
-from cefito.files import unsealed
 from cefito.planners.base import Marginals
 from cefito.planners.cefito.objective import Weights
 from cefito.planners.cefito.planner import CefitoPlanner
@@ -186,32 +185,6 @@ def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     assert re.search(r"SR of \d+ tasks: \d+\.\d\d \(.+\) to \d+\.\d\d .*; --per-task shows", err)
 
 
-@pytest.mark.parametrize(
-    ("argv", "name"),
-    [
-        ([], "evaluation-test"),
-        (["--split", "val", "--oracle-task", "--sample", 6], "evaluation-val-oracle-task-sample-6"),
-    ],
-)
-def test_evaluate_json(argv, name, run, world, capsys):
-    captured = succeeds(capsys, "evaluate", run, "--json", *argv)
-    value = json.loads(captured.out)
-    assert [path.name for path in run.glob("evaluation*")] == [f"{name}.json"]
-    assert unsealed(json.loads((run / f"{name}.json").read_text())) == (value, True)
-    split = "val" if argv else "test"
-    described = (value["planner"], value["split"], value["horizon"], value["preset"])
-    assert described == ("CEFITO", split, 3, "paper")
-    assert value["sampled_from"] == len(cut_windows(world, horizon=3, split=split))
-    assert value["windows"] == (6 if argv else value["sampled_from"])
-    assert value["oracle_task"] is bool(argv)
-    assert {*metric_heads(), "position_accuracy"} - set(value["metrics"]) == {"length_accuracy"}
-    assert len(value["metrics"]["position_accuracy"]) == 3
-    assert {"seed", "exact", "without_plan", "seconds_per_query", "actions_from"} <= set(value)
-    assert {"token_forwards_per_query", "leaves_per_query", "dataset"} <= set(value)
-    assert value["search"] == open_run(run).trained_search.model_dump(mode="json")
-    assert value["weights"] == {"energy": 1, "chain": 0}
-
-
 def lose_dataset(run):
     """Change the run as if its data set were gone."""
     (run / "manifest.json").unlink()  # so that its files may be changed
@@ -309,38 +282,6 @@ def test_plan_a_video(run, world, capsys):
     assert snapshot(run) == before
 
 
-def check_plans(value, world, count):
-    assert value["search"] == {"method": "exhaustive", "tasks": 1, "interrupted": False}
-    assert value["weights"] == {"energy": 1, "chain": 0}
-    assert len(value["plans"]) == count
-    for entry in value["plans"]:
-        assert entry["score"] == entry["energy"]
-        assert (entry["task"], entry["task_id"]) == (value["task"], value["task_id"])
-        assert entry["names"] == world.taxonomy.names(entry["actions"])
-        assert set(entry["actions"]) <= set(world.taxonomy.tasks[value["task_id"]].actions)
-    energies = [entry["energy"] for entry in value["plans"]]
-    assert energies == sorted(energies)
-    assert len({tuple(entry["actions"]) for entry in value["plans"]}) == count
-    assert value["exact"] is True
-
-
-@pytest.mark.parametrize("task", [None, 11])
-def test_plan_json(task, run, world, capsys):
-    argv = [] if task is None else ["--task", task]
-    captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--top-k", 9, "--json", *argv)
-    value = json.loads(captured.out)
-    assert captured.err == ""
-    check_plans(value, world, 9)
-    assert value["task"] == world.taxonomy.tasks[value["task_id"]].name
-    if task is None:
-        assert value["task_source"] == "predicted"
-    else:
-        assert (value["task_id"], value["task_source"]) == (task, "given")
-        assert value["task_probability"] is None
-    assert value["sure"] is value["searched_mass"] is None
-    assert len(value["truth"]["actions"]) == 3
-
-
 def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monkeypatch):
     count = len(world.taxonomy.tasks)
     tasks = np.where(np.arange(count) == 11, 0.01, 0.99 / (count - 1))[None]
@@ -380,25 +321,6 @@ def test_plan_with_probabilities(run, capsys, monkeypatch):
         assert len(value["plans"]) == 5
         assert sum(plan["probability"] for plan in value["plans"]) <= value["searched_mass"] + 1e-9
         assert 0 < value["task_probability"] <= 1
-
-
-def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
-    index = [video.video_id for video in world.videos].index(VIDEO)
-    row = world.first_row[index] + 1
-    np.save(tmp_path / "initial.npy", world.start[row])
-    np.save(tmp_path / "goal.npy", world.end[row + 2])
-    files = ["--initial", tmp_path / "initial.npy", "--goal", tmp_path / "goal.npy"]
-    ours = json.loads(succeeds(capsys, "plan", run, *files, "--json").out)
-    video = ("--video", VIDEO, "--from-step", 2)
-    theirs = json.loads(succeeds(capsys, "plan", run, *video, "--json").out)
-    check_plans(ours, world, 5)
-    del theirs["truth"]
-    assert ours == theirs
-    captured = succeeds(capsys, "plan", run, *files, "--task", 3)
-    assert captured.err.splitlines()[0] == f"task 3: {world.taxonomy.tasks[3].name} (given)"
-    assert len(captured.err.splitlines()) == 2
-    lose_dataset(run)  # which files do not need
-    succeeds(capsys, "plan", run, *files)
 
 
 def test_lists_of_a_run(run, world, capsys, refused):
