@@ -39,27 +39,6 @@ def plans(call, trained):
     return plans
 
 
-@pytest.mark.parametrize("method", SEARCHES)
-def test_every_search_honours_every_constraint(method, plans, space):
-    a, b, c, d, *_ = space[11]
-
-    def sequences(*argv):
-        value = plans("--task", 11, "--search", method, "--top-k", 40, *argv)
-        assert value["search"] == {"method": method, "tasks": 1, "interrupted": False}
-        found = [entry["actions"] for entry in value["plans"]]
-        assert found
-        assert len({tuple(plan) for plan in found}) == len(found)
-        return found
-
-    both = ("--require", a, "--require", d)
-    assert not any({a, c} & set(plan) for plan in sequences("--forbid", a, "--forbid", c))
-    assert all(plan.index(d) < plan.index(a) for plan in sequences(*both, "--before", f"{d},{a}"))
-    every = ("--require", b, "--forbid", a, "--before", f"{b},{c}", "--no-repeats")
-    for plan in sequences("--pin", f"2={c}", *every):
-        assert plan[:2] == [b, c]
-        assert plan[2] not in (a, b, c)
-
-
 def test_actions_and_tasks_by_name(plans, space, world, trained, call):
     a, b, c, *_ = space[11]
     first, second, third = world.taxonomy.names([a, b, c])
