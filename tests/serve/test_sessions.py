@@ -355,19 +355,6 @@ def test_states_are_streamed(port):
     assert sent(port, "GET", f"{path}/events")[0] == 404
 
 
-def test_the_token_is_needed(port):
-    wrong = {"authorization": "Bearer wrong"}
-    for method, path in (
-        ("POST", "/v1/sessions"),
-        ("GET", "/v1/sessions/x/events"),
-        ("DELETE", "/v1/sessions/x"),
-    ):
-        status, problem = sent(port, method, path, {} if method == "POST" else None, **wrong)
-        assert (status, problem["type"]) == (401, "urn:cefito:token")
-    elsewhere = {"sec-fetch-site": "cross-site"}
-    assert sent(port, "DELETE", "/v1/sessions/x", **elsewhere)[0] == 403
-
-
 def test_a_stream_keeps_its_session_and_ends_with_the_service(place, run_of_lengths, listening):
     limits = LIMITS | {"session_seconds": 2.0}
     with listening(place.settings(runs=(run_of_lengths.folder,), limits=limits)) as address:
