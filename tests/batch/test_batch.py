@@ -365,7 +365,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
 @pytest.mark.parametrize(
     ("out", "how", "message"),
     [
-        ("plans.txt", {}, "expected a file that ends in .jsonl, .csv, .md, .jsonld or .parquet"),
+        ("plans.txt", {}, "expected a file that ends in .jsonl, .csv, .md or .parquet"),
         ("gone/plans.jsonl", {}, "the folder does not exist"),
         ("folder.jsonl", {}, "is a folder"),
         ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),

@@ -5,7 +5,7 @@ import re
 import html5lib
 import pytest
 
-from cefito.evaluation.calibration import calibration
+from cefito.evaluation.statistics import calibration
 from cefito.report.charts import (
     confusion_chart,
     coverage_chart,
