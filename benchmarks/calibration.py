@@ -32,7 +32,7 @@ import common
 from cefito.cli.console import talk
 from cefito.data import Windows, open_dataset
 from cefito.data.windows import action_space, joined_windows, video_folds
-from cefito.evaluation.calibration import calibration
+from cefito.evaluation.statistics import calibration
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.chain.calibration import fit_task_power, known_states

@@ -43,8 +43,8 @@ import common
 from cefito.cli.console import talk
 from cefito.data import PreparedDataset, Windows, open_dataset
 from cefito.data.windows import action_space
-from cefito.evaluation.calibration import calibration
 from cefito.evaluation.orders import Orders, keeps_orders, training_orders
+from cefito.evaluation.statistics import calibration
 from cefito.field.fields import make_field, named_components
 from cefito.files import write_json
 from cefito.planners.base import Planner, Queries

@@ -167,23 +167,6 @@ def test_finished_shards_are_kept(nearest, listed, tmp_path, monkeypatch):
     assert (again.bad, len(made)) == (out.with_name("plans.jsonl.bad.jsonl"), 4)
 
 
-def test_features_that_change_are_read_again(nearest, own, listed, tmp_path, interrupted):
-    shutil.copytree(own / "features", tmp_path / "features")
-    rows = [
-        {"features": f"features/v{number % 8}.npy", "start": 1, "end": 12} for number in range(100)
-    ]
-    path, out = listed([*rows, "{"]), tmp_path / "plans.jsonl"
-    plan_batch(nearest, path, tmp_path / "before.jsonl")
-    assert interrupted(path, Killed(9)) == (
-        "queries 65 to 101: killed by signal 9, perhaps because memory ran out.",
-    )
-    np.save(tmp_path / "features" / "v3.npy", np.load(own / "features" / "v5.npy"))
-    assert plan_batch(nearest, path, out, shard=PIECE).done_before == 0
-    ours, before = read(out), read(tmp_path / "before.jsonl")
-    changed = {row["line"] for row, old in zip(ours, before, strict=True) if row != old}
-    assert changed == {number for number in range(1, 101) if number % 8 == 4}
-
-
 @pytest.fixture
 def features(own, tmp_path):
     """A folder of features whose files may be replaced."""
@@ -382,7 +365,7 @@ def test_an_interruption_while_files_are_written(moment, nearest, listed, tmp_pa
 @pytest.mark.parametrize(
     ("out", "how", "message"),
     [
-        ("plans.txt", {}, "expected a file that ends in .jsonl, .csv, .md, .jsonld or .parquet"),
+        ("plans.txt", {}, "expected a file that ends in .jsonl, .csv, .md or .parquet"),
         ("gone/plans.jsonl", {}, "the folder does not exist"),
         ("folder.jsonl", {}, "is a folder"),
         ("plans.jsonl", {"shard": 0}, "shard 0: expected a multiple"),

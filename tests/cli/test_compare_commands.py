@@ -1,6 +1,5 @@
 import csv
 import io
-import json
 from dataclasses import replace
 from itertools import product
 
@@ -8,7 +7,6 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.windows import cut_windows
-from cefito.files import unsealed
 from cefito.planners import methods
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.study.reproduce import EXPERIMENTS
@@ -63,66 +61,6 @@ def test_compare(world, tmp_path, capsys):
     assert (out / "tables.md").read_text() == text
 
 
-def test_compare_json_and_against(world, tmp_path, capsys):
-    given = ["--planners", " nearest , nearest-true-task", "--horizons", "2", "--seeds", 1]
-    given += ["--against", "nearest-true-task", "--sample", 8, "--selection", "published"]
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given, "--json", *PAPER)
-    results = json.loads(captured.out)
-    assert (results, True) == unsealed(json.loads((tmp_path / "results.json").read_text()))
-    assert (results["selection"], results["sample"]) == ("published", 8)
-    assert [cell["windows"] for cell in results["trials"]] == [8, 8]
-    text = (tmp_path / "tables.md").read_text()
-    assert text.count("chosen on TEST") == 2
-    assert "chosen on TEST: success rate less that of nearest window, true task" in text
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--planners", "nearest,oracle"], "no planner 'oracle'; there are cefito, "),
-        (["--planners", ","], "planners none: expected one or more"),
-        (["--planners", "all,nearest,all:3"], "planners all, nearest, all: one is named twice"),
-        (["--planners", "nearest:x"], "--planners nearest:x: expected a number of seeds, as in"),
-        (["--planners", "nearest:0"], "seeds of nearest 0: expected at least 1"),
-        (["--horizons", "3,x"], "--horizons 3,x: expected a positive number of actions"),
-        (["--horizons", "60"], "split 'test' gives no windows of horizon 60"),
-        (["--seeds", "0"], "--seeds 0: expected 1 to 10,000"),
-        (["--against", "frequent"], "--against frequent: is not among the planners nearest"),
-        (["--workers", "0"], "workers 0: expected at least 1"),
-        (["--set", "field.width=8"], "is not read by nearest. Leave it out."),
-    ],
-)
-def test_compare_refuses(argv, message, world, tmp_path, refused):
-    given = {"--planners": "nearest", "--horizons": "2", "--seeds": "1", "--device": "cpu"}
-    rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
-    assert message in refused("compare", world.folder, "--out", tmp_path / "out", *rest, *argv)
-
-
-def test_compare_all(world, tmp_path, capsys, monkeypatch):
-    kept = ("nearest", "frequent", "pkg-oracle-ends", "viterbi-unaligned", "llm-ends")
-    monkeypatch.setattr("cefito.study.trials.ROWS", {name: ROWS[name] for name in kept})
-    given = ("--planners", "all", "--horizons", "2", "--seeds", 1, "--json", *TINY)
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
-    cells = json.loads(captured.out)["trials"]
-    assert [cell["row"] for cell in cells] == ["nearest", "frequent"]
-    given = ("--planners", "nearest:3,all:1", "--horizons", "2", "--seeds", 2, "--json", *TINY)
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
-    results = json.loads(captured.out)
-    scored = [(cell["seed"], cell["row"]) for cell in results["trials"]]
-    assert scored == [(0, "nearest"), (0, "frequent"), (1, "nearest")]
-    assert results["seeds"] == [0, 1]
-    heads, *lines = csv.reader((tmp_path / "tables.csv").read_text().splitlines())
-    seeds = {line[0]: line[heads.index("seeds")] for line in lines}
-    assert seeds == {"nearest": "2", "frequent": "1"}
-
-
-def test_compare_without_what_it_needs(world, tmp_path, refused):
-    assert "--out" in refused("compare", world.folder)
-    rest = ("--planners", "nearest", "--out", tmp_path / "out")
-    missing = refused("compare", tmp_path / "nowhere", *rest)
-    assert "nowhere/dataset.json: no such file" in missing
-
-
 def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys, monkeypatch):
     class Fails(NearestPlanner):
         """A planner that fails where a file says so."""
@@ -159,7 +97,7 @@ def test_the_same_command_repeats_a_trial_with_an_error(world, tmp_path, capsys,
 def cheap_experiments(monkeypatch):
     """Experiments with cheap rows."""
     rows = (ROWS["frequent"], ROWS["nearest"])
-    for name in ("crosstask", "runtime", "classifier"):
+    for name in ("crosstask", "classifier"):
         monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], rows=lambda _: rows))
 
 
@@ -174,16 +112,6 @@ def test_reproduce(world, tmp_path, capsys, cheap_experiments):
     again = call(capsys, *command)
     assert "0 of 4 scores are missing." in again.err
     assert again.out == captured.out
-    assert not list(tmp_path.glob("*.png"))
-
-
-def test_reproduce_a_figure(world, tmp_path, capsys, cheap_experiments):
-    given = ("--seeds", 1, "--horizons", "2,3", "--selection", "published", "--json", *TINY)
-    captured = call(capsys, "reproduce", "runtime", world.folder, "--out", tmp_path, *given)
-    assert captured.err.splitlines()[-1] == f"drew {tmp_path / 'runtime.png'}"
-    assert (tmp_path / "runtime.png").stat().st_size > 10_000
-    assert json.loads(captured.out) == Results.read(tmp_path / "results.json").to_dict()
-    assert json.loads(captured.out)["horizons"] == [2, 3]
 
 
 def test_reproduce_says_that_the_data_set_is_another(world, tmp_path, capsys, cheap_experiments):
@@ -191,30 +119,3 @@ def test_reproduce_says_that_the_data_set_is_another(world, tmp_path, capsys, ch
     captured = call(capsys, "reproduce", "crosstask", world.folder, *given)
     assert f"table is of crosstask; this data set is '{world.name}'." in captured.err
     assert "5 of " in captured.out
-
-
-def test_reproduce_that_fails_draws_nothing(
-    world, tmp_path, capsys, cheap_experiments, monkeypatch
-):
-    def failing(*_, **__):
-        raise ValueError("no")
-
-    monkeypatch.setattr(NearestPlanner, "fit", failing)
-    given = ("--out", tmp_path, "--seeds", 1, "--horizons", "2", *TINY)
-    captured = call(capsys, "reproduce", "runtime", world.folder, *given, code=1)
-    assert "failed: nearest, T = 2, seed 0: ValueError: no." in captured.err
-    assert not (tmp_path / "runtime.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["table-9"], "no table 'table-9'; there are crosstask, coin, niv, "),
-        (["classifier", "--seeds", "0"], "--seeds 0: expected 1 to 10,000"),
-        (["classifier", "--horizons", ""], "--horizons : expected"),
-        (["classifier", "--sample", "0"], "sample 0: expected at least 1"),
-    ],
-)
-def test_reproduce_refuses(argv, message, world, tmp_path, refused):
-    name, *rest = argv
-    assert message in refused("reproduce", name, world.folder, "--out", tmp_path / "out", *rest)

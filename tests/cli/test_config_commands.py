@@ -52,11 +52,6 @@ def test_what_a_method_reads(method, capsys):
     assert set(tomllib.loads(text)) == set(METHODS[method].settings.model_fields)
 
 
-def test_a_data_set_by_its_folder(tiny_dataset, capsys):
-    out = call(capsys, "config", "show", "--dataset", tiny_dataset.folder).out
-    assert out.startswith("# Settings: preset small, data set tiny.\n")
-
-
 def test_a_run_beside_its_preset(run, capsys):
     lines = call(capsys, "config", "diff", run, "small").out.splitlines()
     assert [line.split() for line in lines] == [
@@ -67,26 +62,3 @@ def test_a_run_beside_its_preset(run, capsys):
     assert (same.out, same.err) == ("", f"{run} has the settings of small.\n")
     same = call(capsys, "config", "diff", run, run, "--json")
     assert json.loads(same.out) == []
-
-
-def test_differences_are_of_what_the_method_reads(run, capsys):
-    found = json.loads(call(capsys, "config", "diff", run, "paper", "--json").out)
-    by_key = {entry["setting"]: (entry["ours"], entry["theirs"]) for entry in found}
-    assert by_key["field.width"] == (96, 384)
-    assert by_key["search.method"] == ("auto", "exhaustive")
-    assert not [key for key in by_key if key.startswith(("pdpp", "mtid", "viterbi", "pkg"))]
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("show smal", "no preset 'smal'"),
-        ("show small --method magic", "no method 'magic'"),
-        ("show small --set chain.member=2", "did you mean 'chain.members'?"),
-        ("show small --method frequent --set field=1", "Change one of classifier, classifier_tr"),
-        ("show small --method nearest --set pkg=1", "by nearest. Leave it out."),
-        ("diff nowhere small", "nowhere"),
-    ],
-)
-def test_refusals(argv, message, refused):
-    assert message in refused("config", *argv.split())

@@ -79,13 +79,6 @@ def test_progress_in_parts(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("planning: 33/200, ")
 
 
-def test_progress_in_parts_on_a_terminal(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with console.progress("planning", total=2) as advance:
-        advance(0.5)
-    assert "25 %" in sys.stderr.getvalue()
-
-
 def test_tables_that_are_too_wide_are_stacked(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", "40")
@@ -106,17 +99,6 @@ def test_tables_that_are_too_wide_are_stacked(monkeypatch):
         [["planner", "a wide head"], ["first planner", "33.33"], ["other", "66.66"]],
     ]
     assert all(len(line) <= 40 for line in shown.splitlines())
-
-
-def test_a_long_first_column_leaves_room_for_others(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setenv("COLUMNS", "40")
-    rows = [["a planner with a rather long name of many words", "11.11", "22.22"]]
-    console.table("", ("planner", "SR", "mAcc"), rows, stacked=True)
-    shown = sys.stdout.getvalue()
-    assert shown.count("┏") == 1
-    assert "11.11" in shown
-    assert "22.22" in shown
 
 
 def test_passing_progress_leaves_nothing(monkeypatch, capsys):

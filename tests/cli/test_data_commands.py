@@ -7,7 +7,6 @@ import pytest
 from cefito import progress
 from cefito.cli import COMMANDS, console, main
 from cefito.data import open_dataset
-from cefito.study.advice import advise
 from consoles import Terminal
 
 
@@ -21,7 +20,7 @@ def one_line(text: str) -> str:
     ("argv", "names"),
     [
         ([], COMMANDS),
-        (["data"], ("prepare", "info", "list", "advise", "simulate", "world")),
+        (["data"], ("prepare", "info", "list", "simulate", "world")),
         *(([name], ()) for name in sorted(COMMANDS)),
     ],
 )
@@ -74,19 +73,6 @@ def test_prepare_and_info(make_source, tmp_path, capsys):
     assert "expected a number of steps, or a range, as in 3 or 1-6. (--steps)" in (
         capsys.readouterr().err
     )
-
-
-def test_advice_as_tables_and_json(world, capsys, refused):
-    assert main(["data", "advise", str(world.folder), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == advise(open_dataset(world.folder))
-    assert main(["data", "advise", str(world.folder)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{world.name}, tasks, 3 steps"
-    assert lines[-len(found["sentences"]) :] == found["sentences"]
-    row = next(line.split() for line in lines if line.startswith("100 %"))
-    assert float(row[3]) == pytest.approx(found["curve"][-1]["nearest"]["value"], abs=0.05)
-    assert "Choose a shorter horizon" in refused("data", "advise", world.folder, "--horizon", "99")
 
 
 def test_lists_of_a_data_set(tiny_dataset, make_source, capsys):

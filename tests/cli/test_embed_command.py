@@ -85,8 +85,3 @@ def test_errors_are_one_line_and_write_nothing(
     np.save("few.npy", np.ones((3, 2), np.float32))
     embed = ("embed", tiny_dataset.folder, "--out", "out", "--encoder", *arguments.split())
     assert message in refused(*embed)
-
-
-def test_folders_are_checked_first(tiny_dataset, tmp_path, refused):
-    assert "exists already." in refused("embed", tiny_dataset.folder, "--out", tmp_path)
-    assert "dataset.json: no such file" in refused("embed", tmp_path, "--out", tmp_path / "new")

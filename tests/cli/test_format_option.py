@@ -1,4 +1,4 @@
-"""`cefito plan --format`, and files of `cefito plan-batch` in every format."""
+"""What `cefito plan-batch` prints in every format."""
 
 import json
 
@@ -10,20 +10,6 @@ from cefito.inference.query import query_from_video
 from cefito.runs.run import open_run
 
 VIDEO = "world-0036"
-
-
-def test_plan_prints_a_format(call, run_of_lengths):
-    asked = ("plan", run_of_lengths.folder, "--video", VIDEO, "--top-k", 2)
-    plans = json.loads(call(*asked, "--json")[1])["plans"]
-    code, out, err = call(*asked, "--format", "jsonl")
-    rows = [json.loads(line) for line in out.splitlines()]
-    assert (code, err) == (0, "")
-    assert [row["names"] for row in rows] == [plan["names"] for plan in plans]
-    assert [(row["query"], row["rank"]) for row in rows] == [("1", 1), ("1", 2)]
-    graph = json.loads(call(*asked, "--format", "howto")[1])["@graph"]
-    assert [[step["text"] for step in howto["step"]] for howto in graph] == [
-        plan["names"] for plan in plans
-    ]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -49,10 +35,9 @@ def test_what_is_printed_is_the_file_of_the_format(name, run_of_lengths, tmp_pat
 
 
 def test_formats_that_are_refused(refused, run_of_lengths, monkeypatch):
-    asked = ("plan", run_of_lengths.folder, "--video", VIDEO)
-    assert "unknown. Choose one of jsonl" in refused(*asked, "--format", "xml")
-    assert "Leave one out" in refused(*asked, "--format", "csv", "--json")
-    batch = ("plan-batch", run_of_lengths.folder, "q.csv", "--format", "csv")
-    assert "Leave one out" in refused(*batch, "--out", "plans.csv")
+    asked = ("plan-batch", run_of_lengths.folder, "q.csv", "--format")
+    assert "unknown. Choose one of jsonl" in refused(*asked, "xml")
+    assert "Leave one out" in refused(*asked, "csv", "--json")
+    assert "Leave one out" in refused(*asked, "csv", "--out", "plans.csv")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert "is not text" in refused(*asked, "--format", "parquet")
+    assert "is not text" in refused(*asked, "parquet")

@@ -134,20 +134,8 @@ def test_from_the_authors_repository_to_tables(tmp_path, capsys):
     """Window files, taxonomy, features, embeddings and checkpoints as they are."""
     folder = write_repository(tmp_path / "clone") / "dataset" / "CrossTask"
     data, run, cmp = (str(tmp_path / name) for name in ("data", "run", "cmp"))
-    assert (
-        main(
-            [
-                "data",
-                "prepare",
-                "crosstask",
-                "--annotations",
-                str(tmp_path / "clone"),
-                "--out",
-                data,
-            ]
-        )
-        == 0
-    )
+    prepare = ["data", "prepare", "crosstask", "--annotations", str(tmp_path / "clone")]
+    assert main([*prepare, "--out", data]) == 0
     said = capsys.readouterr().err
     assert "(event_class_top1) are stored with their videos, for T = 3, 4" in said
     assert "those of action_embeddings_133.npy" in said

@@ -96,17 +96,6 @@ def test_a_plan_says_whose_it_is(answer, outcome, said, run, served, call):
     assert said in err
 
 
-def test_an_oracle_is_asked_for_and_named(run, served, call):
-    code, out, _ = call("evaluate", run, "--sample", 6, "--oracle-ends", "--json")
-    value = json.loads(out)
-    assert (code, value["oracle_ends"]) == (0, True)
-    accuracy = value["metrics"]["position_accuracy"]
-    assert accuracy[0] == accuracy[-1] == 100
-    assert (run / "evaluation-test-oracle-ends-sample-6.json").exists()
-    assert "annotated" in served.asked[0]["messages"][1]["content"]
-    assert "predicted task, true ends" in call("evaluate", run, "--sample", 6, "--oracle-ends")[1]
-
-
 def test_no_key_reaches_a_file(world, served, call, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("OPENAI_BASE_URL", served.url)

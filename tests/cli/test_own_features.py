@@ -38,32 +38,6 @@ def test_planning_from_features_and_from_the_video(made, capsys):
     assert table.count(" → ") >= 2
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("--features v3.npy", "give --features FILE with --start and --end in seconds."),
-        ("--features v3.npy --start 1", "needs both observations and takes no steps done before."),
-        ("--features v3.npy --start 1 --end 18", "which has 17 rows. (--end)"),
-        ("--features v3.npy --start -1 --end 4", "(--start)"),
-        ("--features v3.npy --start 9 --end 4", "(--end)"),
-        ("--features v3.npy --start 1 --end 4 --seconds 5", "(--seconds)"),
-        ("--features v3.npy --video v3", "--features: does not go with a video of a data set"),
-        ("--features v3.npy --encoder s3d", "--encoder: does not go with features"),
-        ("--features v3.npy --from-step 2", "--from-step: does not go with features"),
-        ("--video v3 --seconds 3", "--seconds: does not go with a video of a data set"),
-        ("--features gone.npy --start 1 --end 4", "gone.npy: no such file"),
-        (
-            "--initial ../row.npy --goal ../row.npy",
-            "has 5 features; this run was trained on 15, which",
-        ),
-        ("--initial ../row.npy --goal ../row.npy", "(--features)"),
-    ],
-)
-def test_invalid_options_with_features(argv, message, made, refused, monkeypatch):
-    monkeypatch.chdir(made / "features")
-    assert message in refused("plan", made / "runs", "--horizon", 3, *argv.split())
-
-
 def test_several_horizons(made, capsys, refused):
     data, runs = made / "data", made / "runs"
     assert sorted(path.name for path in runs.iterdir()) == ["T2", "T3"]
@@ -82,22 +56,6 @@ def test_several_horizons(made, capsys, refused):
     scores = json.loads(call(capsys, "evaluate", runs, "--horizon", 2, "--json"))
     assert scores["horizon"] == 2
     assert (runs / "T2" / "evaluation-test.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("3.7", "--horizon 3.7: expected a positive number of actions"),
-        ("3,", "--horizon 3,: expected"),
-        ("3,3", "--horizon 3,3: expected a positive number of actions"),
-        ("2,9", "gives no windows of horizon 9"),
-        ("9" * 5000, "9999: expected a positive number"),
-    ],
-)
-def test_invalid_horizons(given, message, made, tmp_path, refused):
-    line = refused("train", made / "data", "--horizon", given, "--out", tmp_path / "out")
-    assert message in line
-    assert len(line) < 300
 
 
 def test_the_python_of_the_page_runs(made, tmp_path, monkeypatch, capsys):

@@ -87,29 +87,6 @@ def test_folders_and_parquet(plan, tmp_path):
     assert [row["query"] for row in rows] == [f"v{number}" for number in range(8)]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--executor abacus", "no executor 'abacus'; there are serial, processes, ray"),
-        ("--executor ray", "[ray]', or choose 'processes'"),
-        ("--workers 0", "workers 0: expected at least 1. (--workers)"),
-        ("--workers 2.5", "--workers"),
-        ("--shard 65", "expected a multiple of 64. (--shard)"),
-        ("--split tset", "split 'tset': unknown"),
-        ("--task coffee", "(--task)"),
-        ("--no-repeats", "cannot obey constraints"),
-        ("--min-probability 0.5", "(--min-probability)"),
-    ],
-)
-def test_refusals_are_one_line(options, message, plan, tmp_path, monkeypatch):
-    monkeypatch.setattr("cefito.executors.ray.find_spec", lambda _: None)
-    code, out, err = plan("data", *options.split())
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_help_without_the_extras():
     check = (
         "import sys; sys.modules |= dict.fromkeys(('ray', 'pyarrow', 'torch'))\n"

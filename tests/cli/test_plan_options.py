@@ -39,27 +39,6 @@ def plans(call, trained):
     return plans
 
 
-@pytest.mark.parametrize("method", SEARCHES)
-def test_every_search_honours_every_constraint(method, plans, space):
-    a, b, c, d, *_ = space[11]
-
-    def sequences(*argv):
-        value = plans("--task", 11, "--search", method, "--top-k", 40, *argv)
-        assert value["search"] == {"method": method, "tasks": 1, "interrupted": False}
-        found = [entry["actions"] for entry in value["plans"]]
-        assert found
-        assert len({tuple(plan) for plan in found}) == len(found)
-        return found
-
-    both = ("--require", a, "--require", d)
-    assert not any({a, c} & set(plan) for plan in sequences("--forbid", a, "--forbid", c))
-    assert all(plan.index(d) < plan.index(a) for plan in sequences(*both, "--before", f"{d},{a}"))
-    every = ("--require", b, "--forbid", a, "--before", f"{b},{c}", "--no-repeats")
-    for plan in sequences("--pin", f"2={c}", *every):
-        assert plan[:2] == [b, c]
-        assert plan[2] not in (a, b, c)
-
-
 def test_actions_and_tasks_by_name(plans, space, world, trained, call):
     a, b, c, *_ = space[11]
     first, second, third = world.taxonomy.names([a, b, c])
@@ -109,40 +88,6 @@ def test_constraints_that_no_likely_task_can_satisfy(trained, refused):
     pins = ("--pin", "1=0", "--pin", "2=80")
     err = refused("plan", trained, "--video", VIDEO, "--tasks", 2, *pins)
     assert re.search(r"task \d+ .* is pinned .* next likely task cannot satisfy it either\.", err)
-
-
-@pytest.mark.parametrize("objective", ["energy", "fitted"])
-def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
-    how = ("--tasks", 3, "--objective", objective, "--top-k", 3000)
-    value = plans(*how)
-    assert value["search"] == {"method": "exhaustive", "tasks": 3, "interrupted": False}
-    first, task = value["plans"][0], value["task_id"]
-    tasks = {entry["task_id"] for entry in value["plans"]}
-    assert len(tasks) == 3
-    assert len(value["plans"]) == sum(len(space[task]) ** 3 for task in tasks)
-    assert (task, value["task_source"]) == (first["task_id"], "predicted")
-    assert value["task"] == first["task"] == world.taxonomy.tasks[task].name
-    for entry in value["plans"]:
-        assert set(entry["actions"]) <= set(space[entry["task_id"]])
-        assert entry["names"] == world.taxonomy.names(entry["actions"])
-    scores = [entry["score"] for entry in value["plans"]]
-    assert scores == sorted(scores)
-    assert set(value["weights"]) == {"energy", "chain"}
-    code, out, err = call("plan", trained, "--video", VIDEO, *how)
-    heads, *lines = out.splitlines()
-    assert code == 0
-    ordered = "score (lower is better)"
-    if value["weights"]["energy"]:
-        ordered = f"energy {ordered}" if objective == "fitted" else "energy (lower is better)"
-    known = ["probability"] if first["probability"] is not None else []
-    assert heads.split() == [*ordered.split(), *known, "task", "plan"]
-    assert bool(known) == (objective == "fitted")
-    assert len(lines) == len(value["plans"])
-    assert f"{task}: {first['task']}" in lines[0]
-    found, quality, *_ = err.splitlines()
-    sure = f"(predicted, {100 * value['task_probability']:.1f} %; 3 tasks searched)"
-    assert found == f"task {task}: {first['task']} {sure}"
-    assert f"exact: no other allowed sequence is better; {tokens(value)}" in quality
 
 
 def tokens(value):
@@ -202,41 +147,6 @@ def test_each_option_changes_its_setting(trained, call, monkeypatch):
             if read_by is not None:
                 expected = expected.model_copy(update={"method": read_by})
             assert used.pop() == expected
-
-
-@pytest.mark.parametrize("command", ["plan", "evaluate"])
-def test_every_option_is_in_help(command, call):
-    out = call(command, "--help")[1]
-    for option in OPTIONS:
-        assert f" --{option} " in out
-
-
-def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call, tmp_path):
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
-    names = {
-        "--search guided --proposals 2": "evaluation-test-search-guided-proposals-2",
-        "--search exhaustive": "evaluation-test",
-        "--split val --objective chain": "evaluation-val-objective-chain",
-    }
-    for argv, name in names.items():
-        code, out, _ = call("evaluate", run, "--json", *argv.split())
-        assert code == 0
-        value = json.loads(out)
-        assert json.loads((run / f"{name}.json").read_text()).items() >= value.items()
-        assert set(value["search"]) == set(PlanningConfig.model_fields)
-        assert value["weights"]["chain"] == ("chain" in argv)
-    assert {path.stem for path in run.glob("evaluation*")} == set(names.values())
-    code, out, err = call("evaluate", run, "--search", "guided", "--proposals", 2)
-    assert "predicted task, search guided, proposals 2" in out
-    assert "not every search was exact; kept in" in err
-    assert "; every search was exact; kept in" in call("evaluate", run)[2]
-
-
-@pytest.mark.parametrize(
-    "argv", [["--search", "gided"], ["--tasks", "-1"], ["--pin", "1=2"], ["--no-repeats"]]
-)
-def test_evaluate_refuses(argv, trained, refused):
-    assert argv[0] in refused("evaluate", trained, *argv)
 
 
 @pytest.fixture

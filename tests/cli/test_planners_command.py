@@ -1,8 +1,5 @@
-import json
-
 from cefito.cli import main
 from cefito.planners.methods import METHODS
-from cefito.study.method_catalogue import listed_methods
 from cefito.study.trials import ROWS
 
 
@@ -23,10 +20,3 @@ def test_methods_and_rows_as_tables(capsys):
     kinds = {line.split()[0]: line.split()[-1] for line in rows.splitlines()[2:]}
     assert kinds["pkg-oracle-ends"] == "oracle"
     assert kinds["pkg"] == "pkg"
-
-
-def test_methods_as_json(capsys):
-    assert main(["planners", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert json.loads(out) == [method.to_dict() for method in listed_methods()]

@@ -31,22 +31,6 @@ def test_page_and_json_hold_the_same(run, capsys, tmp_path):
     assert again == said.out
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("", "nothing to write: give --out report.html, or --json."),
-        ("--out report.txt", "expected a file that ends in .html. (--out)"),
-        ("--json --split all", "--split all: expected one of train, val, test."),
-        ("--json --sample 0", "expected at least 1. (--sample)"),
-        ("--json --queries -1", "expected 0 or more. (--queries)"),
-        ("--json --steps 1-3", "of several lengths for this (method any-length). (--steps)"),
-    ],
-)
-def test_refusals(run, refused, tmp_path, monkeypatch, options, message):
-    monkeypatch.chdir(tmp_path)
-    assert refused("report", run.folder, *options.split()).rstrip().endswith(message)
-
-
 def test_of_a_run_of_several_lengths(run_of_lengths, capsys, tmp_path):
     folder = shutil.copytree(run_of_lengths.folder, tmp_path / "run")
     options = ["--steps", "2-3", "--without-goal", "--after-done", "--queries", "0", "--json"]
@@ -57,7 +41,3 @@ def test_of_a_run_of_several_lengths(run_of_lengths, capsys, tmp_path):
     report = json.loads(call(capsys, folder, "--with-elapsed", "--queries", "0", "--json").out)
     assert report["scores"]["with_elapsed"]
     assert "--with-elapsed" in report["commands"][1]
-
-
-def test_neither_run_nor_comparison(refused, tmp_path):
-    assert refused("report", tmp_path, "--json").startswith(f"error: {tmp_path}")

@@ -14,7 +14,6 @@ from cefito.data import open_dataset
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.evaluation.metrics import metric_heads
-from cefito.files import unsealed
 from cefito.planners.base import Marginals
 from cefito.planners.cefito.objective import Weights
 from cefito.planners.cefito.planner import CefitoPlanner
@@ -102,14 +101,6 @@ def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
     assert snapshot(trained) == before
 
 
-def test_a_finished_run_whose_weights_are_gone_is_mended(world, run, capsys):
-    lost = (run / "chain.safetensors").read_bytes()
-    (run / "chain.safetensors").unlink()
-    captured = succeeds(capsys, *training(world, run))
-    assert captured.err.splitlines()[-1].startswith(f"wrote {run}")
-    assert (run / "chain.safetensors").read_bytes() == lost
-
-
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     """A precision is one for all networks; a single one may have its own."""
     (tmp_path / "own.toml").write_text('base = "paper"\n[field]\nwidth = 24\ndepth = 2\n')
@@ -126,40 +117,6 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     found = {name: result.precision for name, result in opened.info.training.items()}
     assert found["energy field"] == "bfloat16"
     assert {value for name, value in found.items() if name.startswith("chain")} == {"float32"}
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--set", "training.optimiser.epochs"], "expected KEY=VALUE"),
-        (["--set", "training.optimiser.epoch=3"], "did you mean 'training.optimiser.epochs'?"),
-        (["--set", "pdpp.steps=0"], "setting 'pdpp.steps': is not read by cefito. Change one of"),
-        (["--set", "=3"], "--set =3: expected KEY=VALUE"),
-        (["--set", "training.optimiser.epochs=many"], "epochs': expected a whole number"),
-        (["--set", "field.width=15"], "width 15 must be even and divisible by the"),
-        (["--preset", "papre"], "no preset 'papre'; shipped are paper, quickstart, released, "),
-        (["--preset", "damaged.toml"], "cannot be read"),
-        (["--horizon", "0"], "horizon 0: expected a positive number"),
-        (["--horizon", "40"], "gives no windows of horizon 40"),
-        (["--seed", "-1"], "seed -1"),
-        (["--device", "abacus"], "device 'abacus': is unknown"),
-        (["--nonsense"], "--nonsense"),
-        (["--precision", "float8"], "--precision"),
-    ],
-)
-def test_train_refuses(argv, message, world, tmp_path, refused, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("damaged.toml").write_text("[field\n")
-    given = {"--horizon": "3", "--preset": "paper", "--method": "cefito"}
-    rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
-    assert message in refused("train", world.folder, "--out", tmp_path / "run", *rest, *argv)
-
-
-def test_train_without_what_it_needs(world, tmp_path, refused):
-    out, horizon = ("--out", tmp_path / "run"), ("--horizon", 3)
-    assert "--horizon" in refused("train", world.folder, *out)
-    assert "--out" in refused("train", world.folder, *horizon)
-    assert "no such file" in refused("train", tmp_path / "nowhere", *horizon, *out)
 
 
 def test_train_refuses_folders_in_use(world, run, tmp_path, refused):
@@ -229,32 +186,6 @@ def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     assert re.search(r"SR of \d+ tasks: \d+\.\d\d \(.+\) to \d+\.\d\d .*; --per-task shows", err)
 
 
-@pytest.mark.parametrize(
-    ("argv", "name"),
-    [
-        ([], "evaluation-test"),
-        (["--split", "val", "--oracle-task", "--sample", 6], "evaluation-val-oracle-task-sample-6"),
-    ],
-)
-def test_evaluate_json(argv, name, run, world, capsys):
-    captured = succeeds(capsys, "evaluate", run, "--json", *argv)
-    value = json.loads(captured.out)
-    assert [path.name for path in run.glob("evaluation*")] == [f"{name}.json"]
-    assert unsealed(json.loads((run / f"{name}.json").read_text())) == (value, True)
-    split = "val" if argv else "test"
-    described = (value["planner"], value["split"], value["horizon"], value["preset"])
-    assert described == ("CEFITO", split, 3, "paper")
-    assert value["sampled_from"] == len(cut_windows(world, horizon=3, split=split))
-    assert value["windows"] == (6 if argv else value["sampled_from"])
-    assert value["oracle_task"] is bool(argv)
-    assert {*metric_heads(), "position_accuracy"} - set(value["metrics"]) == {"length_accuracy"}
-    assert len(value["metrics"]["position_accuracy"]) == 3
-    assert {"seed", "exact", "without_plan", "seconds_per_query", "actions_from"} <= set(value)
-    assert {"token_forwards_per_query", "leaves_per_query", "dataset"} <= set(value)
-    assert value["search"] == open_run(run).trained_search.model_dump(mode="json")
-    assert value["weights"] == {"energy": 1, "chain": 0}
-
-
 def lose_dataset(run):
     """Change the run as if its data set were gone."""
     info = json.loads((run / "run.json").read_text())
@@ -271,21 +202,6 @@ def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, refused):
     value = json.loads(succeeds(capsys, "evaluate", run, "--dataset", moved, "--json").out)
     assert value["windows"] == len(cut_windows(world, horizon=3, split="test"))
     succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", moved)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--split", "dev"], "--split dev: expected one of train, val, test"),
-        (["--sample", "0"], "sample of 0 windows"),
-        (["--dataset", "nowhere"], "nowhere/dataset.json: no such file"),
-        (["--save-plans", "plans.csv"], "ends in .jsonl or .parquet. (--save-plans)"),
-        (["--save-plans", "gone/plans.jsonl"], "gone/plans.jsonl: the folder does not exist"),
-        (["--horizon", "4"], "plans 3 actions, not 4."),
-    ],
-)
-def test_evaluate_refuses(argv, message, run, refused):
-    assert message in refused("evaluate", run, *argv)
 
 
 @pytest.fixture
@@ -350,32 +266,6 @@ def test_finetune(run, other, world, tmp_path, capsys):
     assert f"of 'more (simulated)' and of '{world.name}'; " in captured.err
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--epochs", "0"], "0 epochs: expected at least 1. (--epochs)"),
-        (["--set", "field.width=32"], "setting 'field.width': a finetuned run has the networks"),
-        (["--set", "field.height=32"], "'field.height'"),
-        (["--replay", "nowhere"], "nowhere/dataset.json: no such file"),
-        (["--seed", "-1"], "seed -1: expected"),
-    ],
-)
-def test_finetune_refuses(argv, message, run, world, tmp_path, refused):
-    assert message in refused("finetune", run, world.folder, "--out", tmp_path / "out", *argv)
-
-
-def test_what_is_no_finished_run(run, tmp_path, refused):
-    """Other damage is tested where runs are opened."""
-    for command in (["evaluate"], ["plan", "--video", VIDEO]):
-        assert "nowhere/run.json: no such file" in refused(*command, tmp_path / "nowhere")
-    content = (run / "field.safetensors").read_bytes()
-    (run / "field.safetensors").write_bytes(content[: len(content) // 2])
-    assert "field.safetensors: has changed since" in refused("evaluate", run)
-    with recorded(run):
-        (run / "field.safetensors").write_bytes(content[:-1])
-    assert "field.safetensors: truncated" in refused("evaluate", run)
-
-
 def test_plan_a_video(run, world, capsys):
     before = snapshot(run)
     captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 2, "--top-k", 4)
@@ -391,38 +281,6 @@ def test_plan_a_video(run, world, capsys):
     assert re.fullmatch(r"exact: no other .* is better; [\d,]+ token forwards", quality)
     assert annotated == "annotated: " + " → ".join(truth)
     assert snapshot(run) == before
-
-
-def check_plans(value, world, count):
-    assert value["search"] == {"method": "exhaustive", "tasks": 1, "interrupted": False}
-    assert value["weights"] == {"energy": 1, "chain": 0}
-    assert len(value["plans"]) == count
-    for entry in value["plans"]:
-        assert entry["score"] == entry["energy"]
-        assert (entry["task"], entry["task_id"]) == (value["task"], value["task_id"])
-        assert entry["names"] == world.taxonomy.names(entry["actions"])
-        assert set(entry["actions"]) <= set(world.taxonomy.tasks[value["task_id"]].actions)
-    energies = [entry["energy"] for entry in value["plans"]]
-    assert energies == sorted(energies)
-    assert len({tuple(entry["actions"]) for entry in value["plans"]}) == count
-    assert value["exact"] is True
-
-
-@pytest.mark.parametrize("task", [None, 11])
-def test_plan_json(task, run, world, capsys):
-    argv = [] if task is None else ["--task", task]
-    captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--top-k", 9, "--json", *argv)
-    value = json.loads(captured.out)
-    assert captured.err == ""
-    check_plans(value, world, 9)
-    assert value["task"] == world.taxonomy.tasks[value["task_id"]].name
-    if task is None:
-        assert value["task_source"] == "predicted"
-    else:
-        assert (value["task_id"], value["task_source"]) == (task, "given")
-        assert value["task_probability"] is None
-    assert value["sure"] is value["searched_mass"] is None
-    assert len(value["truth"]["actions"]) == 3
 
 
 def test_plan_warns_of_what_the_observations_contradict(run, world, capsys, monkeypatch):
@@ -466,39 +324,6 @@ def test_plan_with_probabilities(run, capsys, monkeypatch):
         assert 0 < value["task_probability"] <= 1
 
 
-def test_evaluate_with_probabilities(run, capsys):
-    argv = ["evaluate", run, *PROBABLE]
-    captured = succeeds(capsys, *argv)
-    assert "ECE" in captured.out
-    assert "SR at 50 %" in captured.out
-    value = json.loads(succeeds(capsys, *argv, "--json").out)
-    assert len(value["calibration"]["reliability"]["windows"]) == 15
-    assert len(value["calibration"]["risk_coverage"]["success"]) == 21
-
-
-def test_a_probability_is_asked_of_a_plan(run, refused):
-    assert "(--min-probability)" in refused("plan", run, "--video", VIDEO, "--min-probability", "2")
-
-
-def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
-    index = [video.video_id for video in world.videos].index(VIDEO)
-    row = world.first_row[index] + 1
-    np.save(tmp_path / "initial.npy", world.start[row])
-    np.save(tmp_path / "goal.npy", world.end[row + 2])
-    files = ["--initial", tmp_path / "initial.npy", "--goal", tmp_path / "goal.npy"]
-    ours = json.loads(succeeds(capsys, "plan", run, *files, "--json").out)
-    video = ("--video", VIDEO, "--from-step", 2)
-    theirs = json.loads(succeeds(capsys, "plan", run, *video, "--json").out)
-    check_plans(ours, world, 5)
-    del theirs["truth"]
-    assert ours == theirs
-    captured = succeeds(capsys, "plan", run, *files, "--task", 3)
-    assert captured.err.splitlines()[0] == f"task 3: {world.taxonomy.tasks[3].name} (given)"
-    assert len(captured.err.splitlines()) == 2
-    lose_dataset(run)  # which files do not need
-    succeeds(capsys, "plan", run, *files)
-
-
 def test_lists_of_a_run(run, world, capsys, refused):
     videos = json.loads(succeeds(capsys, "data", "list", run, "videos", "--json").out)
     assert [entry["id"] for entry in videos] == [video.video_id for video in world.videos]
@@ -513,41 +338,3 @@ def test_lists_of_a_run(run, world, capsys, refused):
     assert "its data set is not at hand. Give a data set to list videos" in refused(
         "data", "list", run, "videos"
     )
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("", "give --video (with --from-step, or a file with --start and --end), --initial and"),
-        ("--video world-9999", "world. Similar ids: 'world-0"),
-        (f"--video {VIDEO} --from-step 90", "(--from-step)"),
-        (f"--video {VIDEO} --task 12", "unknown task 12; there are 0 to 11. (--task)"),
-        (f"--video {VIDEO} --top-k 0", "greater than or equal to 1 (got 0). (--top-k)"),
-        (f"--video {VIDEO} --top-k {10**12}", "expected a whole number of at most 1,000,000,000"),
-        (f"--video {VIDEO} --device abacus", "device 'abacus': is unknown"),
-        (f"--video {VIDEO} --initial good.npy", "give --video"),
-        ("--initial good.npy", "needs both observations and takes no steps done before."),
-        ("--task 1", "give --video"),
-        (f"--video {VIDEO} --without-goal", "(--without-goal)"),
-        (f"--video {VIDEO} --after-done", "(--after-done)"),
-        (f"--video {VIDEO} --done 1", "(--done)"),
-        (f"--video {VIDEO} --steps 2-4", "plans 3 steps. Train a run of several lengths"),
-        (f"--video {VIDEO} --goal-text tent", "needs features of CLIP's projected layer"),
-        ("--initial good.npy --goal nowhere.npy", "nowhere.npy: no such file"),
-        ("--initial pickled.npy --goal good.npy", "it holds pickled objects, which are"),
-        ("--initial good.npy --goal nan.npy", "nan.npy: 1 row holds NaN or infinity"),
-        ("--initial long.npy --goal good.npy", "has 9 features; this run was trained on 8"),
-    ],
-)
-def test_plan_refuses(argv, message, run, tmp_path, refused, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("good.npy", np.zeros(8, np.float32))
-    np.save("long.npy", np.zeros(9, np.float32))
-    np.save("nan.npy", np.array([0, 1, np.nan, 3, 4, 5, 6, 7], np.float32))
-    np.save("pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
-    assert message in refused("plan", run, *argv.split(), "--json")
-
-
-def test_the_folder_of_the_data_set_is_left_as_it_was(trained, world):
-    assert len(list(world.folder.iterdir())) == 4
-    assert open_dataset(world.folder).fingerprint == open_run(trained).info.dataset.fingerprint

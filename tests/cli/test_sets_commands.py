@@ -50,8 +50,3 @@ def test_plan_with_coverage(call, calibrated, level):
     value = json.loads(call(*asked, "--json")[1])
     assert value["sets"] == sets.model_dump(mode="json")
     assert len(value["plans"]) == 1
-
-
-def test_batches_have_no_sets(refused, calibrated, world, tmp_path):
-    batch = ("plan-batch", calibrated.folder, world.folder, "--out", tmp_path / "plans.jsonl")
-    assert "given for single queries" in refused(*batch, "--coverage", 0.8)

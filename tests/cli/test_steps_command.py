@@ -42,22 +42,6 @@ def test_converted_and_prepared_alike(tmp_path, features, call):
     assert np.array_equal(direct.start, converted.start)
 
 
-def test_one_file_a_video_into_one_data_set(tmp_path, features, call, refused):
-    table = tmp_path / "STEPS.csv"
-    call("data", "steps", EXPORT, "--out", table, *TEA)
-    head, *lines = table.read_text().splitlines()
-    files = []
-    for number in range(1, 6):
-        files.append(tmp_path / f"part-{number}.csv")
-        own = [line for line in lines if line.startswith(f"tea_0{number},")]
-        files[-1].write_text("\n".join([head, *own]))
-    argv = ("data", "prepare", "custom", *files)
-    assert call(*argv, tmp_path / "data", "--features", features)[0] == 0
-    assert len(open_dataset(tmp_path / "data").videos) == 5
-    assert "exists already. Choose another" in refused(*argv, "--features", features)
-    assert "give the files of annotated steps, or their folder" in refused(*argv[:4])
-
-
 def test_oddities_are_counted(tmp_path, call):
     table, out = tmp_path / "mine.csv", tmp_path / "STEPS.csv"
     table.write_text(

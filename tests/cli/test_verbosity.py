@@ -20,9 +20,8 @@ def test_python_m_is_the_command():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(shell):
-    script = build_app().generate_completion(shell=shell)
+def test_completion_knows_every_command():
+    script = build_app().generate_completion(shell="bash")
     assert [name for name in COMMANDS if name not in script] == []
     assert "--horizon" in script
 

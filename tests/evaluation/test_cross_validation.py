@@ -127,16 +127,8 @@ def test_several_lengths(world):
 
 
 def test_command(world, tmp_path, capsys):
-    command = [
-        "cross-validate",
-        str(world.folder),
-        "--folds",
-        "2",
-        "--method",
-        "nearest",
-        "--steps",
-        "3",
-    ]
+    command = ["cross-validate", str(world.folder), "--folds", "2", "--method", "nearest"]
+    command += ["--steps", "3"]
     assert main([*command, "--per-task", "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("synthetic world (simulated), 2 folds, T = 3, ")

@@ -41,11 +41,6 @@ def test_by_hand():
     assert found == {0: {(1, 2), (1, 3)}, 1: {(2, 1)}}
 
 
-def test_every_occurrence_counts():
-    assert training_orders(dataset((0, [1, 2, 1]), (0, [1, 2]), (0, [1, 2]))) == {0: set()}
-    assert training_orders(dataset((0, [1, 1, 2]), (0, [1, 2, 2]))) == {0: {(1, 2)}}
-
-
 def test_only_training_videos_of_the_protocol_count():
     data = dataset((0, [1, 2]), (0, [1, 2]), (0, [2, 1]))
     data.videos[2].split = "test"

@@ -167,15 +167,12 @@ def test_a_registered_metric_is_taken_apart_too(given, monkeypatch):
     assert found.low["first_step"] == found.low["position_accuracy"][0]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_plans_that_are_saved_are_read_again(given, world, tmp_path, ending):
-    if ending == "parquet":
-        pytest.importorskip("pyarrow")
+def test_plans_that_are_saved_are_read_again(given, world, tmp_path):
     windows, plans = given
     plans[0] = replace(plans[0], tasks=np.array([1]), probabilities=np.array([0.25]))
     for tasks in (None, windows.tasks):
         made = window_plans(world, windows, plans, tasks=tasks)
-        path = tmp_path / f"plans.{ending}"
+        path = tmp_path / "plans.jsonl"
         save_plans(made, path)
         assert read_plans(path) == made
     assert len(made) == len(windows)
@@ -220,21 +217,15 @@ def test_a_run_is_scored_with_its_plans(run, world, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("plans.csv", r"plans\.csv: expected a file that ends in \.jsonl or \.parquet"),
+        ("plans.csv", r"plans\.csv: expected a file that ends in \.jsonl"),
         ("gone/plans.jsonl", "the folder does not exist"),
         ("taken.jsonl", "is a folder"),
-        ("plans.parquet", r"pyarrow is not.* pip install cefito\[table\], or use"),
     ],
 )
-def test_files_that_plans_cannot_be_saved_in(run, tmp_path, name, message, monkeypatch):
-    def absent(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr("cefito.inference.plan_tables.import_module", absent)
+def test_files_that_plans_cannot_be_saved_in(run, tmp_path, name, message):
     (tmp_path / "taken.jsonl").mkdir()
     with pytest.raises(ConfigError, match=message):
         evaluate_run(run, plans_file=tmp_path / name)
-    assert not (tmp_path / "plans.parquet").exists()
     assert not list(run.folder.glob("evaluation*"))
 
 
@@ -253,10 +244,6 @@ def test_damaged_files_of_plans(given, world, tmp_path):
             read_plans(path)
     with pytest.raises(RunError, match=r"gone\.jsonl: no such file"):
         read_plans(tmp_path / "gone.jsonl")
-    pytest.importorskip("pyarrow")
-    (tmp_path / "plans.parquet").write_bytes(b"PAR1 nonsense")
-    with pytest.raises(RunError, match=r"plans\.parquet: cannot be read"):
-        read_plans(tmp_path / "plans.parquet")
     assert WindowPlans.parse(json.loads(lines[0]), Path("x")).from_step == windows.start[0] + 1
 
 

@@ -12,9 +12,9 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics, read_plans, training_orders
-from cefito.evaluation.calibration import calibration
 from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
+from cefito.evaluation.statistics import calibration
 from cefito.files import value_sealed
 from cefito.planners.methods import load_config
 from cefito.runs.run import open_run

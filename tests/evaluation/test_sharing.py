@@ -129,17 +129,6 @@ def test_scores_that_cannot_be_kept_are_shown(run, tmp_path, capsys):
     assert "the scores are not kept: " in printed.err
 
 
-def test_commands_about_settings_and_names_take_an_archive(run, tmp_path, capsys):
-    export_run(run.folder, tmp_path / "run.zip")
-    for place in (run.folder, tmp_path / "run.zip"):
-        assert main(["config", "diff", str(place), str(tmp_path / "run.zip")]) == 0
-        assert main(["data", "list", str(place), "tasks"]) == 0
-    tables = capsys.readouterr().out
-    assert tables.count(run.taxonomy.tasks[0].name) == 2
-    assert main(["data", "list", str(tmp_path / "run.zip"), "videos"]) == 2
-    assert f"{tmp_path}/run.zip: its data set is not at hand" in capsys.readouterr().err
-
-
 def test_messages_name_what_was_opened(run, world, hub, tmp_path, caplog):
     """Not the folder in a cache that an archive or a run on a hub is copied to."""
     export_run(run.folder, tmp_path / "run.zip")

@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from cefito.data.readers.custom import prepare_custom
-from cefito.data.windows import cut_windows
-from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation import evaluate_planner
+from cefito.errors import ConfigError, RunError
 from cefito.inference.answer import Answer, answer
 from cefito.inference.query import query_from_video
 from cefito.planners.base import Marginals
@@ -144,27 +142,6 @@ def test_invalid_requests(run):
             answer(run, wrong, task=task)
 
 
-def test_a_planner_refuses_what_it_would_misread(run):
-    query, _ = query_of(run)
-    windows = cut_windows(run.dataset(), horizon=3, split="test")
-    with pytest.raises(ConfigError, match=r"top_k 1.5: expected at least 1, a whole number"):
-        run.planner.plan(query, 1.5)
-    for actions in (("drill hole",), (999,), (-1,)):
-        message = r"constraints: forbidden holds .*; expected ids of actions from 0 to \d+\."
-        with pytest.raises(ConfigError, match=message) as caught:
-            run.planner.plan(query, 1, constraints=Constraints(forbidden=actions))
-        assert caught.value.setting == "forbidden"
-    for rows in ([0.5], [True, False]):
-        for part in (windows, query):
-            with pytest.raises(DataError, match="expected whole numbers, counted from 0"):
-                part.subset(rows)
-    for wrong in (windows.subset([]), cut_windows(run.dataset(), horizon=2, split="test")):
-        with pytest.raises(ConfigError, match="is scored on one or more of 3"):
-            evaluate_planner(run.planner, wrong)
-    with pytest.raises(RunError, match="device 'nope': is unknown"):
-        open_run(run.folder, device="nope")
-
-
 def test_names_in_constraints_are_found(run):
     name = run.taxonomy.actions[run.planner.space.actions[1][0]].name
     found = answer(run, query_of(run)[0], task=1, constraints=Constraints(forbidden=(name,)))
@@ -222,14 +199,6 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
         answer(several, query, task=1, constraints=Constraints(pinned=((3, jack_down),)))
 
 
-@pytest.mark.parametrize(
-    "constraints", [Constraints(pinned=((1, 8),)), Constraints(before=((0, 8),))]
-)
-def test_actions_that_no_task_has(run, constraints):
-    with pytest.raises(ConfigError, match="unknown action 8; there are 0 to 7"):
-        answer(run, query_of(run)[0], constraints=constraints)
-
-
 @pytest.mark.parametrize("changes", [{}, {"tasks": 3}, {"method": "guided"}])
 def test_an_answer_that_is_stopped_at_once(run, changes):
     changed, (query, _) = using(run, **changes), query_of(run)
@@ -265,19 +234,6 @@ def test_an_answer_warns_of_what_the_observations_contradict(run, monkeypatch):
 
 
 TYRE = "the observations point to the task 'tea' (98.0 %); given is 'tyre' (0.5 %)"
-
-
-def test_warnings_by_the_networks_of_a_run(run):
-    """A pin is warned of exactly if the chain's probabilities of the step say so."""
-    query, _ = query_of(run)
-    steps = run.planner.marginals(query.with_task(0)).steps[0]
-    for step in range(3):
-        for action in run.planner.space.actions[0]:
-            tail = steps[step][steps[step] <= steps[step, action]].sum()
-            pinned = Constraints(pinned=((step + 1, action),))
-            found = answer(run, query, task=0, constraints=pinned).warnings
-            about = [line for line in found if f"at step {step + 1}" in line]
-            assert bool(about) == (tail < 0.05)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from cefito.errors import ConfigError, DataError
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_files, query_from_video
+from cefito.inference.question import open_planning, planning, steps_range
 from cefito.inference.session import Session
-from cefito.inference.steps import open_planning, planning, steps_range
 from cefito.planners.queries import Queries
 
 

@@ -74,19 +74,6 @@ def test_next_steps_are_those_of_all_plans(run, video):
     assert total == pytest.approx(1, abs=1e-3)
 
 
-def test_steps_done_are_reported_and_inferred(run, video):
-    actions, rows = video
-    session = run.session()
-    session.observe(rows[0])
-    session.done(actions[0])
-    session.observe(rows[1])
-    session.observe(rows[2])
-    done = session.belief().done
-    assert (done[0].id, done[0].probability, done[0].reported) == (actions[0], 1, True)
-    assert all(not step.reported and 0 < step.probability <= 1 for step in done[1:])
-    assert session.events == 4
-
-
 def test_an_inferred_step_becomes_certain(run, data):
     changed = 0
     for index, video in enumerate(data.videos):
@@ -265,13 +252,6 @@ def test_plans_of_one_length(run, video):
         session.plans(0)
 
 
-def test_a_session_without_observations(run):
-    session = run.session(task=0)
-    assert session.next_steps(2)
-    session.done(session.next_actions(1)[0][0])
-    assert session.next_steps(2)
-
-
 @pytest.mark.parametrize(
     ("observation", "error", "message"),
     [
@@ -326,10 +306,3 @@ def test_a_step_that_was_left_out_is_listed_apart(run, data):
         believed += steps[1] in [step.id for step in belief.done if not step.reported]
         listed += steps[1] in [step.id for step in belief.unseen]
     assert believed <= 1 < listed
-
-
-def test_the_memory_of_a_session_is_linear_in_the_actions(run):
-    session = Session(run, done=[0, 1])
-    session.done(2)
-    for step in session._states[-1].done:
-        assert step.weights.untyped_storage().nbytes() <= 4 * 3 * len(run.taxonomy.actions)

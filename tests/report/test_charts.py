@@ -5,20 +5,16 @@ import re
 import html5lib
 import pytest
 
-from cefito.evaluation.calibration import calibration
+from cefito.evaluation.statistics import calibration
 from cefito.report.charts import (
     confusion_chart,
     coverage_chart,
-    gap_chart,
     line_chart,
     reliability_chart,
 )
-from cefito.report.schema import Confusion, EnergyGap
+from cefito.report.schema import Confusion
 
 CALIBRATION = calibration([0.1, 0.4, 0.9], [0, 1, 1])
-GAP = EnergyGap(
-    windows=7, of=9, positive=80, quartiles=[0, 1, 2], edges=[-1.0, 0.0, 1.0], counts=[1, 6]
-)
 CONFUSION = Confusion(tasks={3: "a", 7: "b"}, pairs=[(3, 3, 4), (7, 3, 1), (7, 7, 3)])
 
 
@@ -31,7 +27,6 @@ def lines(points, **more):
     [
         lambda: reliability_chart(CALIBRATION),
         lambda: coverage_chart([CALIBRATION] * 9),
-        lambda: gap_chart(GAP),
         lambda: confusion_chart(CONFUSION),
         lambda: lines([[(1, 3.0)], [(0, 1.0), (1, 5.0)]]),
         lambda: lines([[(0, 0.0), (0, 5e-324)]]),
@@ -59,8 +54,7 @@ def test_nothing_to_draw():
     assert lines([]) == lines([[(3, 0.0)]], logarithmic=True) == ""
 
 
-def test_bars_and_squares():
-    assert str(gap_chart(GAP)).count("var(--red)") == 1
+def test_squares():
     drawing = str(confusion_chart(CONFUSION))
     shares = sorted(map(float, re.findall(r"opacity: ([\d.]+)", drawing)))
     assert shares == pytest.approx([0.12 + 0.88 / 4, 0.12 + 0.88 * 3 / 4])

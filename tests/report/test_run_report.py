@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import replace
 
 import html5lib
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -20,7 +19,7 @@ from cefito.evaluation import evaluate_run, read_plans
 from cefito.evaluation.records import RunEvaluation
 from cefito.planners.methods import load_config
 from cefito.report import rendered, report_run, save_report
-from cefito.report.breakdowns import TrainingSequences, confusion, energy_gap, gallery
+from cefito.report.breakdowns import confusion, gallery
 from cefito.report.page import run_lead
 from cefito.report.schema import Confusion, RunReport
 from cefito.runs.run import open_run
@@ -102,15 +101,6 @@ def test_groups_by_training(world, windows, made):
             listed = sum(window.rank is not None for window in chosen)
             assert group.listed == pytest.approx(100 * listed / len(chosen))
             assert group.low <= group.success_rate <= group.high
-    sizes = Counter()
-    for window in windows:
-        known = np.unique(train.actions[train.tasks == window.true_task])
-        sizes[len(str(len(known) ** 3))] += 1
-    assert [group.windows for group in made.by_candidates] == [sizes[key] for key in sorted(sizes)]
-    assert TrainingSequences.of(train).actions.keys() == set(train.tasks.tolist())
-    short = replace(train, actions=np.array([[4, 5, -1], [4, 4, 5]]), tasks=np.array([7, 7]))
-    assert TrainingSequences.of(short).seen == {(4, 5), (4, 4, 5)}
-    assert TrainingSequences.of(short).actions == {7: 2}
 
 
 def test_a_run_of_several_lengths(run_of_lengths, world, tmp_path):
@@ -142,21 +132,6 @@ def test_confusion_counts_every_window(windows, made):
     assert counted == Counter((window.true_task, window.predicted_task) for window in windows)
     unknown = [windows[0].model_copy(update={"predicted_task": None, "predicted_task_name": None})]
     assert confusion(unknown) is None
-
-
-def test_gaps_of_energy(windows, made):
-    gaps = []
-    for window in windows:
-        true = [plan.energy for plan in window.plans if plan.actions == window.true_actions]
-        wrong = [plan.energy for plan in window.plans if plan.actions != window.true_actions]
-        if true and wrong:
-            gaps.append(min(wrong) - true[0])
-    gap = made.energy_gap
-    assert gap.windows == len(gaps) == sum(gap.counts)
-    assert gap.of == len(windows)
-    assert gap.positive == pytest.approx(100 * sum(value > 0 for value in gaps) / len(gaps))
-    assert gap.quartiles[0] <= gap.quartiles[1] <= gap.quartiles[2]
-    assert energy_gap([window for window in windows if window.rank is None]) is None
 
 
 def test_gallery(windows, made):
@@ -287,12 +262,11 @@ def test_a_method_without_energies_and_a_data_set_that_is_gone(world, tmp_path):
     run = train_run(moved, tmp_path / "run", config=config, horizon=3, seed=0)
     shutil.rmtree(moved.folder)
     report = report_run(run, dataset=world.folder)
-    assert (report.by_seen, report.energy_gap, report.energies) == (None, None, False)
+    assert (report.by_seen, report.energies) == (None, False)
     page = rendered(report)
     assert "· E " not in page
     notes = " ".join(report.notes)
     assert "data set that the run was trained on is not available" in notes
-    assert "not ordered by energies" in notes
     parsed(page)
 
 

@@ -33,7 +33,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("data", "prepare", "captaincook4d", *ANNOTATED, "--split", "{here}/none"),
     ("data", "info", "{data}"),
     ("data", "list", "{data}", "tasks"),
-    ("data", "advise", "{data}"),
     ("data", "simulate", "{data}", "{out}"),
     ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
     ("data", "pad", "{data}", "{out}", "--horizon", "3"),
@@ -165,7 +164,6 @@ ABSURD_OPTIONS = (
     (CUSTOM, "--workers", "1000000000"),
     (("data", "pad", "{data}", "{out}"), "--horizon", "1000000000000"),
     (("data", "world", "{out}"), "--seed", "-1"),
-    *((("data", "advise", "{data}"), "--horizon", value) for value in ("0", "1000000000000")),
 )
 
 
@@ -309,52 +307,8 @@ def tables() -> Iterator[Case]:
             yield Case(f"{suffix}: {title}", call, _file(f"x.{suffix}", make), wanted)
 
 
-_VIDEO = '{"video_id":"a","split":"train","task_id":0,"steps":[[0,%s,0]]}'
-ANNOTATIONS: dict[str, dict[str, Any]] = {
-    "gap of ids": {"actions": [{"id": 0, "name": "a"}, {"id": 2, "name": "b"}]},
-    "action name a number": {"actions": [{"id": 0, "name": 5}, {"id": 1, "name": "b"}]},
-    "lone surrogate": {"actions": [{"id": 0, "name": "\ud800"}, {"id": 1, "name": "b"}]},
-    "tasks null": {"tasks": None},
-    "dataset a number": {"dataset": 5},
-    "taxonomy deep": {"taxonomy": "[" * 100_000},
-    "videos deep": {"videos": '{"a":' * 100_000},
-    "video id a number": {"video_id": 5},
-    "split a list": {"split": []},
-    "task true": {"task_id": False},
-    "task 0.0": {"task_id": 0.0},
-    "steps null": {"steps": None},
-    "step of words": {"steps": [["a", "b", 0], [1, 2, 1]]},
-    "step of truths": {"steps": [[False, True, 0], [1, 2, 1]]},
-    "step action 1.0": {"steps": [[0, 1, 0.0], [1, 2, 1]]},
-    "step action true": {"steps": [[0, 1, 0], [1, 2, True]]},
-    "step NaN": {"videos": _VIDEO % "NaN"},
-    "step 1e999": {"videos": _VIDEO % "1e999"},
-    "step of 5,000 digits": {"videos": _VIDEO % ("9" * 5000)},
-    "step of 400 digits": {"videos": _VIDEO % ("9" * 400)},
-    "more steps than rows": {"steps": [[0, 1, 0], [1, 2, 1], [2, 3, 0]]},
-}
-
-
-def sources() -> Iterator[Case]:
-    """Folders of annotations that do not fit together."""
-    for title, changes in ANNOTATIONS.items():
-        call = ("data", "prepare", "custom", "{here}/s", "{out}")
-        yield Case(f"annotations: {title}", call, _file("s", annotations(**changes)))
-
-
-def consoles() -> Iterator[Case]:
-    """A full or closed stdout, and consoles of few letters."""
-    info, lists = ("data", "info", "{data}"), ("data", "download")
-    for call in (info, (*info, "--json"), PLAN, (*PLAN, "--json"), lists, ("train", "--help")):
-        title = " ".join(part for part in call if "{" not in part)
-        for encoding in ("ascii", "cp1252"):
-            yield Case(f"{encoding} console: {title}", call, wanted="answered", encoding=encoding)
-        for target in ("/dev/full", "closed"):
-            yield Case(f"stdout {target}: {title}", call, wanted="either", stdout=target)
-
-
 PARTS: tuple[Callable[[], Iterator[Case]], ...] = (
-    *(options, absurd, settings, arrays, texts, tables, sources, consoles),
+    *(options, absurd, settings, arrays, texts, tables),
 )
 
 

@@ -45,9 +45,7 @@ class Case:
     name: str
     argv: tuple[str, ...]
     make: Callable[[Path], object] | None = None  # makes the input's files in its own folder
-    wanted: str = "refused"  # or "answered", or "either" if both are right
-    stdout: str = ""  # target of the results: a path such as /dev/full, or "closed"
-    encoding: str = "utf-8"  # of the console
+    wanted: str = "refused"  # or "either" if an answer is right, too
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ def run_case(case: Case, world: World, folder: Path, limit: float = LIMIT) -> Ou
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        _in_child(case, argv, folder)
+        _in_child(argv, folder)
     code = _waited(child, began + limit)
     seconds = time.monotonic() - began
     said = (folder / "stderr").read_text("utf-8", "surrogateescape")
@@ -139,12 +137,12 @@ def _listing(folder: Path) -> set[str]:
     return {str(path) for path in folder.rglob("*")}
 
 
-def _in_child(case: Case, argv: list[str], folder: Path) -> None:
+def _in_child(argv: list[str], folder: Path) -> None:
     code = 70
     try:
         os.setsid()
         os.chdir(folder / "case")
-        _redirect(case, folder)
+        _redirect(folder)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
         from cefito.cli import main
@@ -162,20 +160,15 @@ def _in_child(case: Case, argv: list[str], folder: Path) -> None:
         os._exit(code)
 
 
-def _redirect(case: Case, folder: Path) -> None:
-    target = case.stdout if case.stdout.startswith("/") else str(folder / "stdout")
-    for number, path in ((1, target), (2, str(folder / "stderr"))):
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def _redirect(folder: Path) -> None:
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, number)
         os.close(handle)
-    encoding = case.encoding
-    sys.stdout = open(1, "w", encoding=encoding, errors="strict", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(  # noqa: SIM115
-        2, "w", encoding=encoding, errors="backslashreplace", closefd=False
+        2, "w", encoding="utf-8", errors="backslashreplace", closefd=False
     )
-    if case.stdout == "closed":  # as the interpreter leaves it when it starts so
-        os.close(1)
-        sys.stdout = None  # type: ignore[assignment]
 
 
 def _waited(child: int, until: float) -> int | None:
@@ -211,7 +204,7 @@ def _judged(case: Case, code: int | None, said: str, left: Sequence[str]) -> str
         return "not one line"
     if left:
         return "left something"
-    return "wrongly refused" if case.wanted == "answered" else "refused"
+    return "refused"
 
 
 def _main() -> int:

@@ -3,12 +3,11 @@
 A subject is a folder and a way to use it. Each mutation copies a subject, changes one file and uses
 the copy. An outcome is
 
-- refused: a `CefitoError` in one line, which for a `stored` subject names the file or the query;
-- same: the result without the mutation, or, if an input was changed, that of new work on it;
-- reported: another result, with a warning, a note or a bad row that says so;
+- refused: a `CefitoError` in one line, which names the file or the query;
+- same: the result without the mutation;
 - UNNAMED: refused, and nothing says which file is at fault;
-- SILENT: another result, and nothing says so;
-- TRACEBACK: another exception, or a bad row that is called a defect;
+- SILENT: another result;
+- TRACEBACK: another exception;
 - HANG: no outcome in time.
 """
 
@@ -17,8 +16,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import logging
-import os
 import random
 import shutil
 import signal
@@ -38,9 +35,8 @@ from cefito.files import load_tensors, write_tensors
 
 SECONDS = 60  # time limit of an answer
 BAD = ("UNNAMED", "SILENT", "TRACEBACK", "HANG")
-Remarks = list[str]
-Answer = Callable[[Path, Remarks], str]
-"""Use a folder; return a digest of the result and append what the user is told."""
+Answer = Callable[[Path], str]
+"""Use a folder; return a digest of the result."""
 
 
 class Hang(BaseException):
@@ -49,16 +45,12 @@ class Hang(BaseException):
 
 @dataclass(frozen=True)
 class Subject:
-    """A folder to mutate."""
+    """A folder to mutate, all of whose files cefito wrote."""
 
     name: str
     folder: Path
     files: tuple[str, ...]  # patterns of the files to mutate
     answer: Answer
-    anew: Answer | None = None  # new work on changed inputs; None if the result may not change
-    stored: bool = (
-        False  # cefito wrote all files, so a refusal names one and a difference is a fault
-    )
 
 
 @dataclass(frozen=True)
@@ -81,19 +73,6 @@ def digest(*parts: Any) -> str:
         else:
             found.update(repr(part).encode())
     return found.hexdigest()
-
-
-@contextmanager
-def heard(remarks: Remarks) -> Iterator[None]:
-    """Append the warnings of the library to remarks."""
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: remarks.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("cefito")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
 
 
 # Each of these functions makes one change to a file and returns its description.
@@ -228,80 +207,17 @@ def in_tensors(path: Path, draw: random.Random, other: Path) -> str:
     return f"{kind}: {name}"
 
 
-def in_text(path: Path, draw: random.Random, other: Path) -> str:
-    """Change a digit, or exchange, repeat or drop a line."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    if not lines:
-        return in_bytes(path, draw, other)
-    place, kind = draw.randrange(len(lines)), draw.choice(("digit", "drop", "repeat", "exchange"))
-    digits = [at for at, byte in enumerate(lines[place]) if chr(byte).isdigit()]
-    if kind == "digit" and digits:
-        at, line = draw.choice(digits), bytearray(lines[place])
-        line[at] = ord(draw.choice([sign for sign in "0123456789" if ord(sign) != line[at]]))
-        lines[place] = bytes(line)
-    elif kind == "drop":
-        del lines[place]
-    elif kind == "repeat":
-        lines.insert(place, lines[place])
-    else:
-        second = draw.randrange(len(lines))
-        lines[place], lines[second] = lines[second], lines[place]
-    path.write_bytes(b"".join(lines))
-    return f"{kind} in line {place + 1}"
-
-
-def in_array(path: Path, draw: random.Random, other: Path) -> str:
-    """Replace an array by another one, in a file of the same time."""
-    before, array = path.stat(), np.load(path)
-    if not isinstance(array, np.ndarray):
-        return in_bytes(path, draw, other)
-    flat, kind = array.reshape(-1), draw.choice(("number", "nan", "order", "cut", "type", "huge"))
-    place = draw.randrange(flat.size)
-    if kind in ("number", "nan", "huge"):
-        flat[place] = {"number": flat[place] + 1, "nan": np.nan, "huge": 1e38}[kind]
-    elif kind == "order":
-        array = array[::-1].copy()
-    elif kind == "cut":
-        array = array[:-1]
-    else:
-        array = array.astype(draw.choice(("int64", "float64", "float16", "complex64", "U8")))
-    np.save(path, array)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    return f"{kind} at {place}"
-
-
-def in_kind(path: Path, draw: random.Random, other: Path) -> str:
-    """Replace a file by what is no regular file, or by a huge one."""
-    path.unlink()
-    kind = draw.choice(("pipe", "device", "sparse", "loop", "nowhere"))
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "sparse":
-        with path.open("wb") as file:
-            file.truncate(20 << 30)
-    else:
-        path.symlink_to({"device": "/dev/zero", "loop": path.name, "nowhere": "nothing"}[kind])
-    return kind
-
-
 def mutated(subject: Subject, folder: Path, draw: random.Random) -> str:
     """Make one change in a copy of a subject and return its description."""
     found = {path for pattern in subject.files for path in folder.glob(pattern) if path.is_file()}
     paths = sorted(found)
     path = draw.choice(paths)
     other = draw.choice([one for one in paths if one != path] or [path])
-    ways = [in_bytes, in_files, *[in_kind] * (not subject.stored)]
-    if path.suffix in (".json", ".jsonl") and (subject.stored or path.name != "metrics.jsonl"):
-        ways += [in_json] * 4 if subject.stored else [in_json, in_text] * 2
-    elif path.suffix == ".safetensors" and subject.stored:
+    ways = [in_bytes, in_files]
+    if path.suffix in (".json", ".jsonl"):
+        ways += [in_json] * 4
+    elif path.suffix == ".safetensors":
         ways += [in_tensors] * 4
-    elif path.suffix in (".csv", ".shard"):
-        ways += [in_text] * 4
-    elif path.suffix == ".npy":
-        ways += [in_array] * 4
-    elif path.name == "metrics.jsonl":  # its numbers are not sealed
-        path.write_text("\n".join(path.read_text().splitlines()[: draw.randrange(2)]))
-        return f"{path.relative_to(folder)}: shortened"
     return f"{path.relative_to(folder)}: {draw.choice(ways)(path, draw, other)}"
 
 
@@ -321,21 +237,17 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, old)
 
 
-def used(answer: Answer, folder: Path) -> tuple[str, str, Remarks]:
-    """Use a folder; return how it ended, with the result or the reason, and the remarks."""
-    remarks: Remarks = []
+def used(answer: Answer, folder: Path) -> tuple[str, str]:
+    """Use a folder; return how it ended, with the result or the reason."""
     try:
-        with limited(SECONDS), np.errstate(all="ignore"), heard(remarks):
-            result = answer(folder, remarks)
+        with limited(SECONDS), np.errstate(all="ignore"):
+            return "done", answer(folder)
     except CefitoError as problem:
-        return ("TRACEBACK" if "\n" in str(problem) else "refused"), str(problem), remarks
+        return ("TRACEBACK" if "\n" in str(problem) else "refused"), str(problem)
     except Hang:
-        return "HANG", "", remarks
+        return "HANG", ""
     except Exception:
-        return "TRACEBACK", traceback.format_exc(), remarks
-    if wrong := [remark for remark in remarks if "defect of the program" in remark]:
-        return "TRACEBACK", wrong[0], remarks
-    return "done", result, remarks
+        return "TRACEBACK", traceback.format_exc()
 
 
 def tried(subject: Subject, expected: str, number: int, seed: int) -> Outcome:
@@ -344,33 +256,13 @@ def tried(subject: Subject, expected: str, number: int, seed: int) -> Outcome:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(shutil.copytree(subject.folder, Path(place) / "copy"))
         change = mutated(subject, folder, draw)
-        if subject.anew is not None:
-            work = Path(shutil.copytree(folder, Path(place) / "anew", symlinks=True, ignore=pipes))
-            shutil.rmtree(work / "plans.jsonl.parts", ignore_errors=True)
-            ended, expected, _ = used(subject.anew, work)
-            if ended in BAD:
-                return Outcome(number, subject.name, change, ended, expected)
-        ended, detail, remarks = used(subject.answer, folder)
+        ended, detail = used(subject.answer, folder)
         if ended == "done":
-            told = bool(remarks) and not subject.stored
-            ended = "same" if detail == expected else "reported" if told else "SILENT"
-            if subject.answer.__qualname__.startswith("of_inputs"):
-                ended = "refused" if remarks else "same"
-            detail = "; ".join(remarks)
-        elif ended == "refused" and subject.stored:
+            ended = "same" if detail == expected else "SILENT"
+        elif ended == "refused":
             named = str(folder) in detail or detail.startswith("query ")
             ended = "refused" if named else "UNNAMED"
     return Outcome(number, subject.name, change, ended, detail)
-
-
-def pipes(folder: str, names: list[str]) -> list[str]:
-    """Names of pipes and large files, which are not copied."""
-    paths = {name: Path(folder) / name for name in names}
-    return [
-        name
-        for name, path in paths.items()
-        if path.is_fifo() or (path.is_file() and path.stat().st_size > 1 << 30)
-    ]
 
 
 def run(subjects: list[Subject], numbers: range, seed: int) -> Iterator[Outcome]:
@@ -379,8 +271,8 @@ def run(subjects: list[Subject], numbers: range, seed: int) -> Iterator[Outcome]
     for subject in subjects:
         with tempfile.TemporaryDirectory() as place:
             copy = Path(shutil.copytree(subject.folder, Path(place) / "copy"))
-            ended, result, remarks = used(subject.answer, copy)
-            assert (ended, remarks) == ("done", []), (subject.name, result, remarks)
+            ended, result = used(subject.answer, copy)
+            assert ended == "done", (subject.name, result)
             expected.append(result)
     for number in numbers:
         which = number % len(subjects)

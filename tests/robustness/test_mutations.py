@@ -1,21 +1,20 @@
-"""A few mutations of stored files and of users' work; CEFITO_MUTATIONS asks for more."""
+"""A few mutations of stored files; CEFITO_MUTATIONS asks for more."""
 
 import dataclasses
 import os
 
 import mutations
 import pytest
-from mutated_subjects import stored, work
+from mutated_subjects import stored
 from mutations import BAD, limited, run, tried
 
 pytestmark = pytest.mark.nightly
 COUNT = int(os.environ.get("CEFITO_MUTATIONS", "48"))
 
 
-@pytest.fixture(scope="module", params=["stored", "work"])
-def subjects(request, tmp_path_factory):
-    root = tmp_path_factory.mktemp("mutated")
-    return work(root) if request.param == "work" else stored(root, ("cefito", "nearest"))
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory):
+    return stored(tmp_path_factory.mktemp("mutated"), ("cefito", "nearest"))
 
 
 def test_changes_are_refused_or_reported_or_make_no_difference(subjects):
@@ -35,5 +34,5 @@ def forever(*_):
 )
 def test_faults_are_found(subjects, answer, ended, monkeypatch):
     monkeypatch.setattr(mutations, "limited", lambda _: limited(1))
-    subject = dataclasses.replace(subjects[0], answer=answer, anew=None)
+    subject = dataclasses.replace(subjects[0], answer=answer)
     assert tried(subject, "expected", 0, 0).ended == ended

@@ -9,7 +9,7 @@ import pytest
 
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video
-from cefito.inference.steps import planning
+from cefito.inference.question import planning
 from cefito.serve import scheduler
 from grey_videos import draw_greys
 
@@ -44,16 +44,6 @@ def same(value, found):
     assert value["lengths"] == {
         str(length): pytest.approx(share, rel=1e-4) for length, share in found.lengths.items()
     }
-
-
-def test_the_runs_say_what_they_plan(client, run_of_lengths):
-    runs = {run["name"]: run for run in client.get("/v1/model").json()["runs"]}
-    said = {
-        name: (one["any_length"], one["shortest"], one["horizon"]) for name, one in runs.items()
-    }
-    assert said == {"run": (True, 1, 4), "tea": (False, 3, 3), "short": (False, 2, 2)}
-    videos = client.get("/v1/videos", params={"run": "run"}).json()["videos"]
-    assert all(len(one["first_steps"]) == len(one["steps"]) for one in videos)
 
 
 @pytest.mark.parametrize(
@@ -98,26 +88,6 @@ def test_windows_of_a_video(client, run_of_lengths, video, goal, done, steps, el
 )
 def test_refusals(client, body, field, message):
     value = ask(client, 422, **body)
-    assert message in value["detail"]
-    assert value.get("field") == field
-
-
-@pytest.mark.parametrize(
-    ("body", "field", "message"),
-    [
-        (
-            {"task": 1},
-            "observations.goal",
-            "CEFITO + chain needs both observations and takes no steps",
-        ),
-        ({"task": 1, "steps": 2}, "steps", "plans 3 steps. Train a run of several lengths"),
-        ({"video": {"done": True}}, "done", "needs both observations"),
-    ],
-)
-def test_runs_of_one_length_refuse(client, video, body, field, message):
-    if "video" in body:
-        body = body | {"video": {"id": video.video_id, **body["video"]}}
-    value = ask(client, 422, run="tea", **body)
     assert message in value["detail"]
     assert value.get("field") == field
 

@@ -340,8 +340,3 @@ def test_sets_with_a_guarantee(serving, place, calibrated):
         problem = refused(client, **(asked | change))
         assert problem["field"] == "coverage"
         assert words in problem["detail"]
-
-
-def test_sets_of_a_run_that_is_not_calibrated(client, place):
-    problem = refused(client, run="tea", observations=place.observations(), coverage=0.8)
-    assert "cefito calibrate" in problem["detail"]

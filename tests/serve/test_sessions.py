@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import resource
-import shutil
-import sys
 import time
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cefito.data import open_dataset
 from cefito.inference.session import Session
-from cefito.planners.methods import load_config
-from cefito.runs.train import train_run
-from tiny_runs import TINY_LENGTHS
 
 TOKEN = "0123456789abcdef-token"
 LONG = 20  # seconds that nothing here should take
@@ -253,25 +244,6 @@ def test_idle_sessions_expire(serving, run_of_lengths):
     read(client, state, 404)
 
 
-@pytest.mark.nightly
-def test_clients_at_once(client, run_of_lengths):
-    """Events of one session are added one after the other, and those of others beside them."""
-    states = [begin(client) for _ in range(3)]
-    with ThreadPoolExecutor(9) as threads:
-        jobs = [(state, number % 5) for number in range(12) for state in states]
-        found = list(threads.map(lambda one: tell(client, one[0], done=one[1]), jobs))
-    for state in states:
-        mine = [one for one in found if one["id"] == state["id"]]
-        assert sorted(one["number"] for one in mine) == list(range(1, 13))
-        assert all(len(one["done"]) == one["number"] for one in mine)
-        last = max(mine, key=lambda one: one["number"])
-        session = Session(run_of_lengths)
-        for step in last["done"]:
-            session.done(step["id"])
-        same(read(client, state), session)
-        end(client, state)
-
-
 def test_metrics(serving, run_of_lengths):
     client = serving(runs=(run_of_lengths.folder,))
     state = begin(client)
@@ -383,19 +355,6 @@ def test_states_are_streamed(port):
     assert sent(port, "GET", f"{path}/events")[0] == 404
 
 
-def test_the_token_is_needed(port):
-    wrong = {"authorization": "Bearer wrong"}
-    for method, path in (
-        ("POST", "/v1/sessions"),
-        ("GET", "/v1/sessions/x/events"),
-        ("DELETE", "/v1/sessions/x"),
-    ):
-        status, problem = sent(port, method, path, {} if method == "POST" else None, **wrong)
-        assert (status, problem["type"]) == (401, "urn:cefito:token")
-    elsewhere = {"sec-fetch-site": "cross-site"}
-    assert sent(port, "DELETE", "/v1/sessions/x", **elsewhere)[0] == 403
-
-
 def test_a_stream_keeps_its_session_and_ends_with_the_service(place, run_of_lengths, listening):
     limits = LIMITS | {"session_seconds": 2.0}
     with listening(place.settings(runs=(run_of_lengths.folder,), limits=limits)) as address:
@@ -416,36 +375,3 @@ def test_a_stream_keeps_its_session_and_ends_with_the_service(place, run_of_leng
         stream = Stream(port, state["id"])
         assert stream.event()[0] == "0"
     assert stream.ends()
-
-
-def _mebibytes():
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 2**20
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory_is_flat_over_20000_events_at_780_actions(world, reseal, serving, tmp_path):
-    """Twenty times four sessions of 250 events; the first rounds warm caches up."""
-    shutil.copytree(world.folder, tmp_path / "wide")
-    taxonomy = json.loads((tmp_path / "wide" / "taxonomy.json").read_text())
-    known = len(taxonomy["actions"])
-    for action in range(known, 780):
-        taxonomy["actions"].append({"id": action, "name": f"step {action}"})
-        taxonomy["tasks"][action % len(taxonomy["tasks"])]["actions"].append(action)
-    (tmp_path / "wide" / "taxonomy.json").write_text(json.dumps(taxonomy))
-    reseal(tmp_path / "wide")
-    config = load_config("small", method="any-length", overrides=TINY_LENGTHS)
-    dataset = open_dataset(tmp_path / "wide")
-    train_run(dataset, tmp_path / "run", config=config, horizon=4, shortest=1, seed=0)
-    client = serving(runs=(tmp_path / "run",))
-    used = []
-    for _ in range(20):
-        states = [begin(client) for _ in range(4)]
-        for number in range(250):
-            for state in states:
-                tell(client, state, done=number % known)
-        used.append(_mebibytes())
-        for state in states:
-            end(client, state)
-    assert max(used[10:]) - max(used[2:10]) < 20

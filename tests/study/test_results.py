@@ -78,20 +78,6 @@ def test_titles_are_the_planners_own_names_where_a_row_asks_for_it(study, tmp_pa
     assert Results.read(tmp_path / "results.json") == results
 
 
-@pytest.mark.parametrize("rows", [(COSTLY, NEAREST), (NEAREST, COSTLY), (COSTLY,)])
-@pytest.mark.parametrize("sample", [20, 5])
-def test_samples_of_samples(sample, rows, study, tmp_path):
-    ours = replace(study, out=tmp_path / "out", rows=rows, sample=sample, horizons=(3,), seeds=(0,))
-    assert run_study(ours) == []
-    results = gather(ours)
-    scored = {entry.row: windows_of(results, entry) for entry in results.trials}
-    assert len(scored["costly"]) == min(sample, 9)
-    assert set(scored["costly"]) <= set(scored.get("nearest", scored["costly"]))
-    count = max(map(len, scored.values()))
-    title = score_table(results, 3).title
-    assert f"{count} of {results.trials[0].sampled_from} test windows" in title
-
-
 def test_a_file_and_back(study, tmp_path):
     results = gather(study)
     results.write(tmp_path / "results.json")

@@ -209,21 +209,6 @@ def test_changes_that_need_new_scores(change, names, finished, world):
     assert [each.row.name for each in missing] == list(names)
 
 
-def test_changed_settings_are_trained_beside_the_others(out, world, work):
-    changed = {**SETTINGS, "classifier_training.optimiser.epochs": 1}
-    before = snapshot(out / "T2" / "seed0" / "runs")
-    assert run_study(made(world, out, NAMES[:2], settings=changed)) == []
-    batches = -(-len(cut_windows(world, horizon=2, split="train")) // 128)
-    assert work == {"TaskClassifier": batches, "scored": 1}
-    assert snapshot(out / "T2" / "seed0" / "runs").items() >= before.items()
-    work.clear()
-    assert run_study(made(world, out)) == []  # back again: the run is still there
-    assert work == {"scored": 1}
-    assert run_study(made(world, out, NAMES[:2], selection="published")) == []
-    assert run_study(made(world, out, NAMES[:2], sample=5)) == []
-    assert scores(made(world, out, sample=5), "nearest").windows == 5
-
-
 def stopping_at(name):
     """A progress that interrupts the work once something of this name begins."""
 

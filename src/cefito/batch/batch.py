@@ -34,8 +34,6 @@ from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.settings import flattened
 
-__all__ = ["BatchRecord", "BatchResult", "QuerySettings", "plan_batch"]
-
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = QuerySettings()

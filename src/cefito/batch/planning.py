@@ -21,8 +21,7 @@ from cefito.inference.answer import Answer, answers
 from cefito.inference.asked import Asked
 from cefito.inference.plan_formats import PlanRow
 from cefito.inference.query import Precision, query_from_features, query_from_files
-from cefito.inference.question import Question
-from cefito.inference.steps import planning
+from cefito.inference.question import Question, planning
 from cefito.planners.base import Queries
 from cefito.planners.checks import check_partial
 from cefito.runs.run import Run

@@ -23,7 +23,7 @@ from cefito.data.annotations import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import lines_of, sha256, value_digest
-from cefito.inference.plan_tables import import_pyarrow
+from cefito.inference.plan_formats import import_pyarrow
 from cefito.inference.question import QueryFacts
 from cefito.planners.checks import check_partial
 from cefito.planners.given import Given

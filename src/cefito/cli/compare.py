@@ -104,8 +104,7 @@ def compare(
             cefito (exact search), cefito-guided, cefito+chain, chain, viterbi, pdpp, pkg;
             with -true-task behind a name the true task is given, with -stored-task the one that
             the data set stores (cefito evaluate --stored-task). Or all (without oracles, ablations
-            and, unless --set llm.model=NAME is given, language models). NAME:3 trains a slow one
-            with the first three seeds only, as in all,schema:3. By default
+            and, unless --set llm.model=NAME is given, language models). By default
             chain,cefito,cefito+chain,viterbi,pdpp,pkg,pkg-beam,nearest,frequent; with --steps
             any-length,chain,pkg,nearest,frequent.
         horizons: Numbers of actions, separated by commas; 3,4 by default.
@@ -131,21 +130,19 @@ def compare(
 
     if planners is None:
         planners = _OF_HORIZONS if steps is None else _OF_LENGTHS
-    names, counts = _planners(planners)
+    names = [name.strip() for name in planners.split(",") if name.strip()]
     asks = ALL in names and _asks(options.preset, changes)
     rows = find_rows(names, language_model=asks)
     shortest, chosen = _lengths(horizons, steps)
     predictor = ["any-length"] * (shortest is not None)
     check_sections(changes if rows else (), [*(row.method for row in rows), *predictor])
-    called = {row.name: row.name if row.name in names else ALL for row in rows}
-    if against is not None and against not in called:
+    if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = options.study(
         dataset,
         rows=rows,
         horizons=chosen,
         shortest=shortest,
-        fewer_seeds={row: counts[name] for row, name in called.items() if name in counts},
     )
     with log_warnings():
         if tune is not None:
@@ -166,7 +163,7 @@ def _lengths(horizons: str | None, steps: str | None) -> tuple[int | None, tuple
             "expected --horizons 3,4, lengths that planners are told, or --steps 1-6, a range that "
             "they are not told, not both."
         )
-    from cefito.inference.steps import steps_range
+    from cefito.inference.question import steps_range
 
     shortest, longest = steps_range(steps)
     return shortest, (longest,)
@@ -227,19 +224,6 @@ def _asks(preset: str, changes: Mapping[str, str]) -> bool:
     return bool(config.settings.llm.model)
 
 
-def _planners(text: str) -> tuple[list[str], dict[str, int]]:
-    """Names of rows, and the numbers of seeds of rows that have fewer."""
-    names, counts = [], {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, colon, count = part.partition(":")
-        names.append(name)
-        if colon:
-            if not count.isdecimal():
-                raise ConfigError(f"--planners {part}: expected a number of seeds, as in {name}:3.")
-            counts[name] = int(count)
-    return names, counts
-
-
 def reproduce(
     table: str,
     dataset: Path,
@@ -249,13 +233,12 @@ def reproduce(
     options: StudyOptions,
     json: Flag = False,
 ) -> int:
-    """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
+    """Make a table of the paper: train what is missing, score, write tables.
 
     Repeat the command to continue after an interruption.
 
     Args:
-        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
-            or qualitative.
+        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier or oracle.
         dataset: Folder of a prepared data set.
         horizons: Other numbers of actions than the paper's, separated by commas.
         options: Training and scoring.
@@ -263,7 +246,7 @@ def reproduce(
     """
     known_settings(options.set_)
     from cefito.planners.methods import check_sections
-    from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
+    from cefito.study.reproduce import experiment_study, find_experiment
     from cefito.study.results import gather
     from cefito.study.running import missing_trials, run_study
     from cefito.study.study import check_study
@@ -285,10 +268,6 @@ def reproduce(
         talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
         problems = run_study(study, workers=options.workers, progress=progress)
     results, against = gather(study), experiment.against or None
-    code = finish(
+    return finish(
         results, options.out, against, problems, published=experiment.published, json=json
     )
-    with log_warnings():
-        for picture in draw_experiment(table, study, results) if not problems else []:
-            talk(f"drew {picture}")
-    return code

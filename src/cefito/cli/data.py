@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -28,7 +28,7 @@ def info(path: Path, /, *, steps: str = "1-6", json: Flag = False) -> None:
         json: Print JSON instead of tables.
     """
     from cefito.data.info import describe
-    from cefito.inference.steps import steps_range
+    from cefito.inference.question import steps_range
 
     shortest, longest = steps_range(steps)
     horizons = range(shortest, longest + 1)
@@ -120,63 +120,6 @@ def list_(
         for row in rows
     ]
     table("", columns, cells)
-
-
-@app.command
-def advise(path: Path, /, *, horizon: int = 3, json: Flag = False) -> None:
-    """Say whether a data set is enough, and what would help most. Never reads the test split.
-
-    Planners without training plan validation videos after 25, 50 and 100 % of the training videos.
-
-    Args:
-        path: Folder of a prepared data set.
-        horizon: Number of actions of the plans.
-        json: Print JSON instead of tables.
-    """
-    from cefito.data.prepared import open_dataset
-    from cefito.study.advice import advise as run
-
-    found = run(open_dataset(path), horizon=horizon)
-    if json:
-        print_json(found)
-        return
-    counts = ("train_windows", "val_windows")
-    of_task = ("name", "train_videos", "val_videos", *counts)
-    interval = "90 % interval"
-    for title, rows, keys, last in (
-        (f"{found['dataset']}, tasks, {horizon} steps", found["tasks"], of_task, "repeated"),
-        ("Numbers of steps", found["steps"], ("steps", *counts, "val_videos"), "seen"),
-    ):
-        heads = [key.replace("_", " ") for key in keys]
-        meaning = {"repeated": "windows in another video too, %", "seen": "val in training, %"}
-        cells = [[*(row[key] for key in keys), _rounded(row[last])] for row in rows]
-        table(title, [*heads, meaning[last]], cells)
-    cells = [
-        [f"{row['share']} %", _rounded(row["videos"])]
-        + [cell for name in ("nearest", "frequent") for cell in _cells(row[name])]
-        for row in found["curve"]
-    ]
-    heads = ["share", "train videos", "nearest window", interval, "most frequent", interval]
-    table("Success rate on validation windows, %", heads, cells)
-    titles = {
-        "right": "right",
-        "seen": "wrong, training shows the steps",
-        "new": "wrong, new sequence of known actions",
-        "rare": "wrong, new sequence with a rare action",
-    }
-    shares = [[titles[name], _rounded(share)] for name, share in found["outcomes"].items()]
-    table("Plans of the nearest window", ("validation windows", "%"), shares)
-    table("", ("advice",), [[sentence] for sentence in found["sentences"]])
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
-
-
-def _cells(estimate: dict[str, Any]) -> list[object]:
-    low, high = estimate["low"], estimate["high"]
-    ends = "–" if low is None else f"{low:.1f} to {high:.1f}"
-    return [_rounded(estimate["value"]), ends]
 
 
 @app.command

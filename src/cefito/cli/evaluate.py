@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, progress, table, talk
-from cefito.cli.options import Flag, Settings, check_one, given_options, settings
+from cefito.cli.options import Flag, Settings, check_one, check_split, given_options, settings
 from cefito.cli.plan_options import AS_TRAINED, SearchOptions, option_of
-from cefito.errors import ConfigError
 from cefito.markup import counted
 from cefito.planners.given import Given
 
@@ -114,8 +113,7 @@ def evaluate(
         split: train, val or test.
         given: What the planner is given.
         sample: Score a fixed random sample of this many windows.
-        save_plans: File for the plans and the true sequence of every window: .jsonl (a line each)
-            or .parquet.
+        save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
         per_task: Also show the scores of each task.
         options: Settings of the search.
         dataset: The data set to score it on, if not its own: any with observations made in the same
@@ -126,13 +124,11 @@ def evaluate(
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
-    from cefito.data.annotations import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
-    from cefito.inference.steps import open_planning
+    from cefito.inference.question import open_planning
     from cefito.runtime import pick_device
 
-    if split not in SPLITS:
-        raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
+    check_split(split)
     with log_warnings(), _interruptible():
         opened = options.applied(
             open_planning(run, horizon=horizon, steps=steps, device=pick_device(device))
@@ -189,15 +185,14 @@ def cross_validate(
         out: Folder that keeps the runs and the scores (folds.json); repeat the command to resume.
         given: What the planner is given.
         sample: Score a fixed random sample of this many windows.
-        save_plans: File for the plans and the true sequence of every window: .jsonl (a line each)
-            or .parquet.
+        save_plans: .jsonl file for the plans and the true sequence of every window, a line each.
         per_task: Also show the scores of each task.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
     from cefito.data.prepared import open_dataset
     from cefito.evaluation.runs import cross_validate
-    from cefito.inference.steps import steps_range
+    from cefito.inference.question import steps_range
     from cefito.planners.methods import load_config
     from cefito.runtime import pick_device
 

@@ -217,6 +217,14 @@ def check_one(horizon: object, steps: str | None) -> None:
         )
 
 
+def check_split(split: str) -> None:
+    """Refuse a split that no data set has (ConfigError)."""
+    from cefito.data.annotations import SPLITS
+
+    if split not in SPLITS:
+        raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
+
+
 def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
     """Parse horizons such as "3" or "3,4,5"."""
     parts = [part.strip() for part in text.split(",")]

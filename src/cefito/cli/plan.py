@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -38,7 +37,6 @@ from cefito.markup import counted, percent
 if TYPE_CHECKING:
     from cefito.data.annotations import Taxonomy
     from cefito.inference.answer import Answer, ReplyAnswer
-    from cefito.inference.plan_formats import PlanFormat
     from cefito.inference.sets import PlanSets, StepSet
 
 
@@ -48,7 +46,6 @@ def plan(
     *,
     query: QueryOptions = NO_QUERY,
     ids: Annotated[Flag, Parameter(group=OUTPUT)] = False,
-    format: Annotated[str | None, Parameter(group=OUTPUT)] = None,
     options: PlanOptions = DEFAULTS,
     search: SearchOptions = AS_TRAINED,
 ) -> int:
@@ -65,17 +62,13 @@ def plan(
         run: Run folder, as cefito train makes it.
         query: What to plan.
         ids: Show the ids of actions after their names.
-        format: Print one row a plan in a format of cefito plan-batch: jsonl, csv, md (a table in
-            Markdown), howto (JSON-LD of schema.org) or parquet.
         options: How to plan.
         search: How to search.
     """
     from cefito.inference.answer import answers
     from cefito.inference.asked import Asked
-    from cefito.inference.plan_formats import PlanRow, json_line
     from cefito.runs.matching import named_dataset
 
-    chosen = _format(format, json=options.json)
     with log_warnings():
         opened, device = options.open(run, search)
         question = options.question(opened, Question).resolved(opened)
@@ -91,31 +84,13 @@ def plan(
             (found,) = answers([asked], stop=stop, progress=passing_progress)
     for warning in found.warnings:
         talk(f"warning: {warning}", urgent=True)
-    if chosen is not None:
-        file = BytesIO()
-        chosen.write(map(json_line, PlanRow.of(found, "1", 1)), file)
-        print_bytes(file.getvalue())
-    elif options.json:
+    if options.json:
         print_json(found.to_dict())
     else:
         _show(found, opened.taxonomy, question.min_probability, ids=ids)
         if found.sets is not None:
             _show_sets(found.sets, opened.taxonomy, ids=ids)
     return 0 if found.plans else 130  # only an interrupted search finds none
-
-
-def _format(name: str | None, *, json: bool) -> PlanFormat | None:
-    """Return the format of the output; None for tables and JSON."""
-    from cefito.inference.plan_formats import find_format
-
-    if name is None:
-        return None
-    if json:
-        raise ConfigError("--format and --json both choose the output. Leave one out.")
-    chosen = find_format(name)
-    if chosen.binary and sys.stdout.isatty():
-        raise ConfigError(f"--format {name} is not text. Write it into a file, with > FILE.")
-    return chosen
 
 
 def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
@@ -248,9 +223,9 @@ def plan_batch(
             optionally an id, a task, constraints, steps, done and elapsed; or a folder of features,
             of which every file is planned from its first second to its last. Options hold for
             queries that do not say otherwise.
-        out: File of the plans: .jsonl, .csv, .md (a table in Markdown), .jsonld (schema.org HowTo)
-            or .parquet, which needs pip install cefito[table].
-        format: Without --out, what is printed: jsonl, csv, md (the default), howto or parquet.
+        out: File of the plans: .jsonl, .csv, .md (a table in Markdown) or .parquet, which needs pip
+            install cefito[table].
+        format: Without --out, what is printed: jsonl, csv, md (the default) or parquet.
         split: Split of a data set: train, val or test; by default test.
         given: What is given of the windows of a data set.
         options: How to plan.
@@ -268,15 +243,18 @@ def plan_batch(
     """
     from cefito.batch.batch import plan_batch
     from cefito.batch.planning import QuerySettings
-    from cefito.inference.plan_formats import FORMATS
+    from cefito.inference.plan_formats import find_format
 
     if out is not None and format is not None:
         raise ConfigError("--format: the ending of --out is the format. Leave one out.")
-    chosen = _format(format, json=options.json and out is None)
+    if out is None and format is not None and options.json:
+        raise ConfigError("--format and --json both choose the output. Leave one out.")
+    chosen = find_format(format or ("jsonl" if options.json else "md"))
+    if out is None and chosen.binary and sys.stdout.isatty():
+        raise ConfigError(f"--format {format} is not text. Write it into a file, with > FILE.")
     with log_warnings(), TemporaryDirectory() as folder:
         printed = out is None
         if out is None:
-            chosen = chosen or FORMATS["jsonl" if options.json else "md"]
             out = Path(folder, f"plans{chosen.ending}")
         opened, device = options.open(run, search)
         done = plan_batch(

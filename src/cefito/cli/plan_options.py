@@ -127,7 +127,7 @@ class PlanOptions:
 
     def open(self, folder: Path, search: SearchOptions) -> tuple[Run, torch.device]:
         """Open a run with the search of the options, and return it with its device."""
-        from cefito.inference.steps import open_planning
+        from cefito.inference.question import open_planning
         from cefito.runtime import pick_device
 
         device, steps = pick_device(self.device), vars(self)["steps"]

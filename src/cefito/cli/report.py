@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
-from cefito.cli.options import Flag, given_options
+from cefito.cli.options import Flag, check_split, given_options
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,17 +59,15 @@ def report(
         device: auto, cpu or cuda.
         json: Print the same numbers as JSON.
     """
-    from cefito.data.annotations import SPLITS
     from cefito.files import check_target
-    from cefito.inference.steps import open_planning
+    from cefito.inference.question import open_planning
     from cefito.report import report_comparison, report_run, save_report
     from cefito.runtime import pick_device
     from cefito.study.results import RESULTS
 
     if out is None and not json:
         raise ConfigError("nothing to write: give --out report.html, or --json.")
-    if split not in SPLITS:
-        raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
+    check_split(split)
     if videos is not None and without_frames:
         raise ConfigError("--videos and --without-frames exclude each other; give one.")
     if out is not None:

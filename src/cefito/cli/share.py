@@ -72,12 +72,12 @@ def pull(place: str, folder: Path | None = None, /) -> None:
 
 
 def check(path: Path, /, *, json: Flag = False) -> None:
-    """Check a data set, a run or a study: its structure, its values, and the SHA-256 of every file.
+    """Check a data set or a run: its structure, its values, and the SHA-256 of every file.
 
     Prints which of them it is. The exit code is 2 if something is damaged or has changed.
 
     Args:
-        path: Folder of a prepared data set, a run folder, or the folder of a comparison.
+        path: Folder of a prepared data set, or a run folder.
         json: Print JSON instead of a table.
     """
     from cefito.study.checking import check as run

@@ -62,7 +62,7 @@ def train(
     """
     from cefito.data.annotations import Taxonomy
     from cefito.data.prepared import name_and_fingerprint, open_dataset
-    from cefito.inference.steps import steps_range
+    from cefito.inference.question import steps_range
     from cefito.planners.methods import load_config, precisions
 
     check_one(horizon, steps)

@@ -1,4 +1,4 @@
-"""Files with the plans of every scored window: JSONL (a line each) or Parquet (a row each)."""
+"""Files with the plans of every scored window, a line of JSON each."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.evaluation.metrics import unpadded
-from cefito.files import FileRecord, read_text, write_atomic, write_text
+from cefito.files import FileRecord, read_text, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
-from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
 from cefito.search.problem import Plans
 
 
@@ -90,22 +89,10 @@ def window_plans(
 
 
 def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
-    """Write the plans of windows into a file; an existing one is replaced.
-
-    Args:
-        found: From `window_plans`.
-        path: `.jsonl`, one JSON object a line, or `.parquet` (needs pyarrow), with the same names.
-    """
-    path = Path(path)
-    check_plan_file(path, "save_plans")
-    rows = [window.to_dict() for window in found]
-    if path.suffix == ".jsonl":
-        lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
-        write_text(path, "".join(f"{line}\n" for line in lines))
-        return
-    pyarrow, parquet = import_pyarrow(path, "save_plans")
-    table = pyarrow.Table.from_pylist(rows, schema=arrow_schema(WindowPlans))
-    write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
+    """Write the plans of windows into a file, a line of JSON each; an existing one is replaced."""
+    rows = (window.to_dict() for window in found)
+    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    write_text(Path(path), "".join(f"{line}\n" for line in lines))
 
 
 def read_plans(path: Path | str) -> list[WindowPlans]:
@@ -113,9 +100,6 @@ def read_plans(path: Path | str) -> list[WindowPlans]:
     path = Path(path)
     check_regular(path, WindowPlans.remedy, RunError)
     try:
-        if path.suffix == ".parquet":
-            _, parquet = import_pyarrow(path, "save_plans")
-            return [WindowPlans.parse(row, path) for row in parquet.read_table(path).to_pylist()]
         # not splitlines(), which would also split at U+2028 inside a name
         lines = read_text(path, WindowPlans.remedy, RunError).split("\n")
         return [
@@ -123,5 +107,5 @@ def read_plans(path: Path | str) -> list[WindowPlans]:
             for number, line in enumerate(lines, 1)
             if line
         ]
-    except (OSError, ValueError, NotImplementedError) as problem:  # the last one by pyarrow
+    except (OSError, ValueError) as problem:
         raise RunError(f"{path}: cannot be read ({problem}). {WindowPlans.remedy}") from problem

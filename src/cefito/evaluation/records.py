@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from cefito.data.windows import Selection, steps_text
+from cefito.evaluation.metrics import metric_heads
 from cefito.files import FileRecord
 from cefito.planners.given import Given
 from cefito.planners.shared.settings import PlanningConfig
@@ -219,3 +220,12 @@ class RunEvaluation(Evaluation):
     other_dataset: OtherDataset | None = ABSENT  # if not scored on the run's own
     plans_sha256: str | None = ABSENT  # of the file of the plans, if they were saved
     folds: list[FoldScores] | None = ABSENT  # of a cross-validation; other entries are pooled
+
+    def headline(self) -> list[tuple[str, float, float | None, float | None]]:
+        """Every metric that is a single number: head, value, and both ends of its interval."""
+        lines = []
+        for name, head in (metric_heads() | CALIBRATION_HEADS).items():
+            if (value := self.percent(name)) is not None:
+                ends = None if self.intervals is None else self.intervals.ends(name)
+                lines.append((head, value, *(ends or (None, None))))
+        return lines

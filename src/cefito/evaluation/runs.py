@@ -32,8 +32,7 @@ from cefito.evaluation.score import (
     task_scores,
     video_intervals,
 )
-from cefito.files import file_digest
-from cefito.inference.plan_tables import check_plan_file
+from cefito.files import check_target, file_digest
 from cefito.locks import locked
 from cefito.planners.base import Description, Planner, Queries
 from cefito.planners.checks import check_task_given
@@ -149,7 +148,7 @@ def _checked(sample: int | None, plans_file: Path | str | None) -> Path | None:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     if plans_file is None:
         return None
-    check_plan_file(Path(plans_file), "save_plans")
+    check_target(Path(plans_file), (".jsonl",), "save_plans")
     return Path(plans_file)
 
 

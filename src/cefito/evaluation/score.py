@@ -12,11 +12,17 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.evaluation.calibration import best_probabilities, calibration, searched_mass
 from cefito.evaluation.metrics import TOP_K, MetricSums, metric_name, unpadded
 from cefito.evaluation.orders import Orders
 from cefito.evaluation.records import Calibration, Evaluation, Replies, TaskScores, VideoIntervals
-from cefito.evaluation.statistics import DRAWS, LEVEL, video_interval
+from cefito.evaluation.statistics import (
+    DRAWS,
+    LEVEL,
+    best_probabilities,
+    calibration,
+    searched_mass,
+    video_interval,
+)
 from cefito.planners.base import Planner, Queries
 from cefito.planners.checks import check_elapsed
 from cefito.planners.given import Given

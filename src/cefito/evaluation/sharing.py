@@ -13,8 +13,7 @@ from typing import Any
 
 from cefito.encoders.images import PLACES
 from cefito.errors import RunError
-from cefito.evaluation.metrics import metric_heads
-from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
+from cefito.evaluation.records import RunEvaluation
 from cefito.files import check_new, new_folder, write_text
 from cefito.inference.planning_run import PlanningRun, open_run
 from cefito.markup import counted, in_markdown, markdown_table
@@ -22,8 +21,6 @@ from cefito.runs.bundle import pack
 from cefito.runs.folder import MANIFEST, check_manifest
 from cefito.runs.hub import CARD, Pushed, push_folder, repository
 from cefito.runs.run import Run, write_run
-
-__all__ = ["export_run", "kept_scores", "model_card", "pull_run", "push_run"]
 
 _TAGS = ("tags:", "- procedure-planning", "- cefito")
 
@@ -112,16 +109,13 @@ def _bullets(lines: Iterable[str]) -> str:
 def _scores(scores: Sequence[RunEvaluation]) -> str:
     if not scores:
         return "The run folder has none (`cefito evaluate RUN` makes them)."
-    heads, parts = metric_heads() | CALIBRATION_HEADS, []
+    parts = []
     for one in scores:
         sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
-        rows = []
-        for name, head in heads.items():
-            if (value := one.percent(name)) is not None:
-                ends = one.intervals and one.intervals.ends(name)
-                rows.append(
-                    (head, f"{value:.2f}", f"{ends[0]:.2f} to {ends[1]:.2f}" if ends else "–")
-                )
+        rows = [
+            (head, f"{value:.2f}", "–" if low is None else f"{low:.2f} to {high:.2f}")
+            for head, value, low, high in one.headline()
+        ]
         parts.append(
             f"{in_markdown(one.dataset)}, split {one.split}, T = {one.steps}, "
             f"{one.windows:,}{sampled} windows, {one.conditions}; the search was "

@@ -24,14 +24,6 @@ from cefito.runs.run import Run
 from cefito.search.problem import Plans
 from cefito.settings import Record
 
-__all__ = [
-    "Answer",
-    "PlannedSequence",
-    "answer",
-    "answers",
-    "planned_sequences",
-]
-
 
 class PlannedSequence(Record):
     """One plan."""

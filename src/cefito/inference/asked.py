@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 from cefito.inference.query import check_width
-from cefito.inference.question import Question
+from cefito.inference.question import Question, planning
 from cefito.inference.sets import LARGEST_SET, check_coverage
-from cefito.inference.steps import planning
 from cefito.planners.checks import (
     check_elapsed,
     check_min_probability,
@@ -25,8 +24,6 @@ from cefito.planners.queries import Queries
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
-
-__all__ = ["Asked"]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from cefito.errors import ConfigError
 from cefito.search.constraints import Constraints, EachAction, OneAction, declared
 from cefito.settings import Settings
 
-__all__ = ["ActionNames", "Name", "NamedConstraints", "Pairs", "Pins", "parse_constraints"]
-
 Name = StrictInt | StrictStr
 """An id, or a name as `cefito.data.vocabulary` reads it."""
 Pins = tuple[tuple[StrictInt, Name], ...]

@@ -13,8 +13,6 @@ from cefito.data.annotations import Taxonomy
 from cefito.planners.base import Planner, Queries
 from cefito.search.constraints import Constraints
 
-__all__ = ["UNLIKELY", "contradictions"]
-
 UNLIKELY = 0.05
 """Largest share of queries that are warned although they ask for the truth.
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from cefito.encoders.video import VideoEncoder
     from cefito.runs.run import Run
 
-__all__ = ["Observation", "ObservationRecipe", "Observer"]
-
 Observation: TypeAlias = NDArray[np.floating[Any]] | Sequence[float] | Path | str | tuple[str, int]
 """Features [E], the path of a .npy file of them or of a picture, or a video id and a step.
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import UnionType
+from typing import Any, BinaryIO, get_args, get_origin
 
 from cefito.errors import ConfigError
 from cefito.files import check_target
 from cefito.inference.answer import Answer
-from cefito.inference.plan_tables import arrow_schema, import_pyarrow
 from cefito.markup import in_markdown, percent
 from cefito.settings import Record
-
-__all__ = ["FORMATS", "PlanFormat", "PlanRow", "find_format", "format_of", "json_line"]
 
 _ROWS = 8192  # rows of Parquet that are written at once
 
@@ -95,10 +94,21 @@ def write_jsonl(lines: Iterable[bytes], file: BinaryIO) -> None:
 def write_parquet(lines: Iterable[bytes], file: BinaryIO) -> None:
     """Write a Parquet table; needs pyarrow."""
     pyarrow, parquet = import_pyarrow("parquet", "format")
-    schema, left = arrow_schema(PlanRow), map(json.loads, lines)
+    kinds = {name: _arrow_type(one.annotation) for name, one in PlanRow.model_fields.items()}
+    schema, left = pyarrow.schema(kinds), map(json.loads, lines)
     with parquet.ParquetWriter(file, schema) as writer:
         while some := list(islice(left, _ROWS)):
             writer.write_table(pyarrow.Table.from_pylist(some, schema=schema))
+
+
+def _arrow_type(kind: Any) -> Any:
+    pyarrow = import_module("pyarrow")
+    if get_origin(kind) is list:
+        return pyarrow.list_(_arrow_type(get_args(kind)[0]))
+    if isinstance(kind, UnionType):  # X | None; every column may hold nulls
+        return _arrow_type(get_args(kind)[0])
+    names = {int: "int64", float: "float64", str: "string", bool: "bool"}
+    return pyarrow.type_for_alias(names[kind])
 
 
 def write_csv(lines: Iterable[bytes], file: BinaryIO) -> None:
@@ -124,42 +134,29 @@ def write_markdown(lines: Iterable[bytes], file: BinaryIO) -> None:
         plan = " → ".join(row.names)
         return row.query, str(row.rank), row.task or "", likely, f"{row.score:z.4f}", plan
 
-    rows = (tuple(map(in_markdown, cells(row))) for row in _rows(lines))
+    rows = (tuple(map(in_markdown, cells(PlanRow.model_validate_json(line)))) for line in lines)
     for one in chain([heads, ("---",) * len(heads)], rows):
         file.write(f"| {' | '.join(one)} |\n".encode())
-
-
-def write_howto(lines: Iterable[bytes], file: BinaryIO) -> None:
-    """Write JSON-LD of schema.org, one `HowTo` a plan with a `HowToStep` a step."""
-    file.write(b'{"@context": "https://schema.org", "@graph": [')
-    for number, row in enumerate(_rows(lines)):
-        steps = [
-            {"@type": "HowToStep", "position": place, "text": name}
-            for place, name in enumerate(row.names, 1)
-        ]
-        likely = "" if row.probability is None else f", probability {percent(row.probability)}"
-        howto = {
-            "@type": "HowTo",
-            "name": row.task or " → ".join(row.names),
-            "identifier": row.query,
-            "description": f"Predicted plan {row.rank}{likely}",
-            "position": row.rank,
-            "step": steps,
-        }
-        # without "<", so that it can stand in a script element of a page
-        text = json.dumps(howto, ensure_ascii=False).replace("<", "\\u003c")
-        file.write(f"{',' * (number > 0)}\n{text}".encode())
-    file.write(b"\n]}\n")
 
 
 FORMATS: dict[str, PlanFormat] = {
     "jsonl": PlanFormat(".jsonl", write_jsonl),
     "csv": PlanFormat(".csv", write_csv),
     "md": PlanFormat(".md", write_markdown),
-    "howto": PlanFormat(".jsonld", write_howto),
     "parquet": PlanFormat(".parquet", write_parquet, binary=True),
 }
 """All formats of plans by their names."""
+
+
+def import_pyarrow(path: Path | str, setting: str) -> tuple[Any, Any]:
+    """Return pyarrow and its module for Parquet."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as problem:
+        raise ConfigError(
+            f"{path}: pyarrow is not installed. Run pip install cefito[table], or use .jsonl.",
+            setting=setting,
+        ) from problem
 
 
 def find_format(name: str) -> PlanFormat:
@@ -179,7 +176,3 @@ def format_of(path: Path, setting: str) -> PlanFormat:
     if path.suffix == ".parquet":
         import_pyarrow(path, setting)
     return formats[path.suffix]
-
-
-def _rows(lines: Iterable[bytes]) -> Iterator[PlanRow]:
-    return map(PlanRow.model_validate_json, lines)

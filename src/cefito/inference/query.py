@@ -25,19 +25,6 @@ from cefito.planners.base import Queries
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run
 
-__all__ = [
-    "FeatureLayout",
-    "Precision",
-    "check_width",
-    "feature_layout",
-    "load_observation",
-    "observation_of_step",
-    "query_from_features",
-    "query_from_files",
-    "query_from_video",
-    "query_from_window",
-]
-
 Precision = Literal["float16", "float32"]
 """Types in which observations are stored."""
 _ROUNDING = 0.5  # seconds by which a video may be longer than its rows, whose number is rounded

@@ -30,8 +30,6 @@ from cefito.runs.run import Run
 from cefito.runtime import full_precision
 from cefito.settings import Record
 
-__all__ = ["Belief", "DoneStep", "Likely", "Session", "check_sessions"]
-
 OWN = 0.4
 """Weight of the network's next step, given the latest observation and the steps done, in the
 geometric mean with the next step that all events together lead to."""

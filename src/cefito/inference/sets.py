@@ -19,16 +19,6 @@ from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
 from cefito.settings import Record
 
-__all__ = [
-    "LARGEST_SET",
-    "PlanSets",
-    "StepSet",
-    "check_coverage",
-    "first_steps",
-    "plan_sets",
-    "set_places",
-]
-
 LARGEST_SET = 100
 """Sets of more plans are not listed, only called larger."""
 

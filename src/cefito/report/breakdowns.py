@@ -1,19 +1,19 @@
-"""Breakdowns of plans: mistakes, confusion of tasks, groups of windows, energy gaps, a gallery."""
+"""Breakdowns of plans: mistakes, confusion of tasks, groups of windows, a gallery."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from cefito.data.windows import Windows
+from cefito.evaluation.metrics import unpadded
 from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.statistics import video_interval
-from cefito.report.schema import Confusion, EnergyGap, GalleryQuery, Group, Kind, LossCurve
+from cefito.report.schema import Confusion, GalleryQuery, Group, Kind, LossCurve
 from cefito.training.log import incomplete, read_metrics
 
 KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
@@ -72,28 +72,8 @@ GALLERY_SEED = 0
 """Seed of the gallery's sample, so that samples of one size are the same everywhere."""
 LISTED = 5
 """Number of plans of a query that count as listed."""
-_BINS = 20
 _SURE = 0.2  # share of windows that a run is sure of
 _LEAST = 10  # fewer windows say nothing
-
-
-@dataclass(frozen=True)
-class TrainingSequences:
-    """Sequences of training windows."""
-
-    seen: frozenset[tuple[int, ...]]
-    actions: Mapping[int, int]  # number of different actions by task
-
-    @classmethod
-    def of(cls, train: Windows) -> TrainingSequences:
-        """Collect the sequences of some windows."""
-        rows = zip(train.tasks.tolist(), train.actions.tolist(), strict=True)
-        seen, actions = set(), defaultdict(set)
-        for task, sequence in rows:
-            steps = [action for action in sequence if action >= 0]  # without padding
-            seen.add(tuple(steps))
-            actions[task].update(steps)
-        return cls(frozenset(seen), {task: len(known) for task, known in actions.items()})
 
 
 def confusion(windows: Sequence[WindowPlans]) -> Confusion | None:
@@ -112,30 +92,12 @@ def confusion(windows: Sequence[WindowPlans]) -> Confusion | None:
     )
 
 
-def by_candidates(windows: Sequence[WindowPlans], train: TrainingSequences) -> list[Group]:
-    """Success against the number of candidates, Kᵀ for K actions of the task in training.
-
-    Grouped by powers of ten; tasks without training windows have no candidates.
-    """
-
-    def size(window: WindowPlans) -> int:
-        known = train.actions.get(window.true_task, 0)
-        return len(str(known ** len(window.true_actions))) if known else 0
-
-    def name(digits: int) -> str:
-        if not digits:
-            return "task without training windows"
-        low, high = (10 ** (digits - 1) if digits > 1 else 1), 10**digits - 1
-        return f"{low:,} to {high:,}" if digits < 16 else f"10^{digits - 1} and more"
-
-    return _groups(windows, lambda window: min(size(window), 16), name)
-
-
-def by_seen(windows: Sequence[WindowPlans], train: TrainingSequences) -> list[Group]:
+def by_seen(windows: Sequence[WindowPlans], train: Windows) -> list[Group]:
     """Success against whether the annotated sequence occurs in training windows."""
+    seen = {tuple(unpadded(actions).tolist()) for actions in train.actions}
     names = ("not in training", "in training")
     return _groups(
-        windows, lambda window: int(tuple(window.true_actions) in train.seen), names.__getitem__
+        windows, lambda window: int(tuple(window.true_actions) in seen), names.__getitem__
     )
 
 
@@ -183,30 +145,6 @@ def _group(name: str, windows: Sequence[WindowPlans]) -> Group:
 
 def _listed(window: WindowPlans) -> bool:
     return window.rank is not None and window.rank <= LISTED
-
-
-def energy_gap(windows: Sequence[WindowPlans]) -> EnergyGap | None:
-    """Energy of the best wrong plan less that of the truth; None if no window has both."""
-    gaps = []
-    for window in windows:
-        wrong = [plan.energy for plan in window.plans if plan.actions != window.true_actions]
-        if window.rank is not None and wrong:
-            gaps.append(min(wrong) - window.plans[window.rank - 1].energy)
-    if not gaps:
-        return None
-    values = np.array(gaps)
-    low, high = np.percentile(values, [2, 98])
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    counts, edges = np.histogram(values.clip(low, high), bins=_BINS, range=(low, high))
-    return EnergyGap(
-        windows=len(gaps),
-        of=len(windows),
-        positive=float(100 * (values > 0).mean()),
-        quartiles=np.percentile(values, [25, 50, 75]).tolist(),
-        edges=edges.tolist(),
-        counts=counts.tolist(),
-    )
 
 
 def gallery(windows: Sequence[WindowPlans], size: int) -> list[GalleryQuery]:

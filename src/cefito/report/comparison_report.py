@@ -42,7 +42,7 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
             command(
                 "compare",
                 "DATASET",
-                planners=",".join(_with_seeds(results, row) for row in results.rows),
+                planners=",".join(row.name for row in results.rows),
                 **_lengths(results),
                 seeds=len(results.seeds),
                 preset=results.preset,
@@ -158,14 +158,3 @@ def _lead(results: Results, horizon: int) -> Lead | None:
         windows=len(of) if found is None else found[1],
         videos=len(np.unique(of)),
     )
-
-
-def _with_seeds(results: Results, row: PlannerVariant) -> str:
-    """A row as --planners takes it, with its number of seeds if it has fewer."""
-    scored = {
-        results.seeds.index(cell.seed)
-        for horizon in results.horizons
-        for cell in results.scored(horizon, row.name)
-    }
-    count = max(scored, default=-1) + 1
-    return f"{row.name}:{count}" if 0 < count < len(results.seeds) else row.name

@@ -16,14 +16,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cefito.evaluation.metrics import metric_heads, metric_legend
-from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
+from cefito.evaluation.records import RunEvaluation
 from cefito.files import check_target, write_text
 from cefito.markup import counted
 from cefito.report.breakdowns import KINDS
 from cefito.report.charts import (
+    COLORS,
     confusion_chart,
     coverage_chart,
-    gap_chart,
     line_chart,
     reliability_chart,
 )
@@ -35,7 +35,6 @@ from cefito.report.schema import (
     RowResults,
     RunReport,
 )
-from cefito.study.figures import COLORS
 
 _LONGEST = 60  # letters of an action's name in a plan
 _COSTS = {
@@ -59,7 +58,7 @@ def rendered(report: RunReport | ComparisonReport) -> str:
     """A report as HTML; equal reports give equal text."""
     if isinstance(report, RunReport):
         own: dict[str, Any] = {
-            "headline": headline(report.scores),
+            "headline": report.scores.headline(),
             "heads": _task_heads(report.scores),
             "legend": metric_legend(report.scores.metrics),
             "lead": run_lead(report),
@@ -77,17 +76,6 @@ def rendered(report: RunReport | ComparisonReport) -> str:
     template = _environment().get_template(f"{report.kind}.html.j2")
     page = template.render(report=report, curves=[_curve(curve) for curve in report.curves], **own)
     return _UNFIT.sub("\ufffd", page)
-
-
-def headline(scores: RunEvaluation) -> list[tuple[str, float, float | None, float | None]]:
-    """Every metric that is a single number: head, value, and both ends of its interval."""
-    lines = []
-    for name, head in (metric_heads() | CALIBRATION_HEADS).items():
-        value = scores.percent(name)
-        if value is not None:
-            ends = None if scores.intervals is None else scores.intervals.ends(name)
-            lines.append((head, value, *(ends or (None, None))))
-    return lines
 
 
 def _examples(queries: Sequence[GalleryQuery]) -> list[GalleryQuery]:
@@ -203,7 +191,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {"number": _number, "brief": _brief}
     environment.globals |= {
-        "histogram": gap_chart,
         "interval": _interval,
         "reliability": reliability_chart,
         "coverage": coverage_chart,

@@ -18,11 +18,8 @@ from cefito.markup import counted
 from cefito.planners.given import Given
 from cefito.progress import Progress, silent
 from cefito.report.breakdowns import (
-    TrainingSequences,
-    by_candidates,
     by_seen,
     confusion,
-    energy_gap,
     gallery,
     loss_curves,
     surest,
@@ -93,11 +90,10 @@ def report_run(
         given=given,
     )
     train = _training(run)
-    known = TrainingSequences.of(train) if train else None
     if train is None:
         notes.append(
             "The data set that the run was trained on is not available, so success is not grouped "
-            "by number of candidates and by whether the sequence occurs in training."
+            "by whether the sequence occurs in training."
         )
     if not curves:
         notes.append(
@@ -107,9 +103,6 @@ def report_run(
     tasks = confusion(windows)
     if tasks is None:
         notes.append("The planner has no notion of tasks: there is no confusion of them.")
-    energies = bool((scores.weights or {}).get("energy"))
-    if not energies:
-        notes.append("These plans are not ordered by energies: no gap of energies is shown.")
     shown = gallery(windows, queries)
     if files is not None:
         try:
@@ -150,10 +143,8 @@ def report_run(
         sure=surest(windows),
         published=published_table(scores),
         confusion=tasks,
-        by_candidates=None if known is None else by_candidates(windows, known),
-        by_seen=None if known is None else by_seen(windows, known),
-        energies=energies,
-        energy_gap=energy_gap(windows) if energies else None,
+        by_seen=None if train is None else by_seen(windows, train),
+        energies=bool((scores.weights or {}).get("energy")),
         settings=flattened(run.info.config),
         changes=changes or [],
         gallery_of=len(windows),

@@ -49,20 +49,6 @@ class Confusion(FileRecord):
         return totals
 
 
-class EnergyGap(FileRecord):
-    """Energy of the wrong plan of lowest energy less that of the annotated sequence.
-
-    Known for windows whose annotated sequence and at least one other are among the plans listed.
-    """
-
-    windows: int
-    of: int  # number of all windows
-    positive: float  # share in which the annotated sequence has the lower energy, per cent
-    quartiles: list[float]
-    edges: list[float]  # of the bins of the histogram [B + 1]
-    counts: list[int]  # windows in each bin [B]; the outermost bins include all values beyond them
-
-
 class LossCurve(FileRecord):
     """Losses and validation scores of one network's training."""
 
@@ -129,10 +115,8 @@ class RunReport(_Report):
     sure: Group | None  # the most probable fifth of the windows; None if too few, or unknown
     published: Table | None  # the run among published rows of its data set and horizon
     confusion: Confusion | None  # None if the planner has no notion of tasks
-    by_candidates: list[Group] | None
     by_seen: list[Group] | None  # success against whether the sequence occurs in training
     energies: bool  # whether plans have energies
-    energy_gap: EnergyGap | None
     changes: list[SettingDifference]  # to the preset
     gallery_of: int  # number of windows that the gallery is a sample of
     gallery: list[GalleryQuery]

@@ -6,18 +6,16 @@ Over HTTP, every message is a request of its own, without a session, with the ch
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import anyio
-import numpy as np
 from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import (
     CallToolRequestParams,
@@ -28,19 +26,17 @@ from mcp_types import (
     Tool,
     ToolAnnotations,
 )
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from cefito.data.vocabulary import find_action, find_task
+from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError
-from cefito.inference.answer import PlannedSequence
 from cefito.inference.session import Likely, Session, check_sessions
 from cefito.serve.problems import ProblemError, to_problem
-from cefito.serve.requests import prepare
 from cefito.serve.schemas import (
-    ConstraintsRequest,
+    MOST_DONE,
     Name,
     Named,
     Observation,
@@ -54,9 +50,6 @@ from cefito.serve.schemas import (
 from cefito.serve.service import Service
 from cefito.serve.session_schemas import EventRequest, SessionRequest
 from cefito.serve.sessions import LISTED, apply_event, likely_next, session_goal
-from cefito.serve.stdio import serve_lines
-
-_MOST = 256  # steps of a plan or done
 
 
 class StepsRequest(RunRequest):
@@ -83,7 +76,7 @@ class StepsAnswer(ResponseBody):
 class NextStepsRequest(SessionRequest):
     """What follows the steps done and the present scene."""
 
-    done: Annotated[list[Name], Field(max_length=_MOST)] | None = Field(
+    done: Annotated[list[Name], Field(max_length=MOST_DONE)] | None = Field(
         None, description="Oldest first; [] if nothing was done yet, null if unknown."
     )
     observation: Observation | None = Field(None, description="Of the present scene.")
@@ -101,32 +94,6 @@ class NextStepsAnswer(ResponseBody):
         description="Probability of each number of steps that remain; the largest stands for so "
         "many or more."
     )
-
-
-class ScoreRequest(PlanRequest):
-    """A plan to be compared with the best plans of a query."""
-
-    plan: list[Name] = Field(min_length=1, max_length=_MOST, description="Its steps.")
-
-    @model_validator(mode="after")
-    def _unconstrained(self) -> ScoreRequest:
-        if "constraints" in self.model_fields_set:
-            raise ValueError("'constraints' do not go with a plan; leave them out")
-        return self
-
-
-class ScoreAnswer(ResponseBody):
-    """How good a plan is."""
-
-    run: str
-    plan: list[Named]
-    rank: int | None = Field(description="Among the best plans, from 1; null if not among them.")
-    probability: float | None = Field(description="Null if the method has none.")
-    score: float | None = Field(
-        description="Lower is better; null if the method scores its own plans alone."
-    )
-    best: list[PlannedSequence] = Field(description="The best plans, best first.")
-    exact: bool = Field(description="Whether no other valid sequence is better than the best.")
 
 
 async def _tasks(service: Service, request: Request, body: RunRequest) -> TasksAnswer:  # noqa: ARG001
@@ -186,56 +153,6 @@ async def _next_steps(
     return answer
 
 
-async def _score_plan(service: Service, request: Request, body: ScoreRequest) -> ScoreAnswer:
-    """Compare a plan with the best plans of a query: its rank, probability and score.
-
-    The query is given as for `plan`.
-    """
-    served = service.models.find(body.run, body.horizon, body.steps)
-    answer = await service.plan(request, body)
-    taxonomy = served.run.taxonomy
-    task = None if body.task is None else find_task(taxonomy, body.task)
-    ids = [find_action(taxonomy, step, task=task, setting="plan") for step in body.plan]
-    ranked = [plan.actions for plan in answer.plans]
-    rank = ranked.index(ids) + 1 if ids in ranked else None
-    probability = await service.call(request, served, partial(_probability, service, body, ids))
-    score = None if probability is None else -math.log(probability) if probability else math.inf
-    if rank is not None:
-        found = answer.plans[rank - 1]
-        score, probability = found.score, probability or found.probability
-    elif probability is None and served.run.planner.abilities.constraints:
-        score = (await service.plan(request, _pinned(body, ids))).plans[0].score
-    return ScoreAnswer(
-        run=served.name,
-        plan=_named([taxonomy.actions[action] for action in ids]),
-        rank=rank,
-        probability=probability,
-        score=None if score is None or math.isinf(score) else score,
-        best=answer.plans,
-        exact=answer.exact,
-    )
-
-
-def _probability(service: Service, body: ScoreRequest, ids: Sequence[int]) -> float | None:
-    """The probability of a plan; None if only listed plans have one."""
-    prepared = prepare(service.models, service.limits, body)
-    run = prepared.run
-    if not (run.shortest or run.horizon) <= len(ids) <= run.horizon:
-        detail = f"the plan has {len(ids)} steps; the run plans {run.steps}. Give so many."
-        raise ProblemError(detail, "plan")
-    sequence = np.full((1, run.horizon), -1)
-    sequence[0, : len(ids)] = ids
-    logs = run.planner.log_probabilities(prepared.asked.query, sequence)
-    return None if logs is None else float(np.exp(logs[0]))
-
-
-def _pinned(body: ScoreRequest, ids: Sequence[int]) -> PlanRequest:
-    """The same query with all steps of its plan known."""
-    pins = ConstraintsRequest(pin={str(place): step for place, step in enumerate(ids, 1)})
-    pinned: PlanRequest = body.model_copy(update={"constraints": pins, "top_k": 1})
-    return pinned
-
-
 def _named(entries: Sequence[Any]) -> list[Named]:
     return [Named.model_validate(entry) for entry in entries]
 
@@ -263,7 +180,6 @@ TOOLS: Mapping[str, _Tool] = {
     "steps": _Tool(_steps, StepsRequest, StepsAnswer),
     "plan": _Tool(_plan, PlanRequest, PlanAnswer),
     "next_steps": _Tool(_next_steps, NextStepsRequest, NextStepsAnswer),
-    "score_plan": _Tool(_score_plan, ScoreRequest, ScoreAnswer),
 }
 
 
@@ -302,7 +218,9 @@ class ToolServer:
         """Answer messages on stdin until it ends; stdout has the answers alone."""
         self.service.start()
         try:
-            await serve_lines(self._server, self.service.limits)
+            async with stdio_server() as (incoming, outgoing):
+                options = self._server.create_initialization_options()
+                await self._server.run(incoming, outgoing, options)
         finally:
             await anyio.to_thread.run_sync(self.service.close)
 

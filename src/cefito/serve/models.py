@@ -17,7 +17,7 @@ from cefito.data.prepared import open_dataset
 from cefito.data.vocabulary import find_task
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.inference.observer import ObservationRecipe
-from cefito.inference.steps import steps_range
+from cefito.inference.question import steps_range
 from cefito.runs.folder import horizons_in, versions
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run, open_run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from asgi_correlation_id import correlation_id
@@ -54,8 +53,6 @@ _BY_STATUS = {
     404: ("not-found", "there is nothing here. GET /docs lists the routes."),
     405: ("not-found", "this route does not take this method. GET /docs lists the routes."),
 }
-REQUEST_FIELDS: set[str] = set()
-"""Names of the fields of all requests."""
 # Names that pydantic puts into a location for the alternatives of a union.
 _ALTERNATIVES = ("str", "int", "list[float]", "constrained-str", "constrained-int")
 
@@ -163,9 +160,6 @@ def _of_validation(errors: Sequence[Any]) -> ProblemError:
     others = len({location(error) for error in errors}) - 1
     place = f"{field[:200]}: " if field else ""
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        near = get_close_matches(str(first["loc"][-1]), REQUEST_FIELDS, n=1)
-        message += f"; did you mean '{near[0]}'?" if near else ""
     more = f" ({others} more)" if others else ""
     detail = f"{place}{message}{more}. GET /openapi.json describes the fields."
     return ProblemError(detail, field[:200] or None)

@@ -18,7 +18,7 @@ from cefito.errors import DataError
 from cefito.inference.answer import Answer
 from cefito.inference.asked import Asked
 from cefito.inference.query import query_from_window
-from cefito.inference.steps import planning
+from cefito.inference.question import planning
 from cefito.planners.base import Queries
 from cefito.runs.matching import DatasetMatch, DatasetName
 from cefito.runs.run import Run
@@ -45,11 +45,6 @@ class PreparedRequest:
     asked: Asked  # of the same run with the search of the request
     operations: float | None  # upper bound of the search's; None if its cost does not vary
     kind: Hashable  # equal for queries that can be planned as one batch
-
-    @property
-    def run(self) -> Run:
-        """The run of the answer."""
-        return self.asked.run
 
 
 def prepare(
@@ -192,7 +187,7 @@ def to_response(job: SearchJob, answer: Answer, began: float) -> PlanAnswer:
         **dict(answer),
         request_id=correlation_id.get() or "",
         run=prepared.served.name,
-        horizon=prepared.run.horizon,
+        horizon=prepared.asked.run.horizon,
         milliseconds=round(1e3 * (time.monotonic() - began), 3),
         most_gflop=None if operations is None else _rounded(operations / 1e9),
         walked_with=job.together - 1,

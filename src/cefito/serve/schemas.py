@@ -23,7 +23,7 @@ from cefito.inference.constraints import ActionNames, NamedConstraints, Pairs, P
 from cefito.inference.question import Question
 from cefito.search.constraints import Constraints, declared
 from cefito.search.settings import SEARCHES
-from cefito.serve.problems import REQUEST_FIELDS, ProblemDetails
+from cefito.serve.problems import ProblemDetails
 from cefito.serve.settings import Limits
 from cefito.times import Seconds
 
@@ -55,10 +55,6 @@ class RequestBody(BaseModel):
     """Base of requests: values are not converted, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        REQUEST_FIELDS.update(cls.model_fields)
 
 
 class RunRequest(RequestBody):

@@ -25,7 +25,6 @@ from cefito.inference.answer import Answer, answers
 from cefito.inference.observer import ObservationRecipe
 from cefito.planners.checks import check_partial
 from cefito.planners.queries import Queries
-from cefito.runs.run import Run
 from cefito.runtime import pick_device
 from cefito.serve.metrics import Metrics
 from cefito.serve.middleware import closing
@@ -50,7 +49,6 @@ class _Call:
     """Other work than a search, for a run."""
 
     served: Served
-    run: Run
     function: Callable[[], Any]
 
 
@@ -268,7 +266,7 @@ class Service:
     ) -> Any:
         """The value of a function, run as a search is; calls of the same `alone` never overlap."""
         job = SearchJob(
-            work=_Call(served, served.run, function),
+            work=_Call(served, function),
             kind=None,
             expensive=False,
             deadline=self._deadline(time.monotonic()),
@@ -344,12 +342,12 @@ class Service:
 
     def _note(self, request: Request, job: SearchJob) -> None:
         """Name the run in the log's line of a request."""
-        prepared: PreparedRequest | _Call = job.work
-        request.state.noted = {"run": prepared.served.name, "horizon": prepared.run.horizon}
+        served: Served = job.work.served
+        request.state.noted = {"run": served.name, "horizon": served.run.horizon}
 
     def _count(self, job: SearchJob, outcome: str, tokens: int = 0) -> None:
-        prepared: PreparedRequest | _Call = job.work
-        self.metrics.searched(prepared.served.name, prepared.run.horizon, outcome, job, tokens)
+        served: Served = job.work.served
+        self.metrics.searched(served.name, served.run.horizon, outcome, job, tokens)
 
 
 def open_service(settings: ServiceSettings) -> Service:

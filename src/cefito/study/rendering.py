@@ -9,8 +9,6 @@ from cefito.evaluation.records import ABSENT
 from cefito.files import FileRecord
 from cefito.markup import in_markdown, markdown_table
 
-__all__ = ["NONE", "Entry", "Table", "latex", "markdown", "signed"]
-
 NONE = "–"
 """Text of an empty cell."""
 _IN_LATEX = str.maketrans(

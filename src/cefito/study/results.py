@@ -21,8 +21,6 @@ from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
 from cefito.study.trials import FailedTrial, ScoredTrial, Trial, TrialFile, read_trial
 
-__all__ = ["RESULTS", "Results", "WindowList", "gather"]
-
 RESULTS = "results.json"
 """Name of the results file in the folder of a study."""
 

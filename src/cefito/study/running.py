@@ -25,8 +25,6 @@ from cefito.runtime import pick_device
 from cefito.study.study import Study, check_study
 from cefito.study.trials import Trial, TrialFile, read_trial
 
-__all__ = ["TrialScorer", "missing_trials", "run_study", "tuned_study"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -41,8 +41,6 @@ from cefito.planners.methods import PlannerVariant, RunConfig, find_method, load
 from cefito.runtime import check_seed, determining, pick_device
 from cefito.study.trials import ROWS, Trial, check_variant
 
-__all__ = ["Study", "check_study"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
@@ -59,7 +57,6 @@ class Study:
     # the windows of each horizon alone
     shortest: int | None = None
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    fewer_seeds: Mapping[str, int] = field(default_factory=dict)  # rows with the first seeds only
     preset: str = "small"
     settings: Mapping[str, Any] = field(default_factory=dict)  # for all rows, dotted keys
     # chosen by folds for rows at a horizon (`tuned_study`), dotted keys
@@ -90,9 +87,8 @@ class Study:
         return tuple(
             self._trial(row, horizon, seed, self.shortest)
             for horizon in self.horizons
-            for place, seed in enumerate(self.seeds)
+            for seed in self.seeds
             for row in self.rows
-            if place < self.fewer_seeds.get(row.name, len(self.seeds))
         )
 
     def _trial(
@@ -216,7 +212,6 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         ("workers", workers),
         ("sample", study.sample),
         ("costly sample", study.costly_sample),
-        *((f"seeds of {name}", count) for name, count in study.fewer_seeds.items()),
     ):
         if number is not None and number < 1:
             raise ConfigError(

@@ -25,17 +25,6 @@ from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
 from cefito.study.trials import ScoredTrial
 
-__all__ = [
-    "difference_table",
-    "metric_interval",
-    "paired_rows",
-    "published_table",
-    "replies_title",
-    "result_tables",
-    "score_table",
-    "to_csv",
-]
-
 _UNITS = (
     "Per cent; ± half the 90 % interval of the mean by Student's t over seeds. SR bootstrap width: "
     "full width (5th to 95th percentile) of the bootstrap over seeds, as published tables print it."

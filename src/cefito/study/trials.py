@@ -27,22 +27,6 @@ from cefito.planners.methods import (
 )
 from cefito.training.result import TrainingResult
 
-__all__ = [
-    "ALL",
-    "ROWS",
-    "FailedTrial",
-    "FailureFile",
-    "ScoredTrial",
-    "Trial",
-    "TrialFile",
-    "TrialScores",
-    "check_variant",
-    "find_rows",
-    "needs_server",
-    "parse_trial",
-    "read_trial",
-]
-
 ALL = "all"
 """Name of all rows but oracles, ablations and, unless one is named, language models."""
 ROWS: dict[str, PlannerVariant] = {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from browsing import choose_video, faults_light_and_dark, move_handle, names, plan_now, strips
 from cefito.inference.answer import answer
 from cefito.inference.constraints import NamedConstraints
 from cefito.inference.query import query_from_video
-from cefito.planners.base import Marginals
 from cefito.report.breakdowns import missing_steps, step_kinds
 
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
@@ -69,28 +66,6 @@ def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     page.locator("#said", has_text="Planned again").wait_for()
     page.locator("#plans li[data-pinned]").first.wait_for(state="detached")
     assert strips(page) == plans
-
-
-def test_a_warning_of_what_the_observations_contradict(page, drawn, monkeypatch):
-    count, actions = len(drawn.run.taxonomy.tasks), len(drawn.run.taxonomy.actions)
-    likely = drawn.run.taxonomy.actions[0].name
-    steps = np.zeros((1, drawn.run.horizon, actions))
-    steps[:, :, 0] = 1
-    found = Marginals(np.full((1, count), 1 / count), steps)
-    monkeypatch.setattr(type(drawn.run.planner), "marginals", lambda *_: found)
-    choose(page)
-    plans = plan_now(page)
-    assert page.locator("#warnings li").count() == 0
-    number = next(n for n, action in enumerate(plans[0]) if action != likely)
-    page.locator("#plans ol").first.locator("button").nth(number).click()
-    page.get_by_role("button", name=f"Pin it to step {number + 1}").click()
-    planned_again(page)
-    assert page.locator("#warnings li").all_inner_texts() == [
-        f"the observations point to '{likely}' at step {number + 1} (100.0 %); "
-        f"'{plans[0][number]}' is pinned there (below 0.1 %)"
-    ]
-    page.get_by_role("button", name="Remove all").click()
-    page.locator("#warnings li").first.wait_for(state="detached")
 
 
 def test_forbid_and_order_by_name(page, drawn):
@@ -217,27 +192,6 @@ def test_with_the_keyboard_alone(page):
     page.keyboard.press("Enter")
     assert all(first not in plan for plan in planned_again(page))
     assert focused() == "plans-head"
-
-
-def test_two_pictures(page, drawn, tmp_path):
-    from PIL import Image
-
-    pictures = [tmp_path / "before.png", tmp_path / "after.png"]
-    for path, level in zip(pictures, (90, 170), strict=True):
-        Image.fromarray(np.full((48, 64, 3), level, np.uint8)).save(path)
-    page.get_by_label("two pictures").check()
-    assert page.locator("#plan").is_disabled()
-    page.get_by_label("picture before the first step").set_input_files(pictures[0])
-    page.get_by_label("picture after the last step").set_input_files(pictures[1])
-    assert len(plan_now(page)) == 5
-    assert page.locator("#truth-row").is_hidden()
-    assert page.locator("#start-said").inner_text() == "before.png"
-
-    (tmp_path / "no.png").write_bytes(b"no picture at all")
-    page.get_by_label("picture after the last step").set_input_files(tmp_path / "no.png")
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#problem p").wait_for()
-    assert page.get_by_role("alert").inner_text().startswith("'goal' is not JPEG")
 
 
 def test_nothing_serious_for_axe(page):

@@ -8,7 +8,7 @@ from PIL import Image
 from browsing import ALL, choose_video, faults, move_handle, names, plan_now, strips
 from cefito.inference.answer import answer
 from cefito.inference.query import query_from_video, query_from_window
-from cefito.inference.steps import planning
+from cefito.inference.question import planning
 from cefito.planners.queries import Queries
 from cefito.runs.matching import match_dataset
 
@@ -139,14 +139,3 @@ def test_one_picture(page, tmp_path):
     page.get_by_label("no goal picture: plan to the end").check()
     assert page.locator("#goal").is_hidden()
     assert plan_now(page) == found
-
-
-def test_other_runs_show_no_such_controls(page):
-    for control in ("#open", "#before", "#elapsed-row"):
-        assert page.locator(control).is_visible()
-    page.get_by_label("run", exact=True).select_option(index=1)
-    page.locator("#plan:enabled").wait_for()
-    for control in ("#open", "#before", "#elapsed-row", "#of-nothing"):
-        assert page.locator(control).is_hidden()
-    assert len(plan_now(page)) == 5
-    assert page.locator("#shares").is_hidden()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -153,21 +152,3 @@ def test_a_goal_a_task_and_a_picture(page, drawn, tmp_path):
     press(page, "Observe: the picture")
     assert names_of(page, "#live-now li") != before
     assert page.locator("#live-undo").is_enabled()
-
-
-def test_on_a_phone_with_the_keyboard(page):
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_role("button", name="Begin a session").focus()
-    page.keyboard.press("Enter")
-    page.locator("#live-open").wait_for()
-    first = page.locator("#live-now li span").first.inner_text()
-    page.keyboard.press("Tab")  # from the heading to the first step
-    act(page, lambda: page.keyboard.press("Enter"))
-    assert page.locator("#live-done li").inner_text() == f"{first} reported"
-    widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert widths[0] <= widths[1]
-    heights = page.locator("#live button:visible").evaluate_all(
-        "all => all.map(one => one.getBoundingClientRect().height)"
-    )
-    assert np.min(heights) >= 36  # pixels, for fingers
-    assert faults_light_and_dark(page) == []

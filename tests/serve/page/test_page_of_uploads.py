@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from browsing import faults_light_and_dark, move_handle, open_page, plan_now
+from browsing import faults_light_and_dark, open_page, plan_now
 from cefito.inference.answer import answer
 from cefito.inference.observer import ObservationRecipe
 from cefito.serve.settings import Limits
 
 WANTED = "Failed to load resource: the server responded with a status of"
-BARE_NUMBERS = """() => {
-  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
-  const found = [];
-  while (texts.nextNode()) {
-    const { data, parentElement } = texts.currentNode;
-    const explained = parentElement.closest(".number, select, .apart, dl");
-    if (/[0-9][.][0-9]|[0-9] ms/.test(data) && !explained) found.push(data);
-  }
-  return found;
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -93,46 +83,9 @@ def test_a_video_that_the_browser_cannot_show_and_one_that_is_too_large(page, tm
     assert page.locator("#plan").is_disabled()
 
 
-def test_an_upload_waits_for_the_encoder(page, drawn):
-    page.get_by_label("two moments of a video of your own").check()
-    page.get_by_label("video file").set_input_files(drawn.folder / "films" / "film-12.mp4")
-    page.locator("#timeline").wait_for()
-    asked = []
-
-    def loading(route):
-        asked.append(route.request.url)
-        problem = {"type": "urn:cefito:not-ready", "detail": "loading the encoder of uploads."}
-        if len(asked) > 1:
-            route.continue_()
-        else:
-            route.fulfill(status=503, headers={"retry-after": "1"}, json=problem)
-
-    page.route("**/v1/plan/upload", loading)
-    page.get_by_role("button", name="Plan", exact=True).click()
-    page.locator("#said", has_text="Waiting: loading the encoder of uploads.").wait_for()
-    page.locator("#said", has_text="plans in").wait_for()
-    assert len(asked) == 2
-
-
 def test_a_service_without_an_encoder_says_so(browser, drawn, listening):
     with listening(drawn.settings()) as address:
         page = open_page(browser.new_page(), address)
         assert "without an encoder" in page.locator("#no-uploads").inner_text()
         assert page.locator("#of-film").is_hidden()
         page.close()
-
-
-def test_every_number_is_explained(page):
-    move_handle(page, "end", 3)
-    plan_now(page)
-    page.get_by_role("button", name="Begin a session").click()
-    page.locator("#live-open").wait_for()
-    numbers = page.locator(".number").evaluate_all(
-        "all => all.map(one => [one.innerText, one.title,"
-        " document.getElementById(one.getAttribute('aria-describedby')).textContent])"
-    )
-    assert len(numbers) > 30
-    assert all(title and title == described for _, title, described in numbers)
-    page.locator("#plans-head").wait_for()
-    bare = page.evaluate(BARE_NUMBERS)
-    assert bare == []

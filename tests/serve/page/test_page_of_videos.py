@@ -41,23 +41,6 @@ def test_the_list_narrows_while_words_are_typed(page):
     assert field.get_attribute("aria-expanded") == "false"
 
 
-def test_a_list_longer_than_a_page(browser, place, listening):
-    settings = place.settings(runs=(place.run,))
-    with listening(settings) as address:
-        page = open_page(browser.new_page(), address)
-        page.get_by_role("combobox", name="video").click()
-        page.locator("#videos li").first.wait_for()
-        total = int(page.locator("#videos-said").inner_text().split()[0])
-        assert total > 20
-        assert len(listed(page)) == 20
-        while (count := len(listed(page))) < total:
-            for _ in range(count):
-                page.keyboard.press("ArrowDown")
-            page.locator(f"#videos li >> nth={count}").wait_for()  # the next twenty
-        assert len(set(listed(page))) == total
-        page.close()
-
-
 def test_handles_by_keys_and_by_touch(browser, address):
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
     page = open_page(context.new_page(), address)
