@@ -233,12 +233,13 @@ def reproduce(
     options: StudyOptions,
     json: Flag = False,
 ) -> int:
-    """Make a table of the paper: train what is missing, score, write tables.
+    """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
 
     Repeat the command to continue after an interruption.
 
     Args:
-        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier or oracle.
+        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
+            or qualitative.
         dataset: Folder of a prepared data set.
         horizons: Other numbers of actions than the paper's, separated by commas.
         options: Training and scoring.
@@ -246,7 +247,7 @@ def reproduce(
     """
     known_settings(options.set_)
     from cefito.planners.methods import check_sections
-    from cefito.study.reproduce import experiment_study, find_experiment
+    from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
     from cefito.study.results import gather
     from cefito.study.running import missing_trials, run_study
     from cefito.study.study import check_study
@@ -268,6 +269,10 @@ def reproduce(
         talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
         problems = run_study(study, workers=options.workers, progress=progress)
     results, against = gather(study), experiment.against or None
-    return finish(
+    code = finish(
         results, options.out, against, problems, published=experiment.published, json=json
     )
+    with log_warnings():
+        for picture in draw_experiment(table, study, results) if not problems else []:
+            talk(f"drew {picture}")
+    return code

@@ -13,18 +13,8 @@ from markupsafe import Markup, escape
 
 from cefito.evaluation.records import Calibration
 from cefito.report.schema import Confusion
+from cefito.study.figures import COLORS, plain_log_scale, plot_coverage, plot_reliability
 
-COLORS = {
-    "blue": "#1f5fa8",
-    "red": "#b3261e",
-    "green": "#1a6e37",
-    "amber": "#7a4d00",
-    "violet": "#6b3fa0",
-    "soft": "#57606a",
-    "teal": "#0b8484",
-    "pink": "#c2408f",
-}
-"""Colours of lines, by their names in the style sheet of reports."""
 _EDGE = "#d0d7de"
 _LABEL = 100  # pixels that the label of an axis may take
 _STYLE: Any = {
@@ -62,7 +52,7 @@ def line_chart(
             axis.plot(places, values, color=color, marker="o" if len(line) == 1 else "")
         axis.set(xlabel=x, ylabel=y)
         if logarithmic:
-            _plain_log_scale(axis)
+            plain_log_scale(axis)
         else:
             axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
             axis.set_ylim(top=axis.get_ylim()[1] + 0.05 * np.ptp(axis.get_ylim()))
@@ -73,30 +63,14 @@ def line_chart(
 
 def reliability_chart(calibration: Calibration, name: str = "") -> Markup:
     """Success rate against probability, in bins of windows."""
-    bins = calibration.reliability
-    top = 1.05 * max(1.0, *bins.probability, *bins.success)
-
-    def plot(axis: Any) -> None:
-        axis.plot([0, top], [0, top], color=COLORS["soft"], linewidth=1, linestyle="--")
-        axis.plot(bins.probability, bins.success, color=COLORS["blue"], marker="o", markersize=4)
-        axis.set(xlabel="probability of the best plan (%)", ylabel="success rate (%)")
-        axis.set(xlim=(0, top), ylim=(0, top))
-
     label = "Success rate against the mean probability of the best plan, in bins of windows"
-    return _chart(f"{label} {name}".strip(), plot)
+    return _chart(f"{label} {name}".strip(), lambda axis: plot_reliability(axis, calibration))
 
 
 def coverage_chart(calibrations: Sequence[Calibration], name: str = "") -> Markup:
     """Success rate among the most probable windows against their share."""
-
-    def plot(axis: Any) -> None:
-        for one, color in zip(calibrations, _colors(len(calibrations)), strict=True):
-            axis.plot(one.risk_coverage.coverage, one.risk_coverage.success, color=color)
-        axis.set(xlabel="windows answered, most probable first (%)")
-        axis.set(ylabel="success rate among them (%)", xlim=(0, 100), ylim=(0, 100))
-
     label = "Success rate among the windows answered against the share of windows answered"
-    return _chart(f"{label} {name}".strip(), plot)
+    return _chart(f"{label} {name}".strip(), lambda axis: plot_coverage(axis, calibrations))
 
 
 def confusion_chart(confusion: Confusion) -> Markup:
@@ -125,17 +99,6 @@ def confusion_chart(confusion: Confusion) -> Markup:
     label = "Share of the windows of each annotated task that were planned for each task"
     side = max(size * len(places), _LABEL)
     return _chart(label, plot, 80 + side, 54 + side)
-
-
-def _plain_log_scale(axis: Any) -> None:
-    """Make the values of an axis logarithmic, with ticks at plain numbers."""
-    from matplotlib import ticker
-
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axis.yaxis.set_minor_locator(ticker.NullLocator())
 
 
 def _colors(count: int) -> list[str]:
