@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 import httpx2
@@ -24,7 +24,6 @@ from cefito.serve.mcp import TOOLS
 
 VIDEO = {"id": "world-0036", "step": 1}
 TOKEN = "a token of many letters"
-CLIENT = {"name": "test", "version": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -179,20 +178,103 @@ def test_tools_over_stdio(place):
     assert refused.is_error
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, None])
-def test_a_signal_or_a_lost_client_ends_it(number, place):
-    command = [sys.executable, "-m", "cefito", "mcp", str(place.run)]
-    begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
-    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": begin}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as process:
-        process.stdin.write(f"{json.dumps(message)}\n".encode())
-        process.stdin.flush()
+SERVER = """
+import anyio, sys
+from mcp.server import Server
+from mcp_types import CallToolResult, TextContent
+from cefito.cli.console import ReaderGone
+from cefito.cli.serve import run_until_ended
+from cefito.serve.settings import Limits
+from cefito.serve.stdio import serve_lines
+
+async def call(context, params):
+    await anyio.sleep(float(params.arguments["seconds"]))
+    print("not for the client")
+    text = "x" * int(params.arguments.get("letters", 1))
+    return CallToolResult(content=[TextContent(text=text)])
+
+limits = Limits(body_mib=0.01, queue=64)
+try:
+    run_until_ended(lambda: serve_lines(Server("slow", on_call_tool=call), limits))
+except ReaderGone:
+    sys.exit(141)
+"""
+
+
+def message(number, method, **params):
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+def slow(number, **arguments):
+    return message(number, "tools/call", name="wait", arguments=arguments)
+
+
+BEGIN = message(
+    0,
+    "initialize",
+    protocolVersion="2025-06-18",
+    capabilities={},
+    clientInfo={"name": "test", "version": "1"},
+)
+
+
+@contextmanager
+def slow_server(*messages):
+    """A server in another process whose calls take as long as they ask; it has begun."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", SERVER], **pipes) as process:
+        send(process, BEGIN, *messages)
         assert json.loads(process.stdout.readline())["id"] == 0
-        if number is None:
-            process.stdout.close()
-            process.stdin.write(f"{json.dumps(message)}\n".encode())
-            process.stdin.close()
-        else:
+        yield process
+        process.kill()
+
+
+def send(process, *messages):
+    for one in messages:
+        process.stdin.write(json.dumps(one).encode() + b"\n")
+    process.stdin.flush()
+
+
+def test_all_calls_are_answered_before_the_end_and_lines_are_bounded():
+    with slow_server() as process:
+        process.stdin.write(b"x" * 1_000_000 + b"\n\n{\n")
+        calls = [slow(number, seconds=0.2) for number in range(1, 41)]
+        gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 50}}
+        send(process, slow(50, seconds=60), *calls[:20], gone, *calls[20:])
+        out, errors = process.communicate(timeout=300)
+    found = [json.loads(line) for line in out.splitlines()]
+    refused = [one["error"] for one in found if one["id"] is None]
+    assert [error["code"] for error in refused] == [-32700] * 2
+    assert refused[0]["message"].endswith("at most 10,485 bytes in one line.")
+    assert sorted(one["id"] for one in found if "result" in one) == [*range(1, 41)]
+    assert process.returncode == 0
+    assert errors.replace(b"not for the client\n", b"") == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_whatever_it_does(number):
+    with slow_server(slow(1, seconds=60), slow(2, seconds=0, letters=10_000_000)) as process:
+        process.stdin.write(b'{"jsonrpc": ')
+        process.stdin.flush()
+        process.send_signal(number)
+        assert process.wait(300) == 128 + number
+        assert process.stderr.read().replace(b"not for the client\n", b"") == b""
+
+
+def test_a_client_that_reads_no_more_ends_it():
+    with slow_server() as process:
+        process.stdout.close()
+        send(process, slow(1, seconds=0))
+        assert process.wait(300) == 141
+        assert process.stderr.read() == b"not for the client\n"
+
+
+@pytest.mark.nightly
+def test_signals_end_it_at_any_time():
+    """24 signals while stdin is open: none is ignored."""
+    for count in range(24):
+        number = (signal.SIGTERM, signal.SIGINT)[count % 2]
+        waits = [slow(one, seconds=0.1 * one) for one in range(count)]
+        with slow_server(*waits) as process:
             process.send_signal(number)
-        assert process.wait(100) == (141 if number is None else 128 + number)
+            assert process.wait(300) == 128 + number

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from cefito.cli.console import ReaderGone, Volume, ending_signals, log_warnings, talk, volume
+from cefito.cli.console import Volume, ending_signals, log_warnings, lose_stdout, talk, volume
 from cefito.cli.options import Flag, SeveralPaths, options_class
 from cefito.errors import ConfigError
 from cefito.serve.settings import Limits, ServiceSettings, check_extra, read_token
@@ -149,20 +149,28 @@ def mcp(
         device: auto, cpu or cuda.
     """
     check_extra(mcp=True)
-    import anyio
-
     from cefito.serve.mcp import ToolServer
     from cefito.serve.service import open_service
 
     given = {"runs": (run, *more), "datasets": dataset, "device": device}
     with log_warnings():
         settings = validated(ServiceSettings, given, place="cefito mcp")
-        tools = ToolServer(open_service(settings))
-        # at once, for a thread that reads stdin cannot be stopped
+        run_until_ended(ToolServer(open_service(settings)).run_stdio)
+
+
+def run_until_ended(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Serve stdin and stdout; a lost stdout ends it as any command."""
+    import anyio
+
+    try:
         with ending_signals("SIGTERM", "SIGINT", "SIGHUP", at_once=True):
-            try:
-                anyio.run(tools.run_stdio)
-            except BaseExceptionGroup as group:
-                if group.split(BrokenPipeError)[1] is not None:
-                    raise
-                raise ReaderGone from group
+            anyio.run(work)
+    except BaseExceptionGroup as group:
+        lost, rest = group.split(OSError)
+        if lost is None or rest is not None:
+            raise
+        problem: BaseException = lost
+        while isinstance(problem, BaseExceptionGroup):
+            problem = problem.exceptions[0]
+        assert isinstance(problem, OSError)
+        lose_stdout(problem)

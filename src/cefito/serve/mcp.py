@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import anyio
 from mcp.server import Server, ServerRequestContext
-from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import (
     CallToolRequestParams,
@@ -50,6 +49,7 @@ from cefito.serve.schemas import (
 from cefito.serve.service import Service
 from cefito.serve.session_schemas import EventRequest, SessionRequest
 from cefito.serve.sessions import LISTED, apply_event, likely_next, session_goal
+from cefito.serve.stdio import serve_lines
 
 
 class StepsRequest(RunRequest):
@@ -218,9 +218,7 @@ class ToolServer:
         """Answer messages on stdin until it ends; stdout has the answers alone."""
         self.service.start()
         try:
-            async with stdio_server() as (incoming, outgoing):
-                options = self._server.create_initialization_options()
-                await self._server.run(incoming, outgoing, options)
+            await serve_lines(self._server, self.service.limits)
         finally:
             await anyio.to_thread.run_sync(self.service.close)
 
