@@ -10,32 +10,32 @@ from cefito.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = {
-    "batch": 1_111,
-    "benchmarks": 4_674,
-    "cli": 3_917,
-    "data": 7_507,
-    "encoders": 2_037,
-    "evaluation": 2_698,
+    "batch": 1_105,
+    "benchmarks": 4_655,
+    "cli": 3_651,
+    "data": 7_161,
+    "encoders": 1_772,
+    "evaluation": 2_677,
     "executors": 589,
-    "field": 2_102,
-    "ground": 2_190,
-    "inference": 2_597,
-    "planners": 13_616,
-    "report": 1_474,
-    "runs": 2_280,
-    "search": 3_733,
-    "serve": 3_968,
-    "study": 2_557,
+    "field": 1_993,
+    "ground": 2_053,
+    "inference": 2_464,
+    "planners": 13_245,
+    "report": 1_347,
+    "runs": 2_117,
+    "search": 3_040,
+    "serve": 3_867,
+    "study": 2_209,
     "testing": 500,
-    "tests": 51_301,
-    "training": 1_806,
+    "tests": 46_446,
+    "training": 1_669,
 }
 """Lines of Python of each room of src, and of the folders beside it.
 
 A change that raises one lowers another by as much, and its message names both.
 """
-MODULES = 301
-UNUSED = 30
+MODULES = 292
+UNUSED = 0
 """Names in `__all__` that no other module mentions."""
 ENTERED = 60
 """Files of src with a function that `cefito plan` of a window calls."""

@@ -139,7 +139,7 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
 
 def untrained(run, dataset, config, monkeypatch):
     """A planner before the first step of its finetuning."""
-    monkeypatch.setattr("cefito.training.trainer._Training._step", lambda *_: {"loss": 0.0})
+    monkeypatch.setattr("cefito.training.trainer.Training._step", lambda *_: {"loss": 0.0})
     windows = Start.make(run, dataset, None).windows(dataset, horizon=3, selection="held-out")
     given = {"settings": config.settings, "seed": 5, "context": TrainingContext()}
     return run.planner.refit(*windows, **given).planner

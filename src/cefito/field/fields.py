@@ -32,8 +32,6 @@ from cefito.field.settings import FieldConfig
 __all__ = [
     "BACKWARD",
     "CompositeField",
-    "IncrementalComponent",
-    "IncrementalComposite",
     "IncrementalField",
     "SearchedField",
     "incremental_field",

@@ -17,9 +17,7 @@ from cefito.field.settings import FieldConfig
 __all__ = [
     "Predictor",
     "TransformerBlock",
-    "as_computed",
     "attend",
-    "mask_for",
     "normalise",
     "normalise_observation",
     "positions",

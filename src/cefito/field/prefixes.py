@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["PrefixTree", "prefix_counts", "similar_rows"]
+__all__ = ["PrefixTree", "similar_rows"]
 
 
 def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:

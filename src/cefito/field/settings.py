@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DISTANCES",
     "ClassifierConfig",
-    "Distance",
     "FieldConfig",
     "ProposalConfig",
     "l2",

@@ -21,7 +21,6 @@ from cefito.files import check_target, write_text
 from cefito.markup import counted
 from cefito.report.breakdowns import KINDS
 from cefito.report.charts import (
-    COLORS,
     confusion_chart,
     coverage_chart,
     line_chart,
@@ -35,6 +34,7 @@ from cefito.report.schema import (
     RowResults,
     RunReport,
 )
+from cefito.study.figures import COLORS
 
 _LONGEST = 60  # letters of an action's name in a plan
 _COSTS = {

@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Component",
-    "Composite",
     "Field",
     "IncrementalEnergies",
     "MemorySettings",
     "Search",
     "Searchable",
-    "SingleComponent",
     "SpaceSize",
     "Watch",
     "components_of",

@@ -17,7 +17,6 @@ from cefito.errors import ConfigError
 
 __all__ = [
     "UNCONSTRAINED",
-    "Automaton",
     "Constraints",
     "Declared",
     "EachAction",

@@ -26,9 +26,7 @@ from cefito.settings import Settings, validated
 __all__ = [
     "SEARCHES",
     "SearchConfig",
-    "SearchEntry",
     "changed_settings",
-    "find_search",
     "make_search",
     "search_settings",
 ]

@@ -19,7 +19,9 @@ from cefito.training.negatives import ActionSets, NegativeSampler
 from cefito.training.settings import FieldTrainingConfig
 from cefito.training.trainer import Term
 
-__all__ = ["FieldLoss", "FieldScore"]
+__all__ = [
+    "FieldLoss",
+]
 
 _LEFT_OUT = 0.3  # share of the videos left out of the actions' mean observations at each step
 

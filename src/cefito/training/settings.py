@@ -11,11 +11,9 @@ from cefito.settings import Settings
 
 __all__ = [
     "AugmentationConfig",
-    "AuxiliaryConfig",
     "ClassifierTrainingConfig",
     "EmaConfig",
     "FieldTrainingConfig",
-    "LossConfig",
     "MarginConfig",
     "OptimiserConfig",
     "PlannerTrainingConfig",
