@@ -94,7 +94,7 @@ def test_features_of_another_rate_are_refused_and_then_read(made, tmp_path):
     videos = {f"v{n}": [(0, 4), (4, 12 + n)] for n in range(6)}
     arrays = {f"v{n}": seconds_of(25 * (13 + n), 25) for n in range(6)}
     with pytest.raises(
-        DataError, match=r"seem to have about 26.5 rows a second\. Give their"
+        DataError, match=r"seem to have at most 26.5 rows a second\. Give their"
     ) as caught:
         made(videos, arrays)
     assert caught.value.setting == "feature_rate"
@@ -112,32 +112,44 @@ FILMS = LONG * [1.02, 1.1, 1.05, 1.0, 1.08, 1.04]  # lengths of the films
     ("shapes", "ends", "message"),
     [
         *(
-            ([(round(rate * film), 512) for film in FILMS], LONG, f"seem to have about {rate}")
+            ([(round(rate * film), 512) for film in FILMS], LONG, f"seem to have at most {rate}")
             for rate in (25, 30, 4, 2)
         ),
         ([(64, round(film)) for film in FILMS], LONG, r"the files hold \[64, 31\], .* …, with the"),
         ([(512, 40), (512, 55)], [38.0, 50.0], r"this looks like \[D, seconds\]. Transpose them"),
+        ([(512, 60)] * 6, [58.0] * 6, r"array\.T\), or give the rows a second \(--feature-rate"),
+        ([(round(15 / 16 * end), 512) for end in LONG], LONG, "at most 0.9"),
     ],
 )
 def test_layouts_that_are_refused(tmp_path, shapes, ends, message):
     with pytest.raises(DataError, match=message):
-        check_layout(tmp_path, shapes, list(ends))
+        check_layout(tmp_path, shapes, list(ends), None)
+
+
+def test_exchanged_axes_are_refused_whatever_the_rate(tmp_path):
+    with pytest.raises(DataError, match=r"Transpose them \(array\.T\)\.$"):
+        check_layout(tmp_path, [(64, round(film)) for film in FILMS], list(LONG), 25)
 
 
 @pytest.mark.parametrize(
-    ("shapes", "ends"),
+    ("shapes", "ends", "noted"),
     [
-        ([(round(film), 512) for film in FILMS], LONG),
-        ([(round(film), 512) for film in FILMS * [1, 1.6, 1.2, 2, 1.1, 1.5]], LONG),
-        ([(600, 512)] * 6, LONG),
-        ([(n, 512) for n in (600, 480, 310, 720, 550, 400)], LONG),
-        ([(750, 512)], [29.0]),
-        ([(60, 39), (60, 39), (60, 42)], [58.0] * 3),
-        ([(60, 512), (60, 1024)], [58.0] * 2),
+        ([(round(film), 512) for film in FILMS], LONG, False),
+        ([(round(film), 512) for film in FILMS * [1, 1.6, 1.2, 2, 1.1, 1.5]], LONG, True),
+        ([(600, 512)] * 6, LONG, True),
+        ([(n, 512) for n in (600, 480, 310, 720, 550, 400)], LONG, True),
+        ([(750, 512)], [29.0], True),
+        ([(512, 40)], [38.0], True),
+        ([(round(25 / 16 * film), 512) for film in FILMS[:3]], LONG[:3], True),
+        ([(60, 39), (60, 39), (60, 42)], [58.0] * 3, False),
+        ([(60, 512), (60, 1024)], [58.0] * 2, False),
     ],
 )
-def test_layouts_that_pass(tmp_path, shapes, ends):
-    check_layout(tmp_path, shapes, list(ends))
+def test_layouts_that_pass(tmp_path, shapes, ends, noted):
+    notes = check_layout(tmp_path, shapes, list(ends), None)
+    assert len(notes) == noted
+    assert all("read as one row a second; --feature-rate" in note for note in notes)
+    assert check_layout(tmp_path, shapes, list(ends), 1) == []
 
 
 @pytest.mark.parametrize(

@@ -138,10 +138,9 @@ def prepare(
         for each in pool.map(partial(_observed, recipe), *zip(*paths, strict=True)):
             found.append(each)
             advance()
-    if recipe.feature_rate is None:
-        seen = [each for each in found if all(each.shape)]
-        ends = [max(step.end for step in each.video.steps) for each in seen]
-        check_layout(features, [each.shape for each in seen], ends)
+    seen = [each for each in found if all(each.shape)]
+    ends = [max(step.end for step in each.video.steps) for each in seen]
+    notes += check_layout(features, [each.shape for each in seen], ends, recipe.feature_rate)
     used, refused = _usable(found)
     refused += unused
     if not used:

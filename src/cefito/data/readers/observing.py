@@ -36,44 +36,61 @@ _SPREAD = 0.15  # standard deviation of the logarithm of these, of files with on
 _SHOWN = 3  # shapes in a message
 
 
-def check_layout(features: Path, shapes: Sequence[tuple[int, int]], ends: Sequence[float]) -> None:
-    """Refuse features that are not [seconds, D] at one row a second.
+def check_layout(
+    features: Path, shapes: Sequence[tuple[int, int]], ends: Sequence[float], rate: float | None
+) -> list[str]:
+    """Refuse features that are not [seconds, D], or not at one row a second if no rate is given.
 
     Rows are compared with the end of the last step of each video. Films may go on for long after
-    it, so only numbers of rows that grow with these ends are evidence of another rate.
+    it, so only numbers of rows that grow with these ends are evidence of another rate; where they
+    do not, but there are far more rows than seconds, a note says so.
 
     Args:
         features: Their folder, for messages.
         shapes: Shape of the features of each video.
         ends: Second at which the last step of each video ends.
+        rate: Rows a second, if given.
+
+    Returns:
+        Notes.
 
     Raises:
         DataError: The axes are exchanged, or there is evidence of another rate.
     """
     known = [(shape, end) for shape, end in zip(shapes, ends, strict=True) if end >= _SHORTEST]
-    if len(known) < 2:
-        return
+    if not known:
+        return []
     rows, widths = np.array([shape for shape, _ in known]).T  # [N], [N]
     last = np.array([end for _, end in known])
     ratios = rows / last  # rows a second, or more if the film goes on
     low, high, middle = float(ratios.min()), float(ratios.max()), float(np.median(ratios))
-    if (rows == rows[0]).all() and (widths >= 0.8 * last - 1).all():  # the second may be time
+    found = f"{low:.3g} to {high:.3g} rows for each second until the last step"
+    if len(known) > 1 and (rows == rows[0]).all() and (widths >= 0.8 * last - 1).all():
+        # the second axis may be time: it differs between videos, or ends with their steps
         common = Counter(widths.tolist()).most_common(1)[0][1]
-        if common <= len(rows) / 2 and (low < 0.95 or high > _EARLY):
+        differs = common <= len(rows) / 2 and (low < 0.95 or high > _EARLY)
+        ends_there = rate is None and low > _EARLY and bool((widths <= 1.2 * last + 1).all())
+        if differs or ends_there:
             listed = ", ".join(str(list(shape)) for shape, _ in known[:_SHOWN])
-            found = f"the files hold {listed}{' …' * (len(known) > _SHOWN)}"
-            problem = f"{found}, with the same first axis in all: this looks like [D, seconds]"
-            remedy = "Transpose them (array.T), to one row a second, or give the rows a second"
-            raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
+            problem = f"the files hold {listed}{' …' * (len(known) > _SHOWN)}"
+            problem += ", with the same first axis in all: this looks like [D, seconds]"
+            remedy = "Transpose them (array.T)"
+            if not differs:
+                remedy += ", or give the rows a second (--feature-rate)"
+            raise DataError(f"{features}: {problem}. {remedy}.")
+    if rate is not None:
+        return []
     # of files with one rate, rows vary as ends do; steps may end early in all films alike
     near = 0.9 <= middle <= 3
     most = min(_SPREAD / 3 if near else _SPREAD, float(np.log(rows).std()) / 3)
     grow = len(known) > (4 if near else 2) and np.log(ratios).std() <= most
-    if grow and not 0.9 <= middle <= _EARLY:
-        found = f"the files have {low:.3g} to {high:.3g} rows for each second until the last step"
-        problem = f"{found}, so they seem to have about {low:.3g} rows a second"
+    if grow and (high < 1 or not 0.9 <= middle <= _EARLY):
+        problem = f"the files have {found}, so they seem to have at most {low:.3g} rows a second"
         remedy = "Give their number, or 1 if all films go on that long after their last step"
         raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
+    if low >= 0.98 and middle <= 1.2:
+        return []
+    return [f"features have {found} and were read as one row a second; --feature-rate says another"]
 
 
 def is_beyond(step: Step, rows: int) -> bool:

@@ -204,6 +204,10 @@ QUEUE = "player #1:/rec/tea.mp4;/rec/later.mp4"
             r"line 2: has no .*, nor has line 4\.",
         ),
         (table(event("0", kind=""), head=TABULAR), "nor START and STOP. Choose Observations"),
+        (
+            "Observation id\to1\t\t\n\t\t\t\nMedia file(s)\t\t\t\nPlayer #1\ttea.mp4\t\t\n",
+            "is of BORIS up to version 7, which is not read. Choose Observations",
+        ),
     ],
 )
 def test_refused(text, message, read):

@@ -19,6 +19,7 @@ _AGGREGATED = "Choose Observations > Export events > Aggregated events in BORIS.
 _MEDIA = ("media file name", "media file path", "media file")
 _NOTHING = ("", "na", "none", "not found", "live", "live observation")
 _PLAYER = re.compile(r"player #?(\d+)\s*:", re.I)
+_OLD = re.compile(r"\s*\"?observation id[\"\t;,][^\r\n]*[\r\n][\t;,\s]*\"?media file\(s\)", re.I)
 _SHOWN = 5  # observations or lines in a message
 
 
@@ -36,6 +37,8 @@ def _read(document: Document) -> Iterator[StepRow]:
     """Yield the state events; times count from the start of the observation's only video."""
     if document.text.lstrip().startswith("{"):
         raise document.wrong(f"is a project, not an export. {_AGGREGATED}")
+    if _OLD.match(document.head):
+        raise document.wrong(f"is of BORIS up to version 7, which is not read. {_AGGREGATED}")
     observations: dict[str, _Observation] = {}
     early: dict[str, None] = {}
     found: list[tuple[_Observation, str, StepRow]] = []
@@ -140,6 +143,8 @@ def _recognises(document: Document) -> bool:
     text = document.head
     if text.lstrip().startswith("{"):
         return '"behaviors_conf"' in text
+    if _OLD.match(text):
+        return True
     columns = {cell.strip(' "').casefold() for cell in re.split(r"[,;\t]", text.partition("\n")[0])}
     columns = {cell.strip('\r "') for cell in columns}
     return "behavior" in columns and bool(columns & {"observation id", "start (s)"})
