@@ -76,6 +76,14 @@ def check_pixels(place: str, before: Sequence[int], after: Sequence[int]) -> Non
         )
 
 
+def check_values(images: Tensor) -> None:
+    """Check that the values of pictures are from 0 to 1 (DataError)."""
+    if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
+        low, high = float(images.min()), float(images.max())
+        fault = f"hold values from {low:.4g} to {high:.4g}"
+        raise DataError(f"pictures: {fault}; expected 0 to 1. Divide 8-bit values by 255.")
+
+
 class ImageEncoder(Protocol):
     """Turns pictures into vectors."""
 
@@ -136,10 +144,7 @@ class PretrainedImages:
         """Return vectors [B, D] of pictures [B, 3, H, W], RGB from 0 to 1, of any size."""
         import torch
 
-        if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
-            low, high = float(images.min()), float(images.max())
-            fault = f"hold values from {low:.4g} to {high:.4g}"
-            raise DataError(f"pictures: {fault}; expected 0 to 1. Divide 8-bit values by 255.")
+        check_values(images)
         model, layer = self._model, self.pretrained.layer
         width = "projection_dim" if layer == "projected" else "hidden_size"
         rows = [np.zeros((0, getattr(model.config, width)), np.float32)]

@@ -165,12 +165,22 @@ def _open_s3d(
     return S3DEncoder(weights, sampling=sampling, device=device)
 
 
+def _open_efficientnet(*, device: torch.device | str = "cpu") -> ImageEncoder:
+    from cefito.encoders.efficientnet import EfficientNetImages
+
+    return EfficientNetImages(device=device)
+
+
 Opener: TypeAlias = Callable[..., "VideoEncoder | ImageEncoder"]
 
 ENCODERS: Registry[Opener] = Registry(
     "cefito.encoders",
     "encoder",
-    {"s3d": _open_s3d, **{name: partial(_open_images, name) for name in IMAGE_MODELS}},
+    {
+        "efficientnet-lite0": _open_efficientnet,
+        "s3d": _open_s3d,
+        **{name: partial(_open_images, name) for name in IMAGE_MODELS},
+    },
     lambda _, entry: "" if callable(entry) else "its entry point is not a function",
 )
 """Functions that open encoders, by name.
