@@ -24,8 +24,8 @@ class EncoderOptions:
 
     Attributes:
         encoder: s3d (the benchmarks', D = 512, clips), or an image model, which sees the middle
-            frame of each second: clip, dinov2, the folder of such a model, or its name on the
-            Hugging Face hub (OWNER/MODEL).
+            frame of each second: efficientnet-lite0 (installed with its weights), clip, dinov2, the
+            folder of such a model, or its name on the Hugging Face hub (OWNER/MODEL).
         weights: For s3d: the file s3d_howto100m.pth of the project antoine77340/S3D_HowTo100M.
         frames: For s3d: frames of the clip that gives one vector; 32 by default.
         rate: For s3d: frames per second of a clip; by default as many as frames, so that the clip
