@@ -79,7 +79,10 @@ def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, capsys
     [
         (["--weights", "nowhere.pth"], "nowhere.pth: no such file. Fetch s3d_howto100m.pth"),
         (["--weights", None], "the encoder s3d needs the file of its weights"),
-        (["--encoder", "i3d"], "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of"),
+        (
+            ["--encoder", "i3d"],
+            "unknown encoder 'i3d'; expected efficientnet-lite0, s3d, clip, dinov2, the folder of",
+        ),
         (["--encoder", "dinov2"], "weights: the encoder dinov2 has no such setting."),
         (["--layer", "pooled"], "layer: the encoder s3d has no such setting."),
         (["--frames", "15"], "15 frames a clip: S3D takes even numbers only"),

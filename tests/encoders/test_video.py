@@ -168,7 +168,11 @@ def test_pictures_that_change_in_size():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("i3d", {}, "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP"),
+        (
+            "i3d",
+            {},
+            "unknown encoder 'i3d'; expected efficientnet-lite0, s3d, clip, dinov2, the folder",
+        ),
         ("s3d", {}, "s3d needs the file of its weights"),
         ("s3d", {"layer": "pooled"}, "layer: the encoder s3d has no such setting"),
         ("clip", {"weights": "s3d.pth"}, "weights: the encoder clip has no such setting"),

@@ -62,7 +62,7 @@ class _Convolution(nn.Module):
         super().__init__()
         self.kernel, self.stride = kernel, stride
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, groups=groups, bias=False)
-        self.norm = nn.BatchNorm2d(outputs, eps=1e-3)
+        self.norm: nn.Module = nn.BatchNorm2d(outputs, eps=1e-3)
 
     def forward(self, x: Tensor) -> Tensor:
         borders = []
@@ -194,7 +194,8 @@ class EfficientNetImages:
         network = EfficientNetLite0()
         network.load_published(weights)
         for part in network.modules():
-            if isinstance(part, _Convolution):  # a norm of fixed numbers is part of its convolution
+            # a norm of fixed numbers is part of its convolution
+            if isinstance(part, _Convolution) and isinstance(part.norm, nn.BatchNorm2d):
                 part.conv = nn.utils.fuse_conv_bn_eval(part.conv.eval(), part.norm.eval())
                 part.norm = nn.Identity()
         return network.eval().requires_grad_(False).to(self.device)

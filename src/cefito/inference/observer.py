@@ -117,7 +117,7 @@ class ObservationRecipe:
         if not model:
             raise ConfigError(
                 f"{self.place}: does not say what its features were made with. Name the encoder "
-                "(s3d, clip, dinov2, or the folder of an image model), or give features.",
+                f"({', '.join(ENCODERS)}, or the folder of an image model), or give features.",
                 setting="encoder",
             )
         named = "/" in model or (model in ENCODERS and model not in IMAGE_MODELS)
