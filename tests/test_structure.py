@@ -13,7 +13,7 @@ BUDGETS = {
     "batch": 1_105,
     "benchmarks": 4_655,
     "cli": 3_651,
-    "data": 7_182,
+    "data": 7_183,
     "encoders": 1_988,
     "evaluation": 2_677,
     "executors": 589,

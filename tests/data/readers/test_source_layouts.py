@@ -148,7 +148,7 @@ def test_exchanged_axes_are_refused_whatever_the_rate(tmp_path):
 def test_layouts_that_pass(tmp_path, shapes, ends, noted):
     notes = check_layout(tmp_path, shapes, list(ends), None)
     assert len(notes) == noted
-    assert all("read as one row a second; --feature-rate" in note for note in notes)
+    assert all("If that is wrong, give --feature-rate" in note for note in notes)
     assert check_layout(tmp_path, shapes, list(ends), 1) == []
 
 

@@ -90,7 +90,8 @@ def check_layout(
         raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
     if low >= 0.98 and middle <= 1.2:
         return []
-    return [f"features have {found} and were read as one row a second; --feature-rate says another"]
+    said = "they were read as one row a second. If that is wrong, give --feature-rate"
+    return [f"the features have {found}; {said}"]
 
 
 def is_beyond(step: Step, rows: int) -> bool:
