@@ -10,8 +10,6 @@ from cefito.planners.methods import METHODS, Method, load_config
 
 PUBLISHED = Shape(observation_dim=1536, tasks=18, actions=133, horizon=3, text_dim=512)
 """CrossTask in the unified protocol at T = 3, with text vectors of CLIP ViT-B/32."""
-TOP_K = "top-k"
-"""Ability of every planner: several plans of a query, best first."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def abilities_of(method: Method) -> tuple[str, ...]:
     """Return the abilities of a method's planners, in words."""
     abilities = method.abilities or method.planner.abilities
     able = (entry.name for entry in fields(Abilities) if getattr(abilities, entry.name))
-    return (TOP_K, *(name.replace("_", " ") for name in able))
+    return tuple("top-k" if name == "top_k" else name.replace("_", " ") for name in able)
 
 
 def published_sizes(method: Method) -> dict[str, int]:

@@ -53,7 +53,7 @@ class LlmSettings(ClassifierSettings, PkgSettings):
     llm: LlmConfig = LlmConfig()
 
 
-ABILITIES = Abilities(true_ends=True)
+ABILITIES = Abilities(top_k=False, true_ends=True)
 
 
 def _rows(method: str, title: str, name: str = "", *, true_ends: bool = False) -> Any:
