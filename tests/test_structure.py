@@ -18,7 +18,7 @@ BUDGETS = {
     "evaluation": 2_677,
     "executors": 589,
     "field": 1_993,
-    "ground": 2_053,
+    "ground": 2_062,
     "inference": 2_464,
     "planners": 13_246,
     "report": 1_347,

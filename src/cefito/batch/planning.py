@@ -105,7 +105,7 @@ def _digest(query: Queries) -> str:
 
 
 def _answered(asked: Sequence[Asked]) -> list[Answer | str]:
-    """Plan questions, those of one kind together; return each answer, or why there is none."""
+    """Plan questions in groups of one kind; return the answer or the error of each."""
     groups: dict[object, list[int]] = {}
     for number, one in enumerate(asked):
         groups.setdefault(one.kind, []).append(number)
