@@ -14,7 +14,7 @@ BUDGETS = {
     "benchmarks": 4_655,
     "cli": 3_651,
     "data": 7_183,
-    "encoders": 1_988,
+    "encoders": 1_990,
     "evaluation": 2_677,
     "executors": 589,
     "field": 1_993,

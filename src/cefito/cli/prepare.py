@@ -47,7 +47,7 @@ class StepOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """How steps are observed: the settings of `ObservationOptions` and those of the command.
+    """Options of a preparation: `ObservationOptions`, files, and what is printed.
 
     Attributes:
         features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With

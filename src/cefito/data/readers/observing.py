@@ -42,8 +42,8 @@ def check_layout(
     """Refuse features that are not [seconds, D], or not at one row a second if no rate is given.
 
     Rows are compared with the end of the last step of each video. Films may go on for long after
-    it, so only numbers of rows that grow with these ends are evidence of another rate; where they
-    do not, but there are far more rows than seconds, a note says so.
+    it, so only numbers of rows that grow with these ends are evidence of another rate. Without
+    such evidence, a note tells of numbers of rows that differ much from these ends.
 
     Args:
         features: Their folder, for messages.
