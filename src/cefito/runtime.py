@@ -199,6 +199,7 @@ class SimulationStream(IntEnum):
     CONFUSION = 4
     SPREAD = 5
     WORLD = 100
+    FILMS = 101
 
 
 def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:

@@ -24,8 +24,9 @@ class EncoderOptions:
 
     Attributes:
         encoder: s3d (the benchmarks', D = 512, clips), or an image model, which sees the middle
-            frame of each second: efficientnet-lite0 (installed with its weights), clip, dinov2, the
-            folder of such a model, or its name on the Hugging Face hub (OWNER/MODEL).
+            frame of each second: efficientnet-lite0 (D = 1280, installed with its weights), clip,
+            dinov2, the folder of such a model, or its name on the Hugging Face hub (OWNER/MODEL).
+            By default s3d with --weights, efficientnet-lite0 without.
         weights: For s3d: the file s3d_howto100m.pth of the project antoine77340/S3D_HowTo100M.
         frames: For s3d: frames of the clip that gives one vector; 32 by default.
         rate: For s3d: frames per second of a clip; by default as many as frames, so that the clip
@@ -37,7 +38,7 @@ class EncoderOptions:
         device: auto, cpu, cuda, or mps on a Mac.
     """
 
-    encoder: str = "s3d"
+    encoder: str | None = None
     weights: Path | None = None
     frames: int | None = None
     rate: float | None = None
@@ -48,7 +49,7 @@ class EncoderOptions:
     device: str = "auto"
 
 
-S3D_OF_BENCHMARKS = EncoderOptions()
+DEFAULT_ENCODER = EncoderOptions()
 
 
 def extract(
@@ -57,7 +58,7 @@ def extract(
     *,
     out: Path,
     run: Path | None = None,
-    options: EncoderOptions = S3D_OF_BENCHMARKS,
+    options: EncoderOptions = DEFAULT_ENCODER,
     json: Flag = False,
 ) -> int:
     """Extract features of videos: one .npy file a video, float32 [seconds, D].
@@ -95,7 +96,7 @@ def _encoder_of(run: Path, given: dict[str, Any]) -> VideoEncoder:
     from cefito.runs.run import open_run
 
     weights, device = given.pop("weights"), given.pop("device")
-    default = asdict(S3D_OF_BENCHMARKS)
+    default = asdict(DEFAULT_ENCODER)
     for name, value in given.items():
         if value != default[name]:
             message = f"--run gives the encoder's settings. Leave {name} out."

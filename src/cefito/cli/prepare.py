@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from cefito.cli.console import passing_progress, print_json, table, talk, wrote
-from cefito.cli.features import S3D_OF_BENCHMARKS, EncoderOptions, extract_folder
+from cefito.cli.features import DEFAULT_ENCODER, EncoderOptions, extract_folder
 from cefito.cli.options import Flag, Several, options_class, pairs
 from cefito.data.readers.assemble import ObservationOptions, prepare, summary_rows
 from cefito.data.readers.formats.document import Choices
@@ -130,7 +130,7 @@ def custom(
     *paths: Path,
     steps: StepOptions = NO_CHOICES,
     observed: Observed = _DEFAULTS,
-    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+    encoder: EncoderOptions = DEFAULT_ENCODER,
 ) -> None:
     """Prepare your own annotated videos: FILE… FOLDER.
 
@@ -175,7 +175,7 @@ def _benchmark(
     taxonomy: Path | None = None,
     action_text: Path | None = None,
     observed: Observed = _DEFAULTS,
-    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+    encoder: EncoderOptions = DEFAULT_ENCODER,
 ) -> None:
     """Prepare a benchmark from its annotations and a folder of features or videos.
 
@@ -217,7 +217,7 @@ def captaincook4d(
     /,
     *,
     observed: Observed = _DEFAULTS,
-    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+    encoder: EncoderOptions = DEFAULT_ENCODER,
 ) -> None:
     """Prepare CaptainCook4D from its download, and from features or videos of your own.
 
@@ -240,7 +240,7 @@ def captaincook4d(
         parts = files["annotations"], files["split"], files["names"]
         _prepare(partial(read_captaincook4d, *parts), target, observed, encoder)
         return
-    if (replace(observed, name=None), encoder) != (_DEFAULTS, S3D_OF_BENCHMARKS):
+    if (replace(observed, name=None), encoder) != (_DEFAULTS, DEFAULT_ENCODER):
         raise ConfigError("of these options, downloaded features of steps take --name only.")
     dataset = prepare_captaincook4d(source, target, name=observed.name)
     for note in dataset.provenance["notes"]:
@@ -253,7 +253,7 @@ def _prepare(
 ) -> None:
     """Prepare a data set and print what was left out."""
     videos = observed.videos
-    if videos is None and encoder != S3D_OF_BENCHMARKS:
+    if videos is None and encoder != DEFAULT_ENCODER:
         raise ConfigError("--encoder and its options apply to --videos only. Leave them out.")
     source = read()  # before the slow extraction, so that errors in it show at once
     features = observed.features

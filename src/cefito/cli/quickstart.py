@@ -3,40 +3,59 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cefito.cli.console import log_warnings, progress, table, talk
 from cefito.cli.evaluate import metric_cells, metric_columns
 from cefito.cli.options import Flag
+from cefito.errors import ConfigError
 
 
-def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) -> None:
+def quickstart(
+    *, pixels: Flag = False, real: Flag = False, out: Path | None = None, seed: int = 0
+) -> None:
     """Make a small simulated world, train on it, plan its test videos, write a report.
 
     Two simple planners are scored for comparison. Repeat it to go on after an interruption.
 
     Args:
+        pixels: Begin with films, which are drawn: extract features, train the chain on them, plan
+            between two pictures.
         real: Download features of 383 real kitchen videos (CaptainCook4D, 5 MB), train the chain
             on them alone, plan the test videos.
-        out: Folder for data set, run and report; by default runs/quickstart, with --real
-            runs/quickstart-real.
+        out: Folder for data set, run and report; by default runs/quickstart,
+            runs/quickstart-pixels or runs/quickstart-real.
         seed: Seed of world and training.
     """
     from cefito.files import user_cache
+    from cefito.inference.planning_run import open_run
     from cefito.report import report_run, save_report
-    from cefito.study.quickstart import REAL, run_quickstart, run_real_quickstart
+    from cefito.study.quickstart import (
+        REAL,
+        run_pixel_quickstart,
+        run_quickstart,
+        run_real_quickstart,
+        write_pictures,
+    )
 
     started = time.monotonic()
-    out = out or Path("runs", "quickstart-real" if real else "quickstart")
+    if pixels and real:
+        raise ConfigError("give --pixels or --real, not both.")
+    kind = "-pixels" if pixels else "-real" if real else ""
+    out = out or Path("runs", f"quickstart{kind}")
     with log_warnings():
         if real:
             downloads = user_cache(REAL)
             talk(f"files: {downloads} (CaptainCook4D: annotations MIT, features Apache-2.0)")
             made = run_real_quickstart(out, downloads=downloads, seed=seed, progress=progress)
+        elif pixels:
+            made = run_pixel_quickstart(out, seed=seed, progress=progress)
         else:
             made = run_quickstart(out, seed=seed, progress=progress)
         report = out / "report.html"
-        save_report(report_run(made.run, frames=False, progress=progress), report)
+        save_report(report_run(made.run, frames=pixels, progress=progress), report)
     first, columns = made.evaluations[0], metric_columns(made.evaluations)
     rows = [
         [
@@ -55,25 +74,41 @@ def quickstart(*, real: Flag = False, out: Path | None = None, seed: int = 0) ->
         task = example.true_task_name
         if example.predicted_task_name != task:
             task += f" (taken for: {example.predicted_task_name})"
-        lines = [
-            (f"{100 * (plan.probability or 0):.1f} %", " → ".join(plan.names), mark)
-            for plan in example.plans
-            for mark in ["annotated" if plan.names == example.true_names else ""]
-        ]
         title = f"\n{task} – {example.video}, from step {example.from_step}\n"
         title += f"  annotated: {' → '.join(example.true_names)}"
-        table(title, ("probability", "plan", ""), lines)
+        _show(title, example.plans, example.true_names)
+    example = made.examples[0]
+    plan = f"--video {example.video} --from-step {example.from_step}"
+    if pixels:
+        before, after = write_pictures(made)
+        plan = f"--initial-image {before} --goal-image {after}"
+        with log_warnings():
+            found = open_run(made.run.folder).plan(start=str(before), goal=str(after))
+        title = f"\n{example.true_task_name}, between the pictures {before} and {after}\n"
+        title += f"  annotated: {' → '.join(example.true_names)}"
+        _show(title, found.plans, example.true_names)
     seconds = time.monotonic() - started
     talk(f"\nDone in {seconds:.0f} s. Everything is in {out}; look at {report}.")
-    example = made.examples[0]
     talk(
         "What next:\n"
-        f"  one plan          cefito plan {out}/run --video {example.video} --from-step "
-        f"{example.from_step}\n"
+        f"  one plan          cefito plan {out}/run {plan}\n"
         "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then "
         "cefito train DATA --steps 1-6 --out RUN\n"
         f"  {_LAST_REAL.format(out=out) if real else _LAST}"
     )
+
+
+def _show(title: str, plans: Sequence[Any], true: Sequence[str]) -> None:
+    """Print plans, and which of them is the annotated one."""
+    rows = [
+        (
+            f"{100 * (plan.probability or 0):.1f} %",
+            " → ".join(plan.names),
+            "annotated" if list(plan.names) == list(true) else "",
+        )
+        for plan in plans
+    ]
+    table(title, ("probability", "plan", ""), rows)
 
 
 _LAST = "the paper's size  cefito train DATA --horizon 3 --method cefito --preset paper --out RUN"

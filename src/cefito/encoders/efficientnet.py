@@ -183,6 +183,7 @@ class EfficientNetImages:
         with torch.inference_mode():
             for batch in images.split(self.batch_size) if len(images) else ():
                 pictures = prepared(batch.to(self.device, torch.float32))
+                pictures = pictures.contiguous(memory_format=torch.channels_last)
                 rows.append(self.network(pictures).cpu().numpy())
         return np.concatenate(rows)
 
@@ -200,4 +201,6 @@ class EfficientNetImages:
             if isinstance(part, _Convolution) and isinstance(part.norm, nn.BatchNorm2d):
                 part.conv = nn.utils.fuse_conv_bn_eval(part.conv.eval(), part.norm.eval())
                 part.norm = nn.Identity()
-        return network.eval().requires_grad_(False).to(self.device)
+        # channels last: convolutions within each channel are up to twice as fast
+        network.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network.eval().requires_grad_(False)

@@ -66,7 +66,7 @@ class Pictures:
 
 
 def open_encoder(
-    name: str,
+    name: str | None = None,
     *,
     weights: Path | None = None,
     frames: int | None = None,
@@ -79,7 +79,8 @@ def open_encoder(
     """Open a video encoder by its name.
 
     Args:
-        name: One of `ENCODERS`, the folder of a CLIP or DINOv2 model, or its name on the hub.
+        name: One of `ENCODERS`, the folder of a CLIP or DINOv2 model, or its name on the hub; by
+            default s3d if its weights are given, efficientnet-lite0 otherwise.
         weights: Weights file of s3d.
         frames: Frames per clip of s3d, 32 by default.
         rate: Frames per second of a clip of s3d; by default `frames`, so that it lasts a second.
@@ -100,6 +101,7 @@ def open_encoder(
         "layer": layer,
         "revision": revision,
     }
+    name = name or ("efficientnet-lite0" if weights is None else "s3d")
     opener, taken = _opener(name), settings_of(name)
     for setting, value in given.items():
         if value is not None and setting not in taken:

@@ -1,6 +1,7 @@
 """The library once, in minutes: train, plan, compare.
 
-The whole method on a small simulated world, or its chain on real videos of a kitchen.
+The whole method on a small simulated world, or its chain on real videos of a kitchen, or on films
+that are drawn.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import numpy as np
 
 from cefito.data.downloads import download, find_places
 from cefito.data.prepared import PreparedDataset, open_dataset
+from cefito.data.readers.assemble import prepare
 from cefito.data.readers.captaincook4d import prepare_captaincook4d
+from cefito.data.readers.step_source import read_steps
+from cefito.data.simulation.films import write_films
 from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError, RunError
 from cefito.evaluation.plan_files import WindowPlans, window_plans
 from cefito.evaluation.records import Evaluation
 from cefito.evaluation.score import evaluate_planner
+from cefito.files import write_bytes
 from cefito.planners.methods import RunConfig, find_method, load_config, method_settings
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
@@ -31,6 +36,8 @@ HORIZON = 3
 EXAMPLES = 3
 REAL = "captaincook4d"
 """Download of the real videos."""
+FILMS, DRAWN = "films", "drawn films"
+"""Folder of drawn films, and the name of their data set."""
 SIMPLE = ("nearest", "frequent")  # methods that are compared with
 
 
@@ -76,6 +83,61 @@ def run_real_quickstart(
     """
     _download(downloads, progress)
     dataset = _made(folder, "data", partial(prepare_captaincook4d, downloads))
+    return _chain_tour(dataset, folder, config, seed, progress)
+
+
+def run_pixel_quickstart(
+    folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
+) -> Quickstart:
+    """Draw films, extract their features, train the chain, plan the test films, compare.
+
+    An observation is one picture, so that the run plans between two pictures.
+
+    Raises:
+        ConfigError: The packages of the extra `video` are not installed.
+        RunError: The folder holds something.
+    """
+    dataset = _made(folder, "data", partial(of_films, seed=seed, progress=progress))
+    return _chain_tour(dataset, folder, config, seed, progress)
+
+
+def write_pictures(made: Quickstart) -> tuple[Path, Path]:
+    """Write the pictures between which the first example plans, from its film."""
+    from cefito.encoders.frames import thumbnails
+
+    dataset, example = made.run.dataset(), made.examples[0]
+    steps = next(one.steps for one in dataset.videos if one.video_id == example.video)
+    first = example.from_step - 1
+    times = steps[first].start, steps[first + HORIZON - 1].end
+    film = made.folder / FILMS / "videos" / f"{example.video}.mp4"
+    before, after = made.folder / "before.jpg", made.folder / "after.jpg"
+    for path, (_, picture) in zip(
+        (before, after), thumbnails(film, times, most=1 << 20), strict=True
+    ):
+        write_bytes(path, picture)
+    return before, after
+
+
+def of_films(target: Path, *, seed: int, progress: Progress) -> PreparedDataset:
+    """Draw films beside a new data set, extract their features, and prepare it."""
+    from cefito.encoders.extraction import extract_videos
+    from cefito.encoders.video import open_encoder
+
+    videos, features = target.parent / FILMS / "videos", target.parent / FILMS / "features"
+    table = write_films(target.parent / FILMS, seed=seed, progress=progress)
+    extract_videos(videos, features, open_encoder(), progress=progress)
+    source = read_steps([table])
+    return prepare(source, features, target, name=DRAWN, seconds=1, videos=videos)
+
+
+def _chain_tour(
+    dataset: PreparedDataset,
+    folder: Path,
+    config: RunConfig | None,
+    seed: int,
+    progress: Progress,
+) -> Quickstart:
+    """Tour with the chain alone, whose settings are sections of those of CEFITO."""
     config = config or load_config("quickstart", dataset=dataset.name)
     chain = method_settings("chain", config.sections, place="quickstart")
     own = RunConfig("chain", config.preset, chain)
@@ -83,10 +145,12 @@ def run_real_quickstart(
 
 
 def _made(folder: Path, name: str, make: Callable[[Path], PreparedDataset]) -> PreparedDataset:
-    """Return the data set of a folder, which holds nothing else when it is made."""
+    """Return the data set of a folder, which holds at most drawn films when it is made."""
     if (folder / name).exists():
         return open_dataset(folder / name)
-    if folder.exists() and (not folder.is_dir() or any(folder.glob("[!.]*"))):
+    if (
+        folder.exists() and any(part.name != FILMS for part in folder.glob("[!.]*"))
+    ) or folder.is_file():
         raise RunError(
             f"{folder}: exists already. Choose another folder, or remove it.", setting="out"
         )

@@ -6,6 +6,7 @@ optional and repeated slots, and slots with two alternative actions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -68,6 +69,7 @@ class WorldKnobs:
     optional: float = 0.5  # probability of an optional slot
     repeat: float = 0.35  # probability that a repeated slot is repeated
     alternative: float = 0.4  # probability that a slot takes its alternative action
+    pace: float = 1.0  # factor of all times
     observations: ObservationKnobs = field(
         default_factory=lambda: ObservationKnobs(
             task=5.0,
@@ -106,11 +108,14 @@ def write_world(
     )
 
 
-def make_world(*, seed: int = 0, knobs: WorldKnobs | None = None) -> Annotations:
-    """Draw the videos of the embedded world, without observations."""
+def make_world(
+    *, seed: int = 0, knobs: WorldKnobs | None = None, tasks: Sequence[str] = ()
+) -> Annotations:
+    """Draw the videos of some tasks of the embedded world, by default all, without observations."""
     check_seed(seed)
     knobs = knobs or WorldKnobs()
     graphs = world_tasks()
+    graphs = {name: graphs[name] for name in tasks or graphs}
     taxonomy, ids = _taxonomy(graphs)
     generator = np.random.default_rng([seed, SimulationStream.WORLD])
     splits = ["train"] * knobs.train + ["val"] * knobs.val + ["test"] * knobs.test
@@ -118,7 +123,7 @@ def make_world(*, seed: int = 0, knobs: WorldKnobs | None = None) -> Annotations
     for index, split in enumerate(splits):
         task = index % len(graphs)
         names = _draw_steps(list(graphs.values())[task], knobs, generator)
-        steps = _timed([ids[task][name] for name in names], generator)
+        steps = _timed([ids[task][name] for name in names], knobs.pace, generator)
         videos.append(Video(f"world-{index:04d}", split, task, steps))
     return Annotations(taxonomy=taxonomy, videos=tuple(videos))
 
@@ -184,11 +189,11 @@ def _draw_steps(
     return result if due is None else [*result, due]
 
 
-def _timed(actions: list[int], generator: np.random.Generator) -> tuple[Step, ...]:
+def _timed(actions: list[int], pace: float, generator: np.random.Generator) -> tuple[Step, ...]:
     """Steps with times in seconds, to a tenth, one after the other."""
     steps, now = [], 0.0
     for action in actions:
-        start = now + 1 + generator.exponential(5)
-        now = start + 2 + generator.gamma(2, 4)
+        start = now + pace * (1 + generator.exponential(5))
+        now = start + pace * (2 + generator.gamma(2, 4))
         steps.append(Step(start=round(start, 1), end=round(now, 1), action=action))
     return tuple(steps)
