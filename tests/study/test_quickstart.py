@@ -1,9 +1,13 @@
+import json
+from functools import partial
+
 import numpy as np
 import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.downloads import find_places
+from cefito.data.simulation.films import write_films
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import DataError, RunError
@@ -119,6 +123,25 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert captured.err.count("\n") == 1
     assert "holds a run with another seed" in captured.err
     assert main(["quickstart", "--out", str(out), "--seed", "1"]) == 0
+
+
+@pytest.mark.nightly
+def test_pixels(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("av")
+    few = WorldKnobs(train=8, val=4, test=4, pace=0.1)
+    monkeypatch.setattr(quickstart, "write_films", partial(write_films, knobs=few))
+    out = tmp_path / "start"
+    assert main(["quickstart", "--pixels", "--out", str(out)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("drawn films: ")
+    title = f"between the pictures {out}/before.jpg and {out}/after.jpg"
+    assert captured.out.count(title) == 1
+    line = next(line for line in captured.err.splitlines() if "cefito plan" in line)
+    assert main([*line.split("cefito ")[1].split(), "--json"]) == 0  # what it suggests works
+    best = json.loads(capsys.readouterr().out)["plans"][0]["names"]
+    assert " → ".join(best) in captured.out.split(title)[1]
+    assert "data:image/jpeg" in (out / "report.html").read_text()
+    assert main(["quickstart", "--pixels", "--real", "--out", str(out)]) == 2
 
 
 def real_quickstart(values, tmp_path, capsys, monkeypatch):

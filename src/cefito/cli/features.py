@@ -140,9 +140,9 @@ def embed(
     Args:
         dataset: Folder of a prepared data set.
         out: Folder to write, empty or new.
-        encoder: clip (the paper's, ViT-B/32), t5 (Flan-T5-base), the folder of a CLIP or T5 model,
-            its name on the Hugging Face hub (OWNER/MODEL), or a .npy file of embeddings, row =
-            action id.
+        encoder: clip (the paper's, ViT-B/32), t5 (Flan-T5-base), wordllama (installed with its
+            weights), the folder of a CLIP or T5 model, its name on the Hugging Face hub
+            (OWNER/MODEL), or a .npy file of embeddings, row = action id.
         layer: pooled (CLIP, before its projection: the default), projected (CLIP, after it), mean
             (T5, over the tokens).
         revision: Branch, tag or commit of a model on the hub.
@@ -150,22 +150,26 @@ def embed(
     """
     from cefito.data.action_text import read_action_text, with_action_text
     from cefito.data.prepared import open_dataset
-    from cefito.encoders.text import PretrainedText
+    from cefito.encoders.text import PretrainedText, WordLlamaText
     from cefito.files import check_new, sha256
     from cefito.runtime import pick_device
 
     source, path = open_dataset(dataset), Path(encoder).expanduser()
     check_new(out)
-    if path.suffix == ".npy":
+    own = path.suffix == ".npy"
+    if own or encoder == "wordllama":
         if layer is not None or revision is not None:
-            raise ConfigError("--layer and --revision apply to models only. Leave them out.")
+            raise ConfigError("--layer and --revision apply to other models. Leave them out.")
+    if own:
         text = read_action_text(path, source.taxonomy)
         made_with = {"model": path.name, "layer": "as given", "revision": f"sha256:{sha256(path)}"}
     else:
-        chosen = pick_device(device, float64=False)
-        model = PretrainedText(
-            encoder, layer=layer, revision=revision, device=chosen, progress=passing_progress
-        )
+        model: WordLlamaText | PretrainedText = WordLlamaText()
+        if encoder != "wordllama":
+            chosen = pick_device(device, float64=False)
+            model = PretrainedText(
+                encoder, layer=layer, revision=revision, device=chosen, progress=passing_progress
+            )
         text = model.encode([action.name for action in source.taxonomy.actions])
         made_with = model.describe()
     written = with_action_text(source, out, text, made_with)

@@ -1,4 +1,4 @@
-"""Text embeddings of action names, by pretrained encoders (CLIP, Flan-T5).
+"""Text embeddings of action names, by pretrained encoders (CLIP, Flan-T5, WordLlama).
 
 The defaults are as the authors' released embeddings: CLIP ViT-B/32, end-of-text state after the
 final norm, before the projection, of the bare name, not normalised (Sec. 3.2, Supp. B, Tab. 4).
@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.encoders.pretrained import COPY_AGAIN, find_pretrained, load_weights, quiet_transformers
+from cefito.encoders.pretrained import (
+    COPY_AGAIN,
+    find_pretrained,
+    load_weights,
+    needed_packages,
+    quiet_transformers,
+)
 from cefito.errors import ConfigError, DataError, explained
 from cefito.files import check_array
 from cefito.progress import Progress, silent
@@ -169,6 +176,29 @@ class PretrainedText:
             padded[row, : len(ids)] = torch.tensor(ids)
             mask[row, : len(ids)] = 1
         return padded, mask
+
+
+class WordLlamaText:
+    """WordLlama: the mean of 256 numbers a token, of tables that its package holds (MIT)."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return model, version of the package, and layer with its meaning."""
+        return {
+            "model": "wordllama",
+            "revision": version("wordllama"),
+            "layer": "mean",
+            "layer_means": "mean of the vectors of a text's tokens, not normalised",
+        }
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of N texts, [N, 256]."""
+        with needed_packages():
+            import wordllama
+        # downloads are looked for beside the package, which has both files
+        folder = Path(wordllama.__file__).parent
+        model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+        found: NDArray[np.float32] = model.embed(list(texts))
+        return found
 
 
 def masked_mean(states: Any, mask: Any) -> Any:
