@@ -157,9 +157,8 @@ def embed(
     source, path = open_dataset(dataset), Path(encoder).expanduser()
     check_new(out)
     own = path.suffix == ".npy"
-    if own or encoder == "wordllama":
-        if layer is not None or revision is not None:
-            raise ConfigError("--layer and --revision apply to other models. Leave them out.")
+    if (own or encoder == "wordllama") and (layer, revision) != (None, None):
+        raise ConfigError("--layer and --revision apply to other models. Leave them out.")
     if own:
         text = read_action_text(path, source.taxonomy)
         made_with = {"model": path.name, "layer": "as given", "revision": f"sha256:{sha256(path)}"}
