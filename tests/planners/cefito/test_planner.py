@@ -16,7 +16,6 @@ from cefito.planners.cefito.hypotheses import Hypotheses
 from cefito.planners.cefito.objective import CHAIN, ENERGY, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
-from cefito.runtime import Processes
 from cefito.search import Constraints, ExhaustiveSearch, SearchCost
 from cefito.search.settings import SEARCHES, SearchEntry, search_settings
 from cefito.testing import assert_same_plans
@@ -100,7 +99,7 @@ def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
     planner, result = fitted.planner, fitted.trainings["energy field"]
     problems, actual = validation_problems(splits["val"], planner.space, windows=15, candidates=30)
     given = {"problems": problems, "actual": actual, "candidates": 30}
-    scores = plan_scores(planner.field, Processes(), memory_mib=64, **given)
+    scores = plan_scores(planner.field, memory_mib=64, **given)
     assert result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
     assert 1 <= result.best_epoch <= result.epochs == 3
     right = planner.predict_tasks(Queries.from_windows(splits["val"])) == splits["val"].tasks

@@ -16,7 +16,6 @@ from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.settings import ChainConfig, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import WordSharing
-from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
 
@@ -218,14 +217,10 @@ class ChainLoss:
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch."""
         initial, goal = self.observations.draw(rows, generator)
-        initial, goal, actions, sequences = (
-            group.share(part) for part in (initial, goal, self.actions[rows], self.sequences[rows])
-        )
+        actions, sequences = self.actions[rows], self.sequences[rows]
         outputs = self.module(initial, goal, generator=generator)
         count = torch.tensor(len(sequences), device=sequences.device)
         logs = outputs.scores.log_sequence_probabilities(actions)
@@ -236,7 +231,7 @@ class ChainLoss:
             terms["ends"] = Term(self.config.ends_weight, (first + last) / 2, count)
         return terms
 
-    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
+    def validate(self) -> Mapping[str, float]:
         """Return the success rate over all tasks, and the mean log-likelihood of true sequences."""
         initial, goal, actions = self.val
         scores = self.module(initial, goal).scores

@@ -22,7 +22,6 @@ from cefito.planners.planllm.method import LEAKY, PlanLlmConfig
 from cefito.planners.schema.network import Encoded, SchemaNetwork
 from cefito.planners.schema.planner import SchemaLoss, SchemaPlanner
 from cefito.planners.shared.layers import Drop, MultiHeadAttention, dropping, keep
-from cefito.runtime import Processes
 
 _TOKEN_DEVIATION = 0.02  # of the learned queries at first
 
@@ -201,16 +200,16 @@ class LeakyLoss(PlanLlmLoss):
         )
 
     @override
-    def encoded(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Encoded:
+    def encoded(self, rows: Tensor, generator: torch.Generator) -> Encoded:
         if self.between is None:
-            return super().encoded(rows, generator, group)
+            return super().encoded(rows, generator)
         initial, goal = self.observations.draw(rows, generator)
         between, noise = self.between[rows], self.config.training.augmentation.noise
         if noise:
             drawn = torch.randn(between.shape, generator=generator, device=between.device)
             between = between + noise * self.observations.deviation * drawn
         whole = torch.cat([initial[:, None], between, goal[:, None]], dim=1)  # [B, T + 1, E]
-        encoded: Encoded = self.module.exchanged(group.share(whole), generator)
+        encoded: Encoded = self.module.exchanged(whole, generator)
         return encoded
 
     @override
