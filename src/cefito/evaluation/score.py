@@ -24,7 +24,7 @@ from cefito.evaluation.statistics import (
     video_interval,
 )
 from cefito.planners.base import Planner, Queries
-from cefito.planners.checks import check_elapsed
+from cefito.planners.checks import check_elapsed, check_plans
 from cefito.planners.given import Given
 from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
@@ -172,6 +172,7 @@ def evaluate_planner(
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
     seconds = time.perf_counter() - started
+    check_plans(planner, plans, len(windows.taxonomy.actions))
     evaluation = evaluate_plans(
         plans,
         windows,

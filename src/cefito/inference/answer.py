@@ -18,6 +18,7 @@ from cefito.inference.question import Facts, Question
 from cefito.inference.sets import PlanSets, plan_sets
 from cefito.markup import counted, percent
 from cefito.planners.base import Planner, Queries
+from cefito.planners.checks import check_plans
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
@@ -227,6 +228,7 @@ def answers(
     except ConfigError as problem:  # a planner knows ids only
         message = in_words(str(problem), first.run.taxonomy)
         raise ConfigError(message, setting=problem.setting) from problem
+    check_plans(first.run.planner, found, len(first.run.taxonomy.actions))
     interrupted = stop is not None and stop()
     return [
         to_answer(one, plans, interrupted=interrupted and not plans.exact)

@@ -25,8 +25,7 @@ from pydantic import Field
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Planner
-from cefito.planners.foreign import PLANNER_CHECKS, class_fault
-from cefito.plugins import Registry, checked_class
+from cefito.plugins import Registry
 from cefito.runtime import Precision
 from cefito.search.settings import search_settings
 from cefito.settings import (
@@ -167,14 +166,9 @@ class _PlannerClass:
         if method is None:
             raise AttributeError("planner")  # it has no default
         known = vars(method)
-        if "class" not in known:
-            found = known["planner"]
-            if isinstance(found, str):
-                found = EntryPoint("planner", found, "").load()
-            if not class_fault(found):
-                found = checked_class(found, PLANNER_CHECKS, lambda: METHODS.said(method.name))
-            known["class"] = found
-        return cast("type[Planner]", known["class"])
+        if isinstance(known["planner"], str):
+            known["planner"] = EntryPoint("planner", known["planner"], "").load()
+        return cast("type[Planner]", known["planner"])
 
     def __set__(self, method: Method, given: type[Planner] | str) -> None:
         vars(method)["planner"] = given
@@ -207,7 +201,10 @@ def _fault(name: str, entry: Any) -> str:
         return f"its entry point is not a Method of the name '{name}'"
     if not (isinstance(entry.settings, type) and issubclass(entry.settings, Settings)):
         return "its settings are not a class of Settings"
-    return class_fault(entry.planner)
+    kind = entry.planner
+    if not (isinstance(getattr(kind, "abilities", None), Abilities)):
+        return "its planner is not a Planner; derive it from BasePlanner"
+    return ""
 
 
 METHODS: Registry[Method] = Registry(

@@ -13,7 +13,6 @@ from cefito.data.windows import Selection, Windows, fitting_windows, joined_wind
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.folder import (
@@ -120,7 +119,7 @@ def train_run(
         learned = joined_windows(train, val) if fitted.all_videos else train
         made = Run(
             folder=folder,
-            planner=with_taxonomy(fitted.planner, train.taxonomy),
+            planner=fitted.planner,
             info=_finished(info, fitted, train, val),
             taxonomy=train.taxonomy,
             videos=seen(dataset, learned, val),
