@@ -158,14 +158,6 @@ def evaluate_planner(
             f"of the methods only {methods_with('true_ends')} do. Leave them out.",
             setting="oracle_ends",
         )
-    if known.oracle_between and not (
-        planner.abilities.true_between and windows.between is not None
-    ):
-        raise ConfigError(
-            f"{planner.name}: the states between the steps cannot be given; "
-            f"of the methods only {methods_with('true_between')} see them. Leave them out.",
-            setting="oracle_between",
-        )
     if known.with_elapsed:
         check_elapsed(planner)
     queries = Queries.from_windows(windows, **given)

@@ -73,13 +73,11 @@ def check_finite(plans: Plans, query: int) -> None:
 
 
 def check_plans(planner: Planner, found: Sequence[Plans], actions: int) -> None:
-    """Refuse plans of a wrong shape, or of other actions than the first `actions` ids (RunError)."""
+    """Refuse plans of a wrong shape, or of ids that are no actions (RunError)."""
     for plans in found:
         rows = np.asarray(plans.actions)
-        fits = (
-            rows.ndim == 2 and rows.shape[1] <= planner.horizon and len(rows) == len(plans.scores)
-        )
-        if not (fits and ((rows >= -1) & (rows < actions)).all()):
+        fits = rows.ndim == 2 and rows.shape[1] <= planner.horizon
+        if not fits or (rows < -1).any() or (rows >= actions).any():
             raise RunError(
                 f"{planner.name}: plans of the shape {list(rows.shape)} or with ids of no actions; "
                 f"expected rows of {planner.horizon} ids below {actions}. Test the planner by "

@@ -49,7 +49,6 @@ TEXT = "text vectors of actions"
 ORACLES = {
     "true_task": "the task",
     "true_ends": "the true ends",
-    "true_between": "the states between",
 }
 """Truth that a variant may be given; each is also a field of `Abilities`."""
 TRUE_TASK, STORED_TASK = "-true-task", "-stored-task"
@@ -90,7 +89,6 @@ class PlannerVariant(Settings):
     exhaustive: bool = False  # so costly that long horizons are scored on a sample
     true_task: bool = False
     true_ends: bool = Field(default=False, exclude_if=not_)
-    true_between: bool = Field(default=False, exclude_if=not_)
     # given the task that a classifier of others predicted
     stored_task: bool = Field(default=False, exclude_if=not_)
     ablation: bool = Field(default=False, exclude=True)  # "all" leaves it out
@@ -102,7 +100,6 @@ class PlannerVariant(Settings):
             "oracle_task": self.true_task,
             "stored_task": self.stored_task,
             "oracle_ends": self.true_ends,
-            "oracle_between": self.true_between,
         }
 
     @property
@@ -223,7 +220,6 @@ METHODS: Registry[Method] = Registry(
             "kepp": "kepp.method:KEPP",
             "schema": "schema.method:SCHEMA",
             "planllm": "planllm.method:PLANLLM",
-            "planllm-leaky": "planllm.method:PLANLLM_LEAKY",
             "p3iv": "p3iv.method:P3IV",
             "pkg": "pkg.method:PKG",
             "pkg-beam": "pkg.method:PKG_BEAM",

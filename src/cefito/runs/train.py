@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows, with_between
+from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
@@ -92,8 +92,6 @@ def train_run(
     else:
         sizes = window_sizes(planner, horizon, shortest)
         train, val = fitting_windows(dataset, **sizes, selection=selection)
-    if planner.abilities.true_between:
-        train, val = with_between(dataset, train), with_between(dataset, val)
     with locked(folder, "a training"):
         check_run_folder(folder, info)
         if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
