@@ -205,8 +205,7 @@ def answer(
         RunError: Observations of another dimension, or a run that is not calibrated.
     """
     asked = Asked.of(Question.of(facts), run, query, truth=truth, dataset=dataset)
-    (found,) = answers([asked], stop=stop, progress=progress)
-    return found
+    return answers([asked], stop=stop, progress=progress)[0]
 
 
 def answers(
@@ -216,9 +215,9 @@ def answers(
     progress: Progress = silent,
 ) -> list[Answer]:
     """Answer questions of one run and one `Asked.kind`, which are planned together."""
-    first = several[0]
+    first, planner, taxonomy = several[0], several[0].run.planner, several[0].run.taxonomy
     try:
-        found = first.run.planner.plan(
+        found = planner.plan(
             Queries.concatenate([one.query for one in several]),
             first.searched,
             constraints=first.constraints,
@@ -226,9 +225,9 @@ def answers(
             progress=progress,
         )
     except ConfigError as problem:  # a planner knows ids only
-        message = in_words(str(problem), first.run.taxonomy)
+        message = in_words(str(problem), taxonomy)
         raise ConfigError(message, setting=problem.setting) from problem
-    check_plans(first.run.planner, found, len(first.run.taxonomy.actions))
+    check_plans(planner, found, len(taxonomy.actions))
     interrupted = stop is not None and stop()
     return [
         to_answer(one, plans, interrupted=interrupted and not plans.exact)

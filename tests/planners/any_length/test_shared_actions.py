@@ -129,7 +129,9 @@ def satisfies(sequence, constraints):
 
 def attack(fitted, generator, counts):
     """One question, compared with the list of all sequences."""
-    planner, query = varied(fitted, generator), asked(generator)
+    shortest, longest = [(1, 3), (1, 1), (2, 2), (2, 3)][generator.integers(4)]
+    planner = varied(fitted, generator).with_lengths(shortest, longest)
+    query = asked(generator)
     every = enumerated(planner, query)
     total = sum(every.values())
     counts["questions"] += 1
