@@ -51,20 +51,7 @@ class History:
     @classmethod
     def of_actions(cls, done: Tensor, known: Tensor, count: int, recency: float) -> History:
         """Return the features of action ids [B, D], oldest first, −1 for none, of `count` ids."""
-        mass = (done >= 0) & known[:, None]  # [B, D]
-        after = mass.flip(1).cumsum(1).flip(1) - mass.long()  # number of steps after each
-        place = torch.where(mass, done, count)  # no step is dropped below
-
-        def summed(values: Tensor) -> Tensor:
-            rows = torch.zeros(len(done), count + 1, device=done.device)
-            return rows.scatter_add_(1, place, values.float())[:, :count].clamp(max=1)
-
-        return cls(
-            done=summed(mass),
-            recent=summed(recency**after),
-            last=summed(mass & (after == 0)),
-            facts=torch.stack([known.float(), mass.sum(dim=1).log1p()], dim=1),
-        )
+        return cls.of(F.one_hot(done + 1, count + 1)[:, :, 1:].float(), known, recency)
 
     def rows(self, index: Tensor | slice) -> History:
         """Return the history of some queries."""

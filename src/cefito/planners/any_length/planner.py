@@ -93,12 +93,6 @@ class AnyLengthPlanner(EnsemblePlanner):
         """Whether its training windows had times."""
         return self.model.reads_elapsed
 
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """Return the likeliest tasks, summed over lengths and sequences, [N], or the given ones."""
-        if queries.tasks is not None:
-            return queries.tasks
-        return np.asarray(self.log_tasks(queries).argmax(axis=1), dtype=np.int64)
-
     def _parts(
         self, queries: Queries, *, given: bool = True
     ) -> tuple[Tensor, list[SequenceScores], Tensor]:
@@ -111,10 +105,10 @@ class AnyLengthPlanner(EnsemblePlanner):
         tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)
         return (_given_tasks(logs, tasks, queries) if given else logs), every, tasks
 
+    @override
     @torch.inference_mode()
     @full_precision()
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
-        """Return log p(task | what is known) [N, C], summed over lengths and sequences."""
         found = []
         for block in queries.blocks(self.together):
             logs, _, tasks = self._parts(block, given=False)

@@ -97,16 +97,13 @@ def best_plans(scores: NDArray[np.float32], top_k: int, forwards: int) -> list[P
     Minus infinity forbids; energies are minus the sums. Only the `top_k` best actions of a step can
     occur: with any other action there, `top_k` sequences are better, one for each of them.
     """
-    return [_best(rows, top_k, SearchCost(forwards, 0)) for rows in scores.astype(np.float64)]
-
-
-def _best(scores: NDArray[np.float64], top_k: int, cost: SearchCost) -> Plans:
-    kept = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :top_k], axis=1)
-    best = StepCosts(costs=tuple(-np.take_along_axis(scores, kept, axis=1))).cheapest(top_k)
-    actions = kept[np.arange(len(kept)), best.sequences]
-    return Plans(
-        actions=actions, energies=best.costs, scores=best.costs, evaluated=cost, exact=False
-    )
+    plans = []
+    for rows in scores.astype(np.float64):
+        kept = np.sort(np.argsort(-rows, axis=1, kind="stable")[:, :top_k], axis=1)
+        best = StepCosts(costs=tuple(-np.take_along_axis(rows, kept, axis=1))).cheapest(top_k)
+        actions, cost = kept[np.arange(len(kept)), best.sequences], SearchCost(forwards, 0)
+        plans.append(Plans(actions, best.costs, best.costs, cost, exact=False))
+    return plans
 
 
 @dataclass(frozen=True, eq=False, repr=False)
