@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def nearest(train: Windows, windows: Windows) -> list[Plan]:
     return best(planner, Queries.from_windows(windows))
 
 
-def score_run(run: Run, train: Windows, windows: Windows, *, rankings: bool) -> dict[str, Any]:
+def score_run(run: Run, train: Windows, windows: Windows) -> dict[str, Any]:
     planner: Any = run.planner
     found: dict[str, Any] = {}
     kinds: dict[str, dict[str, bool]] = {
@@ -112,28 +113,26 @@ def score_run(run: Run, train: Windows, windows: Windows, *, rankings: bool) -> 
             if task or "no goal" in name:
                 continue
             found[f"length unknown, {kind}"] = scores(best(planner, ask(windows)), windows)
-    if rankings:
-        queries = Queries.from_windows(windows)
-        for ranking in ("length", "edit"):
-            plans = best(planner.with_ranking(ranking), queries)
-            found[f"length unknown, goal, ranked by {ranking}"] = scores(plans, windows)
-        if windows.elapsed is not None:
-            timed = Queries.from_windows(windows, with_elapsed=True)
-            found["length unknown, goal, seconds"] = scores(best(planner, timed), windows)
-            plans = best(planner.with_ranking("edit"), timed)
-            found["length unknown, goal, seconds, ranked by edit"] = scores(plans, windows)
-        alone = {
-            length: scores(best(planner.with_lengths(length, length), queries), windows)
-            for length in planner.lengths
-        }
-        length = max(alone, key=lambda length: alone[length]["success_rate"])
-        found["one length for all, the best"] = {"steps": int(length), **alone[length]}
-        common = int(np.bincount(train.lengths).argmax())
-        found["the commonest length"] = {"steps": common, **alone[common]}
-        plans = nearest(train, windows)
-        found["nearest window"] = scores(plans, windows)
-        sizes = np.array([len(plan) for plan in plans])
-        found["length of the nearest window"] = scores(predicted(planner, windows, sizes), windows)
+    queries = Queries.from_windows(windows)
+    by_edit = replace(planner, edit=True)
+    found["length unknown, goal, ranked by edit"] = scores(best(by_edit, queries), windows)
+    if windows.elapsed is not None:
+        timed = Queries.from_windows(windows, with_elapsed=True)
+        found["length unknown, goal, seconds"] = scores(best(planner, timed), windows)
+        plans = best(by_edit, timed)
+        found["length unknown, goal, seconds, ranked by edit"] = scores(plans, windows)
+    alone = {
+        length: scores(best(planner.with_lengths(length, length), queries), windows)
+        for length in planner.lengths
+    }
+    length = max(alone, key=lambda length: alone[length]["success_rate"])
+    found["one length for all, the best"] = {"steps": int(length), **alone[length]}
+    common = int(np.bincount(train.lengths).argmax())
+    found["the commonest length"] = {"steps": common, **alone[common]}
+    plans = nearest(train, windows)
+    found["nearest window"] = scores(plans, windows)
+    sizes = np.array([len(plan) for plan in plans])
+    found["length of the nearest window"] = scores(predicted(planner, windows, sizes), windows)
     return found
 
 
@@ -168,7 +167,7 @@ def main() -> None:
             progress=progress,
             reuse=True,
         )
-        for name, found in score_run(run, train, windows, rankings=True).items():
+        for name, found in score_run(run, train, windows).items():
             rows.setdefault(name, []).append(found)
         for horizon in given.single:
             config = load_config("small", method="chain", dataset=dataset.name, horizon=horizon)

@@ -39,7 +39,7 @@ from cefito.field.prefixes import prefix_counts
 from cefito.files import write_json
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.methods import load_config
-from cefito.runtime import Processes, Resolved, generator_for, pick_device
+from cefito.runtime import Resolved, generator_for, pick_device
 from cefito.training.field_loss import FieldLoss
 from cefito.training.losses import adaptive_margins, triplet
 
@@ -119,7 +119,7 @@ def library_step(
 
     def step() -> float:
         optimiser.zero_grad(set_to_none=True)
-        parts, value = objective.parts(rows, generator, Processes()), 0.0
+        parts, value = objective.parts(rows, generator), 0.0
         while True:
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=reduced):
                 terms = next(parts, None)

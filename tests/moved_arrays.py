@@ -65,7 +65,7 @@ def all_arrays_moved() -> Iterator[None]:
 
     def first_moving(check: Callable[[Any], None]) -> Callable[[Any], None]:
         def init(self: Any) -> None:
-            for name in ("initial", "goal", "between"):
+            for name in ("initial", "goal"):
                 array = getattr(self, name)
                 if isinstance(array, np.ndarray) and array.dtype == np.float32:
                     object.__setattr__(self, name, moved(array))

@@ -1,9 +1,6 @@
-# ruff: noqa: ARG002, ARG005
 """Entries of other packages: found, imported late, and left out where they cannot be used."""
 
 import sys
-from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +8,13 @@ import torch
 
 from cefito.encoders.frames import Sampling
 from cefito.encoders.video import ENCODERS, Pictures, open_encoder
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError
 from cefito.evaluation.metrics import METRICS, MetricSums, metric_heads
+from cefito.planners.base_planner import BasePlanner
+from cefito.planners.methods import METHODS, Method, preset_files
 from cefito.plugins import Registry
-from cefito.search.base import MemorySettings, Search
+from cefito.search.base import MemorySettings
 from cefito.search.guided import GuidedSearch
-from cefito.search.problem import Plans, Problem, SearchCost
 from cefito.search.settings import SEARCHES, SearchConfig, make_search, search_settings
 from cefito.settings import Settings
 
@@ -185,31 +183,6 @@ def test_a_metric_that_fails_is_left_out_with_its_package(install, monkeypatch, 
     assert line.endswith(") and is left out; update or uninstall it.")
 
 
-def test_plans_of_a_search_of_a_package_are_checked(install, monkeypatch):
-    code = "from test_plugins import ODD_PLANS as ODD\n"
-    install("finder", {"odd": "finder:ODD"}, code, group=SEARCHES.group)
-    again(SEARCHES, monkeypatch)
-    search = make_search(search_settings(SearchConfig(), method="odd"))
-    assert isinstance(search, OddPlans)
-    rows = np.zeros((2, 3), dtype=np.float32)
-    ask = partial(search.search, SimpleNamespace(horizon=1), top_k=3)
-    assert len(ask([Problem(*rows, actions=(0, 2))])[0]) == 2
-    for actions, fault in (((0, 1), "ids that are no actions"), ((0, 3), "that are not allowed")):
-        with pytest.raises(RunError, match=rf"'odd' of the package finder .* {fault}"):
-            ask([Problem(*rows, actions=actions)])
-
-
-class OddPlans(Search):
-    def cost_bound(self, field, size, top_k):
-        return SearchCost(0, 0)
-
-    def search(self, field, problems, top_k, watch=None):
-        return [Plans(np.array([[0], [2]]), np.ones(2), np.ones(2), SearchCost(0, 0), True)]
-
-
-ODD_PLANS = type(SEARCHES["guided"])(OddPlans)
-
-
 def test_encoders_of_a_package(install, monkeypatch):
     points = {"grey": "sight:open_grey", "brightness": "sight:open_brightness"}
     code = "from test_plugins import open_grey, open_brightness\n"
@@ -222,9 +195,6 @@ def test_encoders_of_a_package(install, monkeypatch):
     brightness = open_encoder("brightness", device="cpu")
     assert isinstance(brightness, Pictures)
     np.testing.assert_allclose(brightness.encode(clips), grey.encode(clips), rtol=1e-5)
-    monkeypatch.setattr(Grey, "encode", lambda self, clips: np.full((len(clips), 1), np.nan))
-    with pytest.raises(RunError, match=r"'grey' of the package sight .* gave NaN or infinity"):
-        open_encoder("grey", frames=1).encode(clips)
     with pytest.raises(ConfigError, match="layer: the encoder grey has no such setting"):
         open_encoder("grey", layer="last")
 
@@ -256,9 +226,21 @@ def open_brightness(*, device="cpu"):
     return Brightness()
 
 
+def test_a_method_that_is_no_planner_is_refused():
+    kept = type("Mine", (BasePlanner,), {})
+    for method, fault in (
+        (Method(name="mine", planner=kept), ""),
+        (Method(name="mine", planner=object), "its planner is not a Planner"),
+        (Method(name="mine", planner=kept, settings=dict), "its settings are not a class"),
+        (Method(name="other", planner=kept), "its entry point is not a Method of the name 'mine'"),
+    ):
+        found = METHODS.fault("mine", method)
+        assert found.startswith(fault)
+        assert bool(found) == bool(fault)
+
+
 def test_settings_of_a_preset_class_are_not_searched_for(install):
     """A module outside a package has no presets, and its settings have their defaults."""
-    from cefito.planners.methods import METHODS, Method, preset_files
 
     class Alone(Settings):
         pass

@@ -1,21 +1,17 @@
-"""What a computation runs with: device, precision, processes, seeds and streams of random draws.
+"""What a computation runs with: device, precision, seeds and streams of random draws.
 
 A network computes in float32, or in bfloat16 where the processor multiplies it. In trainings
 products of matrices are what is taken in bfloat16; weights, losses, distances and the optimiser
 stay in float32.
-
-One process trains, or several together (torchrun): shares of a batch, and sums over all processes.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import IntEnum, unique
 from functools import cache
 from hashlib import sha256
@@ -27,7 +23,7 @@ from cefito.errors import ConfigError, RunError, explained
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 
 Precision = Literal["auto", "float32", "bfloat16"]
 Resolved = Literal["float32", "bfloat16"]
@@ -100,75 +96,6 @@ def determining(settings: Any, *values: Precision) -> Any:
 
 def _of_training(section: Mapping[str, Any]) -> bool:
     return "optimiser" in section and "precision" in section
-
-
-@dataclass(frozen=True)
-class Processes:
-    """The processes that train together."""
-
-    rank: int = 0
-    world: int = 1
-
-    @property
-    def first(self) -> bool:
-        """Whether this process writes files and logs."""
-        return self.rank == 0
-
-    def share(self, rows: Tensor) -> Tensor:
-        """Return the rows of a batch that this process computes: every world-th."""
-        return rows[self.rank :: self.world]
-
-    def sum(self, value: Tensor) -> Tensor:
-        """Return the sum of a tensor over all processes, without gradients."""
-        if self.world == 1:
-            return value
-        from torch import distributed as dist
-
-        total = value.detach().clone()
-        dist.all_reduce(total)
-        return total
-
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Sum the gradients of all processes, in one message."""
-        if self.world == 1:
-            return
-        import torch
-        from torch import distributed as dist
-
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(flat)
-        for gradient, part in zip(
-            gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True
-        ):
-            gradient.copy_(part.view_as(gradient))
-
-    def wait(self) -> None:
-        """Wait until all processes are here."""
-        if self.world > 1:
-            from torch import distributed as dist
-
-            dist.barrier()
-
-
-@contextmanager
-def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
-    """Join the processes that torchrun started, if any; yield them and the device of this one."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1:
-        yield Processes(), device
-        return
-    import torch
-    from torch import distributed as dist
-
-    if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield Processes(rank=dist.get_rank(), world=world), device
-    finally:
-        dist.destroy_process_group()
 
 
 _KINDS = ("cpu", "cuda", "mps", "xpu")

@@ -44,7 +44,7 @@ def world(request, make_source, tmp_path):
 @pytest.mark.parametrize(
     ("world", "horizon"),
     [
-        ("one task of two actions", 2),
+        pytest.param("one task of two actions", 2, marks=pytest.mark.nightly),
         ("two tasks of one action", 1),
         ("no validation and no test videos", 2),
     ],

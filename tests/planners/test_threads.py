@@ -13,7 +13,7 @@ from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.testing import assert_same_plans, quick
 from language_model import SETTINGS as STAND_IN
-from tiny_runs import NARROW, often_or_nightly
+from tiny_runs import NARROW
 
 pytestmark = pytest.mark.usefixtures("language_model")
 
@@ -71,7 +71,13 @@ def in_threads(ask, requests):
     return list(zip(order, given, strict=True))
 
 
-@pytest.mark.parametrize("method", [*map(often_or_nightly, METHODS)])
+SHARING = ("cefito", "any-length")  # they keep what several queries share
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(one, marks=[pytest.mark.nightly] * (one not in SHARING)) for one in METHODS],
+)
 def test_threads_share_the_run_of_every_method(method, loaded, queries, tmp_path, busy):
     run = loaded(method)
 

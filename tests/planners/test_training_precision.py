@@ -11,7 +11,7 @@ import torch
 from cefito.errors import RunError
 from cefito.planners.methods import METHODS, find_method, load_config, precisions
 from cefito.runs.train import finished_run, train_run
-from cefito.runtime import Processes, generator_for
+from cefito.runtime import generator_for
 from cefito.settings import flattened
 from cefito.testing import quick
 from cefito.training.result import TrainingResult
@@ -48,7 +48,7 @@ class Looking(TrainingContext):
         sums = []
         for reduced in (False, True):
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=reduced):
-                terms = loss.terms(rows, generator_for("cpu", 0), Processes())
+                terms = loss.terms(rows, generator_for("cpu", 0))
             sums.append({key: term.sum for key, term in terms.items()})
         self.found.extend((key, sums[0][key], sums[1][key]) for key in sums[0])
         return TrainingResult(epochs=0, best_epoch=0, scores=(), resumed=False)

@@ -310,7 +310,12 @@ HARD = {
 }
 
 
-@pytest.mark.parametrize("name", HARD)
+LONG = ("a row of orders", "a row to an end")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.nightly] * (one in LONG)) for one in HARD]
+)
 def test_many_prefixes_at_the_largest_size(name):
     """Random walks from the root see no further than one step, yet all of them end validly."""
     feasible = Feasible(HARD[name], range(40), 8)

@@ -150,7 +150,6 @@ def test_report(finished):
         ({"shortest": 3}, "steps 3 to 3: expected a range of lengths, such as 1 to 6"),
         ({"shortest": 0}, "steps 0 to 3: expected a range"),
         ({"horizons": (3, 4)}, "steps 1 to 3, 4: expected a range"),
-        ({"rows": find_rows(["planllm-leaky"])}, "'planllm-leaky': is given the states between"),
     ],
 )
 def test_refused(change, message, world, tmp_path):

@@ -5,7 +5,6 @@ import torch
 
 from cefito.data.annotations import Action, Task, Taxonomy
 from cefito.data.windows import Windows
-from cefito.runtime import Processes
 
 E, T, K = 8, 3, 7
 ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
@@ -15,7 +14,6 @@ TAXONOMY = Taxonomy(
     actions=tuple(Action(index, f"action {index}") for index in range(K)),
 )
 ROWS = torch.tensor([5, 0, 3])
-ONE = Processes()
 
 
 def windows(
@@ -39,14 +37,3 @@ def windows(
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def check_shares(loss, counts: dict[str, list[int]] | None = None, world: int = 4) -> None:
-    """Terms of ROWS of several processes add up to the whole; `counts` by name, then by process."""
-    whole = loss.terms(ROWS, generator(), ONE)
-    parts = [loss.terms(ROWS, generator(), Processes(rank, world)) for rank in range(world)]
-    for name, term in whole.items():
-        torch.testing.assert_close(term.sum, sum(part[name].sum for part in parts))
-        shares = [int(part[name].count) for part in parts]
-        assert sum(shares) == int(term.count)
-        assert counts is None or shares == counts[name]

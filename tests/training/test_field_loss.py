@@ -11,14 +11,13 @@ from cefito.field.settings import FieldConfig
 from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
 from cefito.training.settings import (
-    AugmentationConfig,
     AuxiliaryConfig,
     FieldTrainingConfig,
     LossConfig,
     MarginConfig,
 )
 
-from .made import ACTIONS, ONE, ROWS, E, K, T, check_shares, generator, windows
+from .made import ACTIONS, ROWS, E, K, T, generator, windows
 from .reference import PlainFieldLoss, margin
 
 
@@ -115,7 +114,7 @@ def test_losses_are_those_of_explicit_loops(field, loss, negatives, goal):
         loss=loss,
         auxiliary=AuxiliaryConfig(weight=0.6, goal=goal, negatives=negatives),
     )
-    terms, expected = made.terms(ROWS, generator(), ONE), slow_terms(made)
+    terms, expected = made.terms(ROWS, generator()), slow_terms(made)
     assert set(terms) == {"contrastive", "auxiliary"} | (
         {"auxiliary_negatives"} if negatives else set()
     )
@@ -196,7 +195,7 @@ def test_recomputing_reconstructed_negatives_changes_nothing(monkeypatch, states
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            terms = made.terms(ROWS, draws, ONE)
+            terms = made.terms(ROWS, draws)
         sum(term.sum for term in terms.values()).backward()
         slopes = [one.grad for one in made.module.parameters() if one.grad is not None]
         found.append([*(term.sum.detach() for term in terms.values()), *slopes, draws.get_state()])
@@ -212,7 +211,7 @@ def test_parts_of_a_batch_have_the_losses_and_gradients_of_the_whole(monkeypatch
     for together, expected in ((2, 2 if loss.reduction == "mean" else 1), (16, 1)):
         monkeypatch.setattr(energy_module, "_TOGETHER", together)
         made = field_loss(loss=loss, auxiliary=AuxiliaryConfig(weight=0.6, negatives=negatives))
-        parts, sums = list(made.parts(ROWS, generator(), ONE)), {}
+        parts, sums = list(made.parts(ROWS, generator())), {}
         assert len(parts) == expected
         for part in parts:
             for name, term in part.items():
@@ -226,26 +225,15 @@ def test_parts_of_a_batch_have_the_losses_and_gradients_of_the_whole(monkeypatch
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_shares_of_processes_add_up():
-    made = field_loss(
-        auxiliary=AuxiliaryConfig(weight=1, negatives=True),
-        loss=LOSSES[1],
-        augmentation=AugmentationConfig(noise=0.3, swap=0.5),
-    )
-    check_shares(made, world=2)
-    made = field_loss(loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=0))
-    check_shares(made, {"contrastive": [1, 1, 1, 0]})
-
-
 def test_mean_observations_stand_for_actions_while_a_loss_is_computed():
     made = field_loss(
         field={"action_encoding": "observed"}, vectors=torch.randn(K, E, generator=generator())
     )
     kept = made.module.predictor.action_vectors.clone()
-    first = made.terms(ROWS, generator(), ONE)["contrastive"].sum
+    first = made.terms(ROWS, generator())["contrastive"].sum
     assert torch.equal(made.module.predictor.vectors, kept)
     made.module.predictor.action_vectors.zero_()  # what is stored plays no part in training
-    torch.testing.assert_close(made.terms(ROWS, generator(), ONE)["contrastive"].sum, first)
+    torch.testing.assert_close(made.terms(ROWS, generator())["contrastive"].sum, first)
 
 
 @pytest.mark.parametrize("weight", [0, 0.6])
@@ -254,7 +242,7 @@ def test_regression_is_the_distance_of_the_annotated_sequence(field, weight):
     made = field_loss(
         field=field, loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=weight)
     )
-    terms, data = made.terms(ROWS, generator(), ONE), windows()
+    terms, data = made.terms(ROWS, generator()), windows()
     parts = [torch.from_numpy(part) for part in (data.initial, data.goal, data.actions)]
     distances = [
         float(made.module.energy(*(part[[row]] for part in parts)).detach())

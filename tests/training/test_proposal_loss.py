@@ -8,7 +8,7 @@ from cefito.field.settings import ProposalConfig
 from cefito.training.losses import ProposalLoss
 from cefito.training.settings import AugmentationConfig, TrainingConfig
 
-from .made import ONE, E, K, T, check_shares, generator
+from .made import E, K, T, generator
 from .made import windows as made_windows
 
 
@@ -44,16 +44,12 @@ def slow_steps(made: ProposalLoss, data: Windows) -> tuple[list[float], list[boo
 def test_terms_and_scores_against_slow_loops():
     made = proposal_loss()
     assert len(made) == 6
-    term = made.terms(torch.arange(6), generator(), ONE)["cross_entropy"]
+    term = made.terms(torch.arange(6), generator())["cross_entropy"]
     likelihoods, _ = slow_steps(made, windows())
     assert (int(term.count), term.weight) == (18, 1)
     assert float(term.sum) == pytest.approx(-sum(likelihoods), rel=1e-5)
     likelihoods, right = slow_steps(made, windows(4, seed=1))
-    assert made.validate(ONE) == {
+    assert made.validate() == {
         "step_log_likelihood": pytest.approx(np.mean(likelihoods), rel=1e-5),
         "step_accuracy": pytest.approx(100 * np.mean(right)),
     }
-
-
-def test_shares_of_processes_add_up():
-    check_shares(proposal_loss(noise=0.3, swap=0.5), {"cross_entropy": [T, T, T, 0]})

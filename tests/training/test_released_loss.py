@@ -10,7 +10,7 @@ from cefito.training.field_loss import FieldLoss
 from cefito.training.negatives import ActionSets, NegativeSampler
 from slow_predictor import SlowPredictor, norm
 
-from .made import ACTIONS, ONE, ROWS, E, K, T, generator, windows
+from .made import ACTIONS, ROWS, E, K, T, generator, windows
 from .reference import margin
 
 D, HEADS, TEXT = 24, 3, 5
@@ -58,7 +58,7 @@ def test_loss_and_gradients_of_the_released_training(dataset):
     made = FieldLoss(
         field=field, train=windows(), actions=ACTIONS, config=config.training, score=None
     )
-    terms = made.terms(ROWS, generator(), ONE)
+    terms = made.terms(ROWS, generator())
     loss = sum(term.weight * term.sum / term.count.clamp_min(1) for term in terms.values())
     loss.backward()
 

@@ -17,7 +17,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from cefito.errors import RunError
 from cefito.files import load_tensors
-from cefito.runtime import Processes
 from cefito.training import trainer as trainer_module
 from cefito.training.log import MetricsLog, read_metrics
 from cefito.training.result import TrainingResult
@@ -48,23 +47,20 @@ class Regression:
     def __len__(self) -> int:
         return len(self.x)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         assert self.module.training
         self.seen.append(copy(self.module))
         self.batches.append(rows.tolist())
         self.module.calls += 1
         noise = 0.1 * torch.randn(len(rows), 3, generator=generator)
         self.noises.append(noise)
-        rows = group.share(rows)
         errors = self.module(self.x[rows] + noise)[:, 0] - self.y[rows]
         return {
             "squares": Term(1.0, errors.square().sum(), torch.tensor(len(rows))),
             "size": Term(0.01, self.module.weight.square().sum(), torch.tensor(1)),
         }
 
-    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
+    def validate(self) -> Mapping[str, float]:
         assert not self.module.training
         self.validated.append(copy(self.module))
         if self.scores is not None:
@@ -293,7 +289,7 @@ def test_losses_are_computed_in_the_precision_of_the_training(precision, parts):
 
 def test_a_count_of_zero_is_no_division():
     class Nothing(Regression):
-        def terms(self, rows, generator, group):  # noqa: ARG002
+        def terms(self, rows, generator):  # noqa: ARG002
             nothing = 0 * sum(parameter.sum() for parameter in self.module.parameters())
             return {"none": Term(1.0, nothing, torch.tensor(0))}
 
@@ -304,8 +300,8 @@ def test_a_count_of_zero_is_no_division():
 
 def test_diverged_training_is_refused(tmp_path):
     class Diverging(Regression):
-        def terms(self, rows, generator, group):
-            terms = super().terms(rows, generator, group)
+        def terms(self, rows, generator):
+            terms = super().terms(rows, generator)
             if len(self.batches) <= 7:
                 return terms
             return {"squares": Term(1.0, terms["squares"].sum * torch.nan, terms["squares"].count)}

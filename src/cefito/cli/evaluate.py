@@ -83,7 +83,7 @@ def _number(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, int | float) else "–"
 
 
-_Given = given_options(*(name for name in Given.model_fields if name != "oracle_between"))
+_Given = given_options(*Given.model_fields)
 _OBSERVATIONS = _Given()
 
 

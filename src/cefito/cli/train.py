@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from cefito.cli.console import log_warnings, progress, talk
 from cefito.cli.options import Duration, Settings, check_one, horizons, known_settings, settings
 from cefito.data.windows import Selection
-from cefito.errors import ConfigError
 from cefito.markup import counted
 from cefito.runtime import Precision
 
@@ -35,8 +34,7 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    Repeat the command to resume after an interruption. Start it by torchrun to use several
-    processes.
+    Repeat the command to resume after an interruption.
 
     Args:
         dataset: Folder of a prepared data set.
@@ -84,16 +82,13 @@ def train(
         )
         for length in chosen
     }
-    from cefito.progress import silent  # torch, once the settings are valid
     from cefito.runs.folder import folders_for
     from cefito.runs.train import finished_run, train_runs
-    from cefito.runtime import pick_device, processes
+    from cefito.runtime import pick_device
 
-    with processes(pick_device(device)) as (group, place), log_warnings():
-        each = _report if group.first else None
+    place = pick_device(device)
+    with log_warnings():
         if tune is not None:
-            if group.world > 1:
-                raise ConfigError("several processes cannot tune. Begin with one.", setting="tune")
             for length, folder in folders_for(out, configs).items():
                 configs[length] = _tuned(
                     dataset,
@@ -119,8 +114,8 @@ def train(
         ]
         if all(finished):  # then the arrays of the data set need not be read
             for run in finished:
-                if each is not None and run is not None:
-                    each(run, False)
+                if run is not None:
+                    _report(run, False)
         else:
             train_runs(
                 open_dataset(dataset),
@@ -130,13 +125,12 @@ def train(
                 seed=seed,
                 selection=selection,
                 device=place,
-                progress=progress if group.first else silent,
-                group=group,
-                each=each,
+                progress=progress,
+                each=_report,
             )
-        if group.first and asked is None:
+        if asked is None:
             talk(f"{best} plans best by measurement; --method cefito trains the paper's method")
-        if group.first and len(configs) > 1:
+        if len(configs) > 1:
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
 
 
@@ -175,8 +169,7 @@ def finetune(
     Only the training split of the data set is learned: other tasks are forgotten unless --replay
     mixes the old windows in. The run itself stays unchanged.
 
-    Repeat the command to resume after an interruption. Start it by torchrun to use several
-    processes.
+    Repeat the command to resume after an interruption.
 
     Args:
         run: Run folder to start from, of the method cefito or chain.
@@ -194,13 +187,13 @@ def finetune(
     """
     changes = known_settings(set_)
     from cefito.data.prepared import open_dataset
-    from cefito.progress import silent
     from cefito.runs.finetune import finetune as finetuned
     from cefito.runs.run import open_run
-    from cefito.runtime import pick_device, processes
+    from cefito.runtime import pick_device
 
     opened = open_dataset(dataset)
-    with processes(pick_device(device)) as (group, place), log_warnings():
+    place = pick_device(device)
+    with log_warnings():
         made = finetuned(
             open_run(run, device=place, horizon=horizon),
             opened,
@@ -211,11 +204,8 @@ def finetune(
             seed=seed,
             selection=selection,
             device=place,
-            progress=progress if group.first else silent,
-            group=group,
+            progress=progress,
         )
-        if not group.first:
-            return
     if (start := made.info.started_from) is not None:
         replayed = "" if start.replay is None else f" and of {start.replay.name!r}"
         talk(

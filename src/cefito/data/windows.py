@@ -32,7 +32,7 @@ FEW_VIDEOS = 10
 logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
-_OPTIONAL = ("between", "before", "remaining", "elapsed", "predicted")
+_OPTIONAL = ("before", "remaining", "elapsed", "predicted")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,6 @@ class Windows:
     action_text: NDArray[np.floating[Any]] | None  # [K, W]
     dataset: str  # its name
     split: str  # "train", "val" or "test"
-    between: NDArray[np.float32] | None = None  # [N, T - 1, E], for an oracle: see `with_between`
     # of windows of several lengths: the actions of the video before the window, oldest first,
     # [N, D], −1 after the last; the steps from the window's first to the video's last [N]; and the
     # seconds from the initial observation to the goal, NaN if unknown [N]
@@ -249,16 +248,7 @@ def reversed_windows(windows: Windows) -> Windows:
         initial=windows.goal,
         goal=windows.initial,
         actions=windows.actions[:, ::-1].copy(),
-        between=None if windows.between is None else windows.between[:, ::-1].copy(),
     )
-
-
-def with_between(dataset: PreparedDataset, windows: Windows) -> Windows:
-    """Add the observations between steps, for an oracle: means of an end and the next start."""
-    rows = dataset.first_row[windows.video] + windows.start
-    rows = rows[:, None] + np.arange(windows.horizon - 1)
-    between = (dataset.end[rows].astype(np.float32) + dataset.start[rows + 1]) / 2
-    return replace(windows, between=between.astype(np.float32, copy=False))
 
 
 def fitting_windows(
@@ -294,18 +284,9 @@ def fitting_windows(
 
 
 def joined_windows(first: Windows, second: Windows) -> Windows:
-    """Return the windows of both, ordered by video and start; everything else as in the first.
-
-    Raises:
-        DataError: Only one of them has observations between steps.
-    """
-    if (first.between is None) != (second.between is None):
-        raise DataError(
-            "only one of the windows to join has observations between steps. Add them to both."
-        )
-    names = _ARRAYS if first.between is None else (*_ARRAYS, "between")
+    """Return the windows of both, ordered by video and start; everything else as in the first."""
     both: dict[str, Any] = {
-        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names
+        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _ARRAYS
     }
     both["predicted"] = None  # of use in scoring alone
     if first.before is not None and second.before is not None:

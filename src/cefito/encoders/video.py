@@ -24,7 +24,7 @@ from cefito.encoders.frames import Sampling, VideoInfo, clips, probe
 from cefito.encoders.images import IMAGE_MODELS, ImageEncoder, PretrainedImages, check_made_with
 from cefito.errors import ConfigError
 from cefito.files import check_array
-from cefito.plugins import Registry, array, blamed, checked_class, demand, recast
+from cefito.plugins import Registry
 from cefito.progress import Advance, Progress, silent
 
 BATCH = 4
@@ -108,21 +108,8 @@ def open_encoder(
             message = f"{setting}: the encoder {name} has no such setting. Leave it out."
             raise ConfigError(message, setting=setting)
     values = {setting: value for setting, value in given.items() if value is not None}
-    if ENCODERS.package(name) is None:
-        opened: Any = opener(device=device, **values)
-    else:
-        said = partial(ENCODERS.said, name)
-        with blamed(said()):
-            opened = opener(device=device, **values)
-            opened = recast(opened, checked_class(type(opened), {"encode": _encoded}, said))
+    opened: Any = opener(device=device, **values)
     return opened if hasattr(opened, "sampling") else Pictures(opened)
-
-
-def _encoded(encoder: Any, found: Any, clips: Tensor) -> Any:  # noqa: ARG001
-    demand(
-        np.isfinite(array("features", found, (len(clips), np.inf), "f")).all(), "NaN or infinity"
-    )
-    return found
 
 
 def settings_of(name: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from cefito.evaluation.statistics import (
     video_interval,
 )
 from cefito.planners.base import Planner, Queries
-from cefito.planners.checks import check_elapsed
+from cefito.planners.checks import check_elapsed, check_plans
 from cefito.planners.given import Given
 from cefito.planners.methods import methods_with
 from cefito.progress import Progress, silent
@@ -158,20 +158,13 @@ def evaluate_planner(
             f"of the methods only {methods_with('true_ends')} do. Leave them out.",
             setting="oracle_ends",
         )
-    if known.oracle_between and not (
-        planner.abilities.true_between and windows.between is not None
-    ):
-        raise ConfigError(
-            f"{planner.name}: the states between the steps cannot be given; "
-            f"of the methods only {methods_with('true_between')} see them. Leave them out.",
-            setting="oracle_between",
-        )
     if known.with_elapsed:
         check_elapsed(planner)
     queries = Queries.from_windows(windows, **given)
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
     seconds = time.perf_counter() - started
+    check_plans(planner, plans, len(windows.taxonomy.actions))
     evaluation = evaluate_plans(
         plans,
         windows,

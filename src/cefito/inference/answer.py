@@ -18,6 +18,7 @@ from cefito.inference.question import Facts, Question
 from cefito.inference.sets import PlanSets, plan_sets
 from cefito.markup import counted, percent
 from cefito.planners.base import Planner, Queries
+from cefito.planners.checks import check_plans
 from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
@@ -204,8 +205,7 @@ def answer(
         RunError: Observations of another dimension, or a run that is not calibrated.
     """
     asked = Asked.of(Question.of(facts), run, query, truth=truth, dataset=dataset)
-    (found,) = answers([asked], stop=stop, progress=progress)
-    return found
+    return answers([asked], stop=stop, progress=progress)[0]
 
 
 def answers(
@@ -215,9 +215,9 @@ def answers(
     progress: Progress = silent,
 ) -> list[Answer]:
     """Answer questions of one run and one `Asked.kind`, which are planned together."""
-    first = several[0]
+    first, planner, taxonomy = several[0], several[0].run.planner, several[0].run.taxonomy
     try:
-        found = first.run.planner.plan(
+        found = planner.plan(
             Queries.concatenate([one.query for one in several]),
             first.searched,
             constraints=first.constraints,
@@ -225,8 +225,9 @@ def answers(
             progress=progress,
         )
     except ConfigError as problem:  # a planner knows ids only
-        message = in_words(str(problem), first.run.taxonomy)
+        message = in_words(str(problem), taxonomy)
         raise ConfigError(message, setting=problem.setting) from problem
+    check_plans(planner, found, len(taxonomy.actions))
     interrupted = stop is not None and stop()
     return [
         to_answer(one, plans, interrupted=interrupted and not plans.exact)

@@ -44,7 +44,6 @@ class Abilities:
     search: bool = False
     true_task: bool = True  # uses the true task if given
     true_ends: bool = False  # uses the true first and last action if given
-    true_between: bool = False  # uses the true observations between the steps if given
     probabilities: bool = False  # at least under some settings of its search
     finetuning: bool = False  # learns further windows, also of new tasks and actions
     # plans several numbers of steps, also without an observation, and after steps done before

@@ -1,6 +1,8 @@
-"""Refusals of queries and settings that a planner cannot serve, before any work."""
+"""Refusals of queries and settings that a planner cannot serve, and of plans that are none."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -68,6 +70,19 @@ def check_finite(plans: Plans, query: int) -> None:
             "so there is no best plan. Give observations made in the same way as the run's; if "
             "they are, the run's weights are of no use: train it again."
         )
+
+
+def check_plans(planner: Planner, found: Sequence[Plans], actions: int) -> None:
+    """Refuse plans of a wrong shape, or of ids that are no actions (RunError)."""
+    for plans in found:
+        rows = np.asarray(plans.actions)
+        fits = rows.ndim == 2 and rows.shape[1] <= planner.horizon
+        if not fits or (rows < -1).any() or (rows >= actions).any():
+            raise RunError(
+                f"{planner.name}: plans of the shape {list(rows.shape)} or with ids of no actions; "
+                f"expected rows of {planner.horizon} ids below {actions}. Test the planner by "
+                "cefito.testing.PlannerContract."
+            )
 
 
 def check_finetuning(planner: Planner) -> None:

@@ -34,9 +34,6 @@ class Given(Record):
         "Give the true first and last action of each window; only for pkg, pkg-beam, llm-ends and "
         "llm-ranked.",
     )
-    oracle_between: bool = _given(
-        "true states between", "Give the true observations between the steps."
-    )
     without_goal: bool = _given(
         "no goal", "Plan without the goal observation, by a run of several lengths."
     )

@@ -25,8 +25,7 @@ from pydantic import Field
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Abilities, Planner
-from cefito.planners.foreign import PLANNER_CHECKS, class_fault
-from cefito.plugins import Registry, checked_class
+from cefito.plugins import Registry
 from cefito.runtime import Precision
 from cefito.search.settings import search_settings
 from cefito.settings import (
@@ -50,7 +49,6 @@ TEXT = "text vectors of actions"
 ORACLES = {
     "true_task": "the task",
     "true_ends": "the true ends",
-    "true_between": "the states between",
 }
 """Truth that a variant may be given; each is also a field of `Abilities`."""
 TRUE_TASK, STORED_TASK = "-true-task", "-stored-task"
@@ -91,7 +89,6 @@ class PlannerVariant(Settings):
     exhaustive: bool = False  # so costly that long horizons are scored on a sample
     true_task: bool = False
     true_ends: bool = Field(default=False, exclude_if=not_)
-    true_between: bool = Field(default=False, exclude_if=not_)
     # given the task that a classifier of others predicted
     stored_task: bool = Field(default=False, exclude_if=not_)
     ablation: bool = Field(default=False, exclude=True)  # "all" leaves it out
@@ -103,7 +100,6 @@ class PlannerVariant(Settings):
             "oracle_task": self.true_task,
             "stored_task": self.stored_task,
             "oracle_ends": self.true_ends,
-            "oracle_between": self.true_between,
         }
 
     @property
@@ -167,14 +163,9 @@ class _PlannerClass:
         if method is None:
             raise AttributeError("planner")  # it has no default
         known = vars(method)
-        if "class" not in known:
-            found = known["planner"]
-            if isinstance(found, str):
-                found = EntryPoint("planner", found, "").load()
-            if not class_fault(found):
-                found = checked_class(found, PLANNER_CHECKS, lambda: METHODS.said(method.name))
-            known["class"] = found
-        return cast("type[Planner]", known["class"])
+        if isinstance(known["planner"], str):
+            known["planner"] = EntryPoint("planner", known["planner"], "").load()
+        return cast("type[Planner]", known["planner"])
 
     def __set__(self, method: Method, given: type[Planner] | str) -> None:
         vars(method)["planner"] = given
@@ -207,7 +198,10 @@ def _fault(name: str, entry: Any) -> str:
         return f"its entry point is not a Method of the name '{name}'"
     if not (isinstance(entry.settings, type) and issubclass(entry.settings, Settings)):
         return "its settings are not a class of Settings"
-    return class_fault(entry.planner)
+    kind = entry.planner
+    if not (isinstance(getattr(kind, "abilities", None), Abilities)):
+        return "its planner is not a Planner; derive it from BasePlanner"
+    return ""
 
 
 METHODS: Registry[Method] = Registry(
@@ -226,7 +220,6 @@ METHODS: Registry[Method] = Registry(
             "kepp": "kepp.method:KEPP",
             "schema": "schema.method:SCHEMA",
             "planllm": "planllm.method:PLANLLM",
-            "planllm-leaky": "planllm.method:PLANLLM_LEAKY",
             "p3iv": "p3iv.method:P3IV",
             "pkg": "pkg.method:PKG",
             "pkg-beam": "pkg.method:PKG_BEAM",

@@ -22,7 +22,7 @@ LARGEST = 1e12
 
 Features of real models stay below a few thousand.
 """
-_ARRAYS = ("initial", "goal", "tasks", "ends", "between", "seen", "done", "elapsed")
+_ARRAYS = ("initial", "goal", "tasks", "ends", "seen", "done", "elapsed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,6 @@ class Queries:
     goal: NDArray[np.floating[Any]]  # goal observations [N, E], kept as float32
     tasks: NDArray[np.int64] | None = None  # true tasks, int64 [N]; None to have them predicted
     ends: NDArray[np.int64] | None = None  # true first and last actions [N, 2]
-    between: NDArray[np.float32] | None = None  # true ones between the steps [N, T - 1, E]
     # whether the initial observation and the goal are known, bool [N, 2]; None if all are. The rows
     # of unknown observations are never read
     seen: NDArray[np.bool_] | None = None
@@ -66,8 +65,6 @@ class Queries:
         ):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _ids(given, name, shape, words))
-        if self.between is not None:
-            object.__setattr__(self, "between", _between(self.between, self.initial.shape))
         if self.seen is not None:
             expected = f"booleans [{count}, 2], for the initial observation and the goal"
             _shaped(self.seen, "seen", (count, 2), "b", expected)
@@ -133,7 +130,6 @@ class Queries:
             goal=windows.goal,
             tasks=tasks,
             ends=windows.ends if known.oracle_ends else None,
-            between=windows.between if known.oracle_between else None,
             seen=np.tile([True, False], (len(windows), 1)) if known.without_goal else None,
             done=windows.before if known.after_done else None,
             elapsed=windows.elapsed if known.with_elapsed else None,
@@ -196,7 +192,7 @@ class Queries:
     @property
     def extras(self) -> tuple[str, ...]:
         """Names of the arrays besides observations; queries can be joined if these are equal."""
-        names = ("tasks", "ends", "between", "done", "elapsed")
+        names = ("tasks", "ends", "done", "elapsed")
         return tuple(name for name in names if getattr(self, name) is not None)
 
     @property
@@ -267,18 +263,6 @@ def _observations(given: Any, name: str) -> NDArray[np.float32]:
             "leave the query out."
         )
     return aligned(np.asarray(array, dtype=np.float32))
-
-
-def _between(given: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    between = np.asarray(given)
-    count, features = shape
-    if between.ndim != 3 or (len(between), between.shape[2]) != shape:
-        raise DataError(
-            f"queries, 'between': has shape {list(between.shape)}; expected [{count}, T - 1, "
-            f"{features}], the observations between the steps of each query."
-        )
-    flat = _observations(between.reshape(count * between.shape[1], features), "between")
-    return flat.reshape(between.shape)
 
 
 def _shaped(

@@ -26,7 +26,6 @@ from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.start import Start
 from cefito.runs.train import train_run
-from cefito.runtime import Processes
 from cefito.settings import changed, flattened, validated
 from cefito.training.settings import TrainingConfig
 
@@ -45,7 +44,6 @@ def finetune(
     selection: Selection = "held-out",
     device: torch.device | None = None,
     progress: Progress = silent,
-    group: Processes | None = None,
 ) -> Run:
     """Train a run further on a data set, or resume a killed finetuning.
 
@@ -66,7 +64,6 @@ def finetune(
         selection: Where epochs and weights are chosen.
         device: Where to train.
         progress: Shows progress.
-        group: The processes that train together.
 
     Raises:
         ConfigError: The run's method cannot be finetuned, or settings are invalid or would change
@@ -85,7 +82,6 @@ def finetune(
         selection=selection,
         device=device,
         progress=progress,
-        group=group,
         start=Start.make(run, dataset, replay),
     )
 

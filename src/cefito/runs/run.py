@@ -28,7 +28,6 @@ from cefito.data.windows import steps_text
 from cefito.errors import ConfigError, DataError, RunError, is_out_of_memory
 from cefito.files import write_json
 from cefito.planners.base import Planner
-from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, find_method, method_settings
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.bundle import unpacked
@@ -296,7 +295,6 @@ def _read(folder: Path, horizon: int | None, device: torch.device | str | None) 
             f"{folder}: its planner's files are not of this version ({problem!r}). {_REMEDY}"
         ) from problem
     taxonomy, coverage = _taxonomy(folder), folder / COVERAGE_FILE
-    planner = with_taxonomy(planner, taxonomy)
     run = Run(
         folder=folder,
         planner=planner,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows, with_between
+from cefito.data.windows import Selection, Windows, fitting_windows, joined_windows
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.foreign import with_taxonomy
 from cefito.planners.methods import METHODS, RunConfig, find_method, methods_with
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.folder import (
@@ -30,7 +28,7 @@ from cefito.runs.folder import (
 )
 from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.start import Start
-from cefito.runtime import Processes, check_seed, pick_device
+from cefito.runtime import check_seed, pick_device
 from cefito.training.trainer import TrainingContext
 
 
@@ -46,7 +44,6 @@ def train_run(
     selection: Selection = "held-out",
     device: torch.device | str | None = None,
     progress: Progress = silent,
-    group: Processes | None = None,
     trainings: Path | str | None = None,
     reuse: bool = False,
     start: Start | None = None,
@@ -64,7 +61,6 @@ def train_run(
             published work does.
         device: Where to train.
         progress: Shows progress.
-        group: The processes that train together; the first one writes.
         trainings: Folder of checkpoints and metrics, shared with other runs so that equal trainings
             are done once; the run folder by default.
         reuse: Open a finished run of the same settings in the folder, instead of repeating the end
@@ -80,7 +76,7 @@ def train_run(
     check_seed(seed)
     device = pick_device(str(device or "cpu"))
     folder, trainings = Path(folder), None if trainings is None else Path(trainings)
-    group, planner = group or Processes(), find_method(config.method).planner
+    planner = find_method(config.method).planner
     if shortest is not None and not planner.abilities.any_length:
         raise ConfigError(
             f"{config.method} plans one number of steps; of the methods only "
@@ -96,14 +92,11 @@ def train_run(
     else:
         sizes = window_sizes(planner, horizon, shortest)
         train, val = fitting_windows(dataset, **sizes, selection=selection)
-    if planner.abilities.true_between:
-        train, val = with_between(dataset, train), with_between(dataset, val)
-    with locked(folder, "a training") if group.first else nullcontext():
+    with locked(folder, "a training"):
         check_run_folder(folder, info)
         if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
             return open_run(folder, device=device)
-        group.wait()
-        fresh = group.first and not (folder / RUN_FILE).exists()  # a finished one stays
+        fresh = not (folder / RUN_FILE).exists()  # a finished one stays
         if fresh:
             info.write(folder)
         context = TrainingContext(
@@ -112,7 +105,6 @@ def train_run(
             shared=trainings is not None,
             key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
             progress=progress,
-            group=group,
         )
         fit = planner.fit if start is None else start.run.planner.refit
         try:
@@ -123,17 +115,14 @@ def train_run(
             raise
         seen = TrainedVideos.of if start is None else start.videos
         learned = joined_windows(train, val) if fitted.all_videos else train
-        run = Run(
+        made = Run(
             folder=folder,
-            planner=with_taxonomy(fitted.planner, train.taxonomy),
+            planner=fitted.planner,
             info=_finished(info, fitted, train, val),
             taxonomy=train.taxonomy,
             videos=seen(dataset, learned, val),
         )
-        if group.first:
-            run = write_run(run)
-        group.wait()
-        return run
+        return write_run(made)
 
 
 def _withdraw(folder: Path) -> None:
@@ -260,7 +249,6 @@ def train_runs(
     selection: Selection = "held-out",
     device: torch.device | None = None,
     progress: Progress = silent,
-    group: Processes | None = None,
     each: Callable[[Run, bool], None] | None = None,
 ) -> dict[int, Run]:
     """Train planners for several horizons, or resume where a killed training stopped.
@@ -303,7 +291,6 @@ def train_runs(
             selection=selection,
             device=device,
             progress=prefixed(progress, f"T = {horizon}") if several else progress,
-            group=group,
             reuse=several,
         )
         if each is not None:

@@ -9,18 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar, cast
-
-import numpy as np
+from typing import Any, TypeVar
 
 from cefito.errors import ConfigError
-from cefito.plugins import Registry, checked_class, demand, recast
+from cefito.plugins import Registry
 from cefito.search.base import MemorySettings, Search, values_of
-from cefito.search.checks import demand_plans
 from cefito.search.exhaustive import ExhaustiveSearch, NaiveSearch
 from cefito.search.guided import AutoSearch, AutoSettings, GuidedSearch, GuidedSettings
-from cefito.search.problem import SearchCost, Space
 from cefito.settings import Settings, validated
 
 __all__ = [
@@ -102,27 +97,7 @@ ConfigT = TypeVar("ConfigT", bound=SearchConfig)
 
 def make_search(settings: SearchConfig) -> Search:
     """Return the search that the settings choose."""
-    found = find_search(settings.method).make(settings)
-    said = partial(SEARCHES.said, settings.method)
-    return cast("Search", recast(found, checked_class(type(found), _CHECKS, said)))
-
-
-def _bound(search: Any, found: Any, *given: Any) -> Any:  # noqa: ARG001
-    demand(isinstance(found, SearchCost), f"no SearchCost but a {type(found).__name__}")
-    return found
-
-
-def _plans(search: Any, found: Any, field: Any, problems: Any, top_k: int, *watch: Any) -> Any:  # noqa: ARG001
-    problems = [one.problem if isinstance(one, Space) else one for one in problems]
-    most = max((one.actions[-1] for one in problems), default=-1) + 1
-    constraints = [one.constraints for one in problems]
-    demand_plans(found, top_k, horizon=field.horizon, constraints=constraints, actions=most)
-    for plans, problem in zip(found, problems, strict=True):
-        demand(np.isin(plans.actions, problem.actions).all(), "actions that are not allowed")
-    return found
-
-
-_CHECKS = {"cost_bound": _bound, "search": _plans}
+    return find_search(settings.method).make(settings)
 
 
 def search_settings(config: ConfigT, **overrides: Any) -> ConfigT:

@@ -17,7 +17,6 @@ from cefito.locks import locked
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.predicted import PredictedLengthPlanner
 from cefito.planners.methods import find_method
-from cefito.plugins import PackageError
 from cefito.progress import Progress, prefixed, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -146,13 +145,12 @@ class TrialScorer:
         try:
             scores = self._scores(trial)
         except Exception as problem:  # a failing planner must not stop the others
-            own: Any = problem.__cause__ if isinstance(problem, PackageError) else problem
-            if isinstance(own, CefitoError):
-                trial.write_failure(_line(own))
+            if isinstance(problem, CefitoError):
+                trial.write_failure(_line(problem))
                 return
             logger.error("%s failed", trial.label)
             error = (
-                f"{type(own).__name__}: {_line(own)}. This is a defect of the planner; the "
+                f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner; the "
                 f"others are not affected. Its traceback is in {trial.path}. Repeat the command "
                 "once it is fixed."
             )

@@ -32,7 +32,6 @@ from cefito.data.windows import (
     action_space,
     cut_windows,
     steps_text,
-    with_between,
 )
 from cefito.errors import ConfigError, RunError, explained
 from cefito.evaluation.orders import Orders, training_orders
@@ -116,7 +115,6 @@ class Study:
                 seed,
                 *["stored task"] * row.stored_task,
                 *["true ends"] * row.true_ends,
-                *["states between"] * row.true_between,
                 *([] if shortest is None else [shortest, *(part.key for part in of_lengths)]),
             ]
         )
@@ -168,8 +166,6 @@ class Study:
             if (candidates[windows.tasks] ** windows.lengths).mean() > self.costly:
                 # a subset of the other rows' windows, so that differences can be taken on it
                 windows = windows.sample(self.costly_sample, SAMPLE_SEED)
-        if row.true_between:
-            windows = with_between(self.dataset, windows)
         return windows, len(test)
 
     def _test_windows(self, horizon: int) -> Windows:
@@ -227,12 +223,6 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         )
     for row in study.rows:
         check_variant(row)
-        if study.shortest is not None and row.true_between:
-            raise ConfigError(
-                f"'{row.name}': is given the states between the steps, which tell the number of "
-                "steps. Leave it out.",
-                setting="planners",
-            )
     for seed in study.seeds:
         check_seed(seed)
     _ = study.trials  # refuses settings

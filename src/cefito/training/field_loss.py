@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.field import packed
 from cefito.field.energy import EnergyField
-from cefito.runtime import Processes
 from cefito.training.augmentation import ActionMeans, Observations
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
 from cefito.training.negatives import ActionSets, NegativeSampler
@@ -25,7 +24,7 @@ __all__ = [
 
 _LEFT_OUT = 0.3  # share of the videos left out of the actions' mean observations at each step
 
-FieldScore = Callable[[EnergyField, Processes], Mapping[str, float]]
+FieldScore = Callable[[EnergyField], Mapping[str, float]]
 
 
 class FieldLoss:
@@ -61,33 +60,26 @@ class FieldLoss:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch, the sums of its parts."""
         terms: dict[str, Term] = {}
-        for part in self.parts(rows, generator, group):
+        for part in self.parts(rows, generator):
             for name, term in part.items():
                 before = terms[name].sum if name in terms else 0.0
                 terms[name] = replace(term, sum=before + term.sum)
         return terms
 
-    def parts(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Iterator[Mapping[str, Term]]:
+    def parts(self, rows: Tensor, generator: torch.Generator) -> Iterator[Mapping[str, Term]]:
         """Yield the losses of parts of a batch, each with the counts of the whole batch.
 
-        All is drawn for the whole batch, then shared out. The windows of a part have trees of
-        similar size. A part is small enough for its activations to be allocated anew from memory
-        that the process keeps, and for its layers' to fit in a processor's cache.
+        The windows of a part have trees of similar size. A part is small enough for its activations
+        to be allocated anew from memory that the process keeps, and for its layers' to fit in a
+        processor's cache.
         """
         initial, goal = self.observations.draw(rows, generator)
         negatives = self.sampler.sample(self.actions[rows], self.tasks[rows], generator)
         vectors = self.means.without(rows, _LEFT_OUT, generator) if self.means else None
-        initial, goal, positives, negatives = (
-            group.share(part) for part in (initial, goal, self.actions[rows], negatives)
-        )
-        candidates = torch.cat([positives[:, None], negatives], dim=1)  # [B, 1 + N, T]
+        candidates = torch.cat([self.actions[rows, None], negatives], dim=1)  # [B, 1 + N, T]
         whole = [torch.arange(len(candidates), device=candidates.device)]
         if self.config.loss.kind != "triplet" or self.config.loss.reduction == "mean":
             # each window has as many summands, so that the counts are known before the last part
@@ -97,9 +89,8 @@ class FieldLoss:
         with self.module.predictor.using(vectors):
             for part in parts:
                 terms = self._terms(initial[part], goal[part], candidates[part])
-                share = max(len(part), 1)
                 yield {
-                    name: replace(term, count=term.count * len(candidates) // share)
+                    name: replace(term, count=term.count * len(candidates) // len(part))
                     for name, term in terms.items()
                 }
 
@@ -125,9 +116,9 @@ class FieldLoss:
                 terms["auxiliary"] = self._auxiliary(initial, goal, positives, weight)
         return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
 
-    def validate(self, group: Processes) -> Mapping[str, float]:
+    def validate(self) -> Mapping[str, float]:
         """Return success rate and mean accuracy of plans."""
-        return self.score(self.module, group)
+        return self.score(self.module)
 
     def _contrastive(self, energies: Tensor, positives: Tensor, negatives: Tensor) -> Term:
         loss, positive, negative = self.config.loss, energies[:, 0], energies[:, 1:]

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.field.classifier import ProposalNetwork, TaskNetwork
 from cefito.field.layers import Dropout
-from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.settings import ClassifierTrainingConfig, MarginConfig, TrainingConfig
 from cefito.training.trainer import Term
@@ -91,23 +90,23 @@ class ClassifierLoss:
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the cross-entropy of a batch."""
         draw = torch.rand(len(rows), generator=generator, device=rows.device)
         # the windows of a video are adjacent, in order
         ends = rows + (draw * self.later[rows]).long()
         initial, goal = self.observations.draw(rows, generator, ends)
-        initial, goal, tasks = (group.share(part) for part in (initial, goal, self.tasks[rows]))
         dropout = Dropout(self.module.dropout, generator) if self.module.dropout else None
         logits = self.module(initial, goal, dropout=dropout)
         loss = F.cross_entropy(
-            logits.float(), tasks, reduction="sum", label_smoothing=self.config.label_smoothing
+            logits.float(),
+            self.tasks[rows],
+            reduction="sum",
+            label_smoothing=self.config.label_smoothing,
         )
-        return {"cross_entropy": Term(1.0, loss, torch.tensor(len(tasks), device=loss.device))}
+        return {"cross_entropy": Term(1.0, loss, torch.tensor(len(rows), device=loss.device))}
 
-    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
+    def validate(self) -> Mapping[str, float]:
         """Return task accuracy and log-likelihood on all validation windows."""
         initial, goal, tasks = self.val
         logits = self.module(initial, goal).float()
@@ -144,19 +143,16 @@ class ProposalLoss:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the cross-entropy of a batch."""
         initial, goal = self.observations.draw(rows, generator)
-        initial, goal, actions = (group.share(part) for part in (initial, goal, self.actions[rows]))
         rate = self.module.config.dropout
         dropout = Dropout(rate, generator) if rate else None
-        true, _ = self._true(self.module(initial, goal, dropout=dropout), actions)
+        true, _ = self._true(self.module(initial, goal, dropout=dropout), self.actions[rows])
         count = torch.tensor(true.numel(), device=true.device)
         return {"cross_entropy": Term(1.0, -true.sum(), count)}
 
-    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
+    def validate(self) -> Mapping[str, float]:
         """Return mean log-likelihood and accuracy of the steps of all validation windows."""
         initial, goal, actions = self.val
         true, right = self._true(self.module(initial, goal), actions)

@@ -26,7 +26,7 @@ class OptimiserConfig(Settings):
     """AdamW."""
 
     epochs: int = Field(200, ge=1)  # most passes over the training windows
-    batch_size: int = Field(128, ge=1)  # windows a step, over all processes
+    batch_size: int = Field(128, ge=1)  # windows a step
     # leave out an epoch's last batch if it is smaller; the only batch of an epoch is kept
     drop_last: bool = False
     learning_rate: float = Field(5e-4, gt=0)

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import (
-    Processes,
     Resolved,
     Stream,
     capability,
@@ -42,11 +41,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Term:
-    """One term of a loss: weight · Σ sum / Σ count over all processes."""
+    """One term of a loss: weight · Σ sum / Σ count over the parts of a batch."""
 
     weight: float  # weight in the loss
-    sum: Tensor  # sum over the rows of this process, a scalar
-    count: Tensor  # number of summands of this process, a scalar
+    sum: Tensor  # sum over rows, a scalar
+    count: Tensor  # number of summands, a scalar
 
 
 class Loss(Protocol):
@@ -59,15 +58,13 @@ class Loss(Protocol):
     def __len__(self) -> int:
         """Number of training examples."""
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch."""
-        # rows: numbers of the batch's examples [B], of all processes. A loss with large activations
-        # may also have `parts`, which yields the losses of parts of the batch one after the other,
-        # all with the counts of the whole batch: the activations of one part are kept at a time
+        # rows: numbers of the batch's examples [B]. A loss with large activations may also have
+        # `parts`, which yields the losses of parts of the batch one after the other, all with the
+        # counts of the whole batch: the activations of one part are kept at a time
 
-    def validate(self, group: Processes) -> Mapping[str, float]:
+    def validate(self) -> Mapping[str, float]:
         """Return scores on the validation split, higher is better; later ones break ties."""
 
 
@@ -92,11 +89,9 @@ class Training:
         key: str,
         precision: Resolved = "float32",
         folder: Path | None = None,
-        group: Processes | None = None,
     ) -> None:
         self.loss, self.module, self.config = loss, loss.module, optimiser
         self.ema, self.stopping, self.seed = ema, stopping, seed
-        self.group = group or Processes()
         self.device = next(self.module.parameters()).device
         self.precision = precision
         self.optimiser = torch.optim.AdamW(
@@ -114,10 +109,7 @@ class Training:
             )
         elif ema.decay:
             self.state.average = _copy(self.module)
-        self.group.wait()  # all processes have read before the first one writes
-        self.log = None
-        if folder and self.group.first:
-            self.log = MetricsLog(folder, self.state.epoch)
+        self.log = MetricsLog(folder, self.state.epoch) if folder else None
 
     def run(self, label: str = "training", progress: Progress = silent) -> TrainingResult:
         """Train until the last epoch, or until validation no longer improves."""
@@ -172,7 +164,7 @@ class Training:
         # before the checkpoint: a line too many is dropped on resuming, one too few would be lost
         if self.log:
             self.log.write(record)
-        if self.checkpoint and self.group.first:
+        if self.checkpoint:
             save_checkpoint(self.checkpoint, state, self.module, self.optimiser)
 
     def _step(self, rows: Tensor, draws: torch.Generator, steps: int) -> dict[str, float]:
@@ -180,13 +172,12 @@ class Training:
             parameter_group["lr"] = self._rate(steps)
         self.optimiser.zero_grad(set_to_none=True)
         values = self._backward(rows, draws)
-        if not bool(torch.isfinite(values["loss"])):  # over all processes, so that all stop
+        if not bool(torch.isfinite(values["loss"])):
             raise RunError(
                 f"the loss became {float(values['loss'])} at step {self.state.step + 1} (epoch "
                 f"{self.state.epoch + 1}); the training has diverged. Lower the learning rate "
                 f"(optimiser.learning_rate, now {self.config.learning_rate:g})."
             )
-        self.group.sum_gradients(self.module.parameters())
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)
         self.optimiser.step()
@@ -195,11 +186,11 @@ class Training:
         return {name: float(value) for name, value in values.items()}
 
     def _backward(self, rows: Tensor, draws: torch.Generator) -> dict[str, Tensor]:
-        """Add up the gradients of the parts of a batch; return the losses over all processes."""
+        """Add up the gradients of the parts of a batch; return its losses."""
         sums: dict[str, Tensor] = {}
         counts: dict[str, Tensor] = {}
         weights: dict[str, float] = {}
-        parts = _parts(self.loss, rows, draws, self.group)
+        parts = _parts(self.loss, rows, draws)
         while True:
             with torch.autocast(
                 self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16"
@@ -209,14 +200,14 @@ class Training:
                 break
             loss = torch.zeros((), device=self.device)  # Σ_k weight_k · sum_k / count_k
             for name, term in terms.items():
-                if name not in counts:  # processes may have different numbers of parts
-                    counts[name] = self.group.sum(term.count).clamp_min(1)
+                if name not in counts:
+                    counts[name] = term.count.clamp_min(1)
                     weights[name] = term.weight
                     sums[name] = torch.zeros_like(term.sum)
                 loss = loss + term.weight * term.sum / counts[name]
                 sums[name] += term.sum.detach()
             loss.backward()
-        values = {name: self.group.sum(value) / counts[name] for name, value in sums.items()}
+        values = {name: value / counts[name] for name, value in sums.items()}
         values["loss"] = sum(
             (weights[name] * value for name, value in values.items()),
             start=torch.zeros((), device=self.device),
@@ -258,7 +249,7 @@ class Training:
         if state.average:
             self.module.load_state_dict(state.average)
         self.module.eval()
-        scores = self.loss.validate(self.group)
+        scores = self.loss.validate()
         values = list(scores.values())
         if not state.best or values > state.best:
             state.best, state.best_epoch, state.waited = values, state.epoch, 0
@@ -280,17 +271,15 @@ class Training:
         }
 
 
-def _parts(
-    loss: Loss, rows: Tensor, draws: torch.Generator, group: Processes
-) -> Iterator[Mapping[str, Term]]:
+def _parts(loss: Loss, rows: Tensor, draws: torch.Generator) -> Iterator[Mapping[str, Term]]:
     """Yield the losses of the parts of a batch, in most losses one part.
 
     Each is computed when it is asked for, in the caller's precision.
     """
     if parts := getattr(loss, "parts", None):
-        yield from parts(rows, draws, group)
+        yield from parts(rows, draws)
     else:
-        yield loss.terms(rows, draws, group)
+        yield loss.terms(rows, draws)
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
@@ -307,7 +296,6 @@ class TrainingContext:
     shared: bool = False  # equal trainings are done once, in folders named by a digest
     key: str = ""  # digest of data that determine the result; guards checkpoints
     progress: Progress = silent
-    group: Processes = field(default_factory=Processes)
 
     def part(self, name: str) -> Self:
         """Return the context for one of a planner's networks."""
@@ -330,7 +318,6 @@ class TrainingContext:
             folder=self._place(key),
             key=key,
             precision=precision,
-            group=self.group,
         ).run(name, self.progress)
 
     def _place(self, key: str) -> Path | None:

@@ -8,60 +8,33 @@ import torch
 from torch.nn import functional as F
 
 from cefito.data import cut_windows
-from cefito.data.windows import action_space, fitting_windows
+from cefito.data.windows import action_space
 from cefito.errors import ConfigError
 from cefito.planners.any_length.network import History
 from cefito.planners.any_length.planner import AnyLengthPlanner
 from cefito.planners.any_length.usual import CENTRES, COUNTED, Usual, first_pool
-from cefito.planners.chain.planner import ChainPlanner
 from cefito.planners.chain.states import TaskStates
-from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
 from cefito.search.constraints import Constraints
 from cefito.search.ngrams import GRID
-from cefito.training.trainer import TrainingContext
-
-KNOBS = {"train": 48, "val": 16, "test": 16, "dim": 12}
-NARROW = {
-    "any_length.hidden": 8,
-    "any_length.width": 8,
-    "any_length.emission": 8,
-    "any_length.members": 2,
-    "any_length_training.optimiser.epochs": 2,
-}
 
 
-def settings_for(**changes):
-    config = load_config("small", method="any-length", overrides={**NARROW, **changes})
-    return config.settings
-
-
-@pytest.fixture(scope="module")
-def windows(dataset):
-    return fitting_windows(dataset, horizon=3, shortest=1)
-
-
-@pytest.fixture(scope="module")
-def planner(windows):
-    return AnyLengthPlanner.fit(*windows, settings=settings_for(), seed=0).planner
-
-
-def test_windows_of_all_lengths(dataset, windows):
+def test_windows_of_all_lengths(small_world, windows):
     train, _ = windows
     counts = {length: len(train.of_length(length)) for length in (1, 2, 3)}
     for length, count in counts.items():
-        alone = cut_windows(dataset, horizon=length, split="train")
+        alone = cut_windows(small_world, horizon=length, split="train")
         part = train.of_length(length)
         assert count == len(alone)
         np.testing.assert_array_equal(part.actions, alone.actions)
         np.testing.assert_array_equal(part.goal, alone.goal)
     for row in range(0, len(train), 97):
-        steps = [step.action for step in dataset.videos[train.video[row]].steps]
+        steps = [step.action for step in small_world.videos[train.video[row]].steps]
         start = train.start[row]
         before = train.before[row]
         assert before[before >= 0].tolist() == steps[:start]
         assert train.remaining[row] == len(steps) - start
-        times = dataset.videos[train.video[row]].steps
+        times = small_world.videos[train.video[row]].steps
         last = times[start + train.lengths[row] - 1]
         assert train.elapsed[row] == pytest.approx(last.end - times[start].start)
 
@@ -74,10 +47,6 @@ def test_history_of_actions():
     assert history.recent.tolist() == [[0.5, 0, 1], [0, 0, 0], [1, 0.5, 0]]
     assert history.last.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     np.testing.assert_allclose(history.facts.numpy(), [[1, np.log(4)], [0, 0], [1, np.log(3)]])
-    weights = F.one_hot(done + 1, 4)[:, :, 1:].float()
-    same = History.of(weights, torch.tensor([True, False, True]), 0.5)
-    for name, values in vars(same).items():
-        torch.testing.assert_close(getattr(history, name), values)
 
 
 def test_ranking_is_that_of_all_sequences_of_all_lengths(planner, windows):
@@ -252,7 +221,7 @@ def test_the_time_between_observations_changes_lengths_alone(planner, windows):
         np.testing.assert_allclose(one.probabilities, two.probabilities, rtol=1e-5)
 
 
-def test_everything_else_is_learned_as_without_times(planner, windows):
+def test_everything_else_is_learned_as_without_times(planner, windows, settings_for):
     train, val = (replace(part, elapsed=np.full_like(part.elapsed, np.nan)) for part in windows)
     without = AnyLengthPlanner.fit(train, val, settings=settings_for(), seed=0).planner
     assert planner.reads_elapsed
@@ -266,30 +235,13 @@ def test_everything_else_is_learned_as_without_times(planner, windows):
         without.plan(queries, 1)
 
 
-def test_saved_and_loaded(planner, windows, tmp_path):
-    _, val = windows
-    planner.save(tmp_path)
-    loaded = AnyLengthPlanner.load(tmp_path, settings=settings_for(), context=TrainingContext())
-    queries = Queries.from_windows(val.subset(range(5)), after_done=True, with_elapsed=True)
-    for one, two in zip(planner.plan(queries, 4), loaded.plan(queries, 4), strict=True):
-        np.testing.assert_array_equal(one.actions, two.actions)
-        np.testing.assert_array_equal(one.scores, two.scores)
-
-
 def test_lengths_that_were_not_learned(planner):
     with pytest.raises(ConfigError, match=r"steps 2-4: this run plans 1 to 3 steps"):
         planner.with_lengths(2, 4)
 
 
-def test_other_planners_refuse_partial_queries(windows):
-    config = load_config("small", method="chain", overrides={"chain_training.optimiser.epochs": 1})
-    train, val = (part.of_length(2) for part in windows)
-    chain = ChainPlanner.fit(train, val, settings=config.settings, seed=0).planner
-    with pytest.raises(ConfigError, match="chain needs both observations"):
-        chain.plan(Queries.from_windows(val.subset([0]), without_goal=True), 1)
-
-
-def test_training_learns(windows):
+@pytest.mark.nightly
+def test_training_learns(windows, settings_for):
     """Against the most frequent plan of each length."""
     changes = {f"any_length.{name}": 64 for name in ("hidden", "width", "emission")}
     changes |= {"any_length.dropout": 0, "any_length.input_dropout": 0, "any_length.members": 1}
@@ -305,38 +257,3 @@ def test_training_learns(windows):
         fitted.planner.log_lengths(Queries.from_windows(val, with_elapsed=True)).argmax(axis=1) + 1
     )
     assert 100 * (guessed == val.lengths).mean() > scores["length_accuracy"] + 10
-
-
-@pytest.mark.parametrize("oracle_task", [False, True])
-@pytest.mark.parametrize("lengths", [(1, 3), (1, 1), (2, 2), (2, 3)])
-def test_probabilities_of_plans_and_of_first_pairs(planner, windows, lengths, oracle_task):
-    """Against the list of all plans, and sums over all sequences of all tasks."""
-    _, val = windows
-    planner = planner.with_lengths(*lengths)
-    queries = Queries.from_windows(val.subset(range(4)), oracle_task=oracle_task, without_goal=True)
-    listed = planner.plan(queries, 100_000)
-    for place in (0, 5, -1):
-        chosen = np.stack([plans.actions[place] for plans in listed])
-        expected = [plans.probabilities[place] for plans in listed]
-        np.testing.assert_allclose(
-            np.exp(planner.log_probabilities(queries, chosen)), expected, rtol=1e-4
-        )
-    impossible = np.full((4, 3), planner.vocabulary.actions - 1)
-    impossible[:, 1] = 0
-    foreign = planner.log_probabilities(queries, impossible[:, : lengths[1]])
-    assert lengths[1] == 1 or (foreign == -np.inf).all()
-    pairs, steps = planner.first_pairs(queries), planner.marginals(queries).steps
-    count = planner.vocabulary.actions
-    assert pairs.shape == (4, count, count + 1)
-    np.testing.assert_allclose(pairs.sum(axis=2), steps[:, 0], atol=1e-5)
-    if lengths[1] > 1:
-        np.testing.assert_allclose(pairs.sum(axis=1)[:, :count], steps[:, 1], atol=1e-5)
-    np.testing.assert_allclose(pairs.sum(axis=(1, 2)), 1, atol=1e-5)
-    for task in range(planner.vocabulary.tasks) if oracle_task else []:  # one task: no repeats
-        for row in np.flatnonzero(queries.tasks == task):
-            two = np.zeros((count, count + 1))
-            for plan, probability in zip(
-                listed[row].sequences, listed[row].probabilities, strict=True
-            ):
-                two[plan[0], plan[1] if len(plan) > 1 else count] += probability
-            np.testing.assert_allclose(pairs[row], two, atol=1e-5)

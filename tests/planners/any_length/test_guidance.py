@@ -4,33 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.data.windows import fitting_windows
 from cefito.planners.any_length import guidance
 from cefito.planners.any_length.guidance import SessionModel
-from cefito.planners.any_length.planner import AnyLengthPlanner
-from cefito.planners.methods import load_config
 from cefito.planners.queries import Queries
-
-KNOBS = {"train": 48, "val": 16, "test": 16, "dim": 12}
-NARROW = {
-    "any_length.hidden": 8,
-    "any_length.width": 8,
-    "any_length.emission": 8,
-    "any_length.members": 2,
-    "any_length_training.all_videos": 0.0,
-    "any_length_training.optimiser.epochs": 2,
-}
-
-
-@pytest.fixture(scope="module")
-def windows(dataset):
-    return fitting_windows(dataset, horizon=3, shortest=1)
-
-
-@pytest.fixture(scope="module")
-def planner(windows):
-    config = load_config("small", method="any-length", overrides=NARROW)
-    return AnyLengthPlanner.fit(*windows, settings=config.settings, seed=0).planner
 
 
 @pytest.fixture(scope="module")

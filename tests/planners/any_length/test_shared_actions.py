@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from rapidfuzz.distance import Levenshtein
-from rapidfuzz.process import cdist
 
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows, fitting_windows
@@ -76,9 +75,9 @@ def varied(planner, generator):
 
 @torch.inference_mode()
 def enumerated(planner, query):
-    """Probability of every sequence of every length, and the log-probability of each length."""
-    sums, parts = defaultdict(float), planner.weighted_scores(query)
-    for part in parts:
+    """Probability of every sequence of every length."""
+    sums = defaultdict(float)
+    for part in planner.weighted_scores(query):
         scores = part.scores
         for task, own in enumerate(TASKS):
             if query.tasks is not None and task != query.tasks[0]:
@@ -88,7 +87,7 @@ def enumerated(planner, query):
             logs = scores.scores(states[None]).double()[0] - scores.log_partition().double()
             for sequence, log in zip(every.tolist(), logs.tolist(), strict=True):
                 sums[tuple(sequence)] += np.exp(log + float(part.log_weight))
-    return dict(sums), {part.scores.horizon: float(part.log_weight) for part in parts}
+    return dict(sums)
 
 
 def asked(generator):
@@ -128,30 +127,12 @@ def satisfies(sequence, constraints):
     )
 
 
-def criteria(ranking, every, lengths):
-    """What plans are ranked by, of all allowed sequences, in every sense that it may have."""
-    names, values = list(every), np.array(list(every.values()))
-    with np.errstate(divide="ignore"):
-        energies = -np.log(values)
-    if ranking == "probability":
-        return [dict(zip(names, energies, strict=True))]
-    if ranking == "length":
-        ranked = sorted(lengths, key=lambda length: -lengths[length])
-        ranks = np.array([ranked.index(len(name)) for name in names])
-        return [dict(zip(names, 1e6 * ranks + energies, strict=True))]
-    distances = cdist(names, names, scorer=Levenshtein.normalized_distance, dtype=np.float64)
-    found = []
-    for likeliest in (len(names), 64):  # over all, or the likeliest that the planner compares
-        chosen = np.argsort(energies, kind="stable")[:likeliest]
-        risk = distances[:, chosen] @ values[chosen] / values[chosen].sum()
-        found.append(dict(zip(names, risk, strict=True)))
-    return found
-
-
 def attack(fitted, generator, counts):
     """One question, compared with the list of all sequences."""
-    planner, query = varied(fitted, generator), asked(generator)
-    every, lengths = enumerated(planner, query)
+    shortest, longest = [(1, 3), (1, 1), (2, 2), (2, 3)][generator.integers(4)]
+    planner = varied(fitted, generator).with_lengths(shortest, longest)
+    query = asked(generator)
+    every = enumerated(planner, query)
     total = sum(every.values())
     counts["questions"] += 1
     counts["sums that are not 1"] += abs(total - 1) > 1e-4
@@ -175,32 +156,29 @@ def attack(fitted, generator, counts):
 
     constraints, top_k = constrained(generator), int(generator.choice([1, 3, 20, 64, 101]))
     allowed = {name: value for name, value in every.items() if satisfies(name, constraints)}
-    for ranking in ("probability", "length", "edit"):
-        try:
-            (plans,) = planner.with_ranking(ranking).plan(query, top_k, constraints=constraints)
-        except ConfigError:
-            counts["wrong refusals"] += bool(allowed)
-            continue
-        listed = [tuple(plan.tolist()) for plan in plans.sequences]
-        counts["plans that are not allowed"] += not {*listed} <= {*allowed}
-        if not constraints:
-            own = np.array([every[name] for name in listed])
-            near = np.isclose(plans.probabilities, own, rtol=1e-3, atol=LEAST)
-            counts["wrong probabilities"] += int((~near).sum())
-            again = planner.log_probabilities(
-                query.subset([0] * len(listed)), np.array([[*name, -1, -1][:3] for name in listed])
-            )
-            near = np.isclose(np.exp(again), plans.probabilities, rtol=1e-4, atol=LEAST)
-            counts["lists that differ from log_probabilities"] += not near.all()
-        counts[f"exact by {ranking}"] += plans.exact
-        if plans.exact:
-            for values in criteria(ranking, allowed, lengths):
-                outside = [value for name, value in values.items() if name not in {*listed}]
-                likely = [values[name] for name in listed if every[name] > LEAST]
-                better = likely and outside and min(outside) < max(likely) - 1e-4
-                counts[f"wrong exact by {ranking}"] += bool(better)
-                missing = len(listed) < min(top_k, len(values))
-                counts[f"wrong exact by {ranking}"] += missing
+    try:
+        (plans,) = planner.plan(query, top_k, constraints=constraints)
+    except ConfigError:
+        counts["wrong refusals"] += bool(allowed)
+        return
+    listed = [tuple(plan.tolist()) for plan in plans.sequences]
+    counts["plans that are not allowed"] += not {*listed} <= {*allowed}
+    if not constraints:
+        own = np.array([every[name] for name in listed])
+        near = np.isclose(plans.probabilities, own, rtol=1e-3, atol=LEAST)
+        counts["wrong probabilities"] += int((~near).sum())
+        again = planner.log_probabilities(
+            query.subset([0] * len(listed)), np.array([[*name, -1, -1][:3] for name in listed])
+        )
+        near = np.isclose(np.exp(again), plans.probabilities, rtol=1e-4, atol=LEAST)
+        counts["lists that differ from log_probabilities"] += not near.all()
+    counts["exact"] += plans.exact
+    if plans.exact:
+        likely = [allowed[name] for name in listed if allowed[name] > LEAST]
+        outside = [value for name, value in allowed.items() if name not in {*listed}]
+        better = likely and outside and max(outside) > min(likely) * np.exp(1e-4)
+        counts["wrong exact"] += bool(better)
+        counts["wrong exact"] += len(listed) < min(top_k, len(allowed))
 
 
 def attacked(fitted, questions, seed):
@@ -222,6 +200,21 @@ def test_many_questions(fitted):
     assert not any(wrong.values()), wrong
 
 
+def test_plans_by_the_least_expected_edit_distance(fitted):
+    planner, generator = replace(fitted, edit=True), np.random.default_rng(2)
+    for _ in range(4):
+        query = asked(generator)
+        every = enumerated(planner, query)
+        likely = sorted(every, key=every.__getitem__, reverse=True)[:64]
+        weights = np.array([every[name] for name in likely])
+        (plans,) = planner.plan(query, 20)
+        assert not plans.exact
+        assert (np.diff(plans.scores) >= 0).all()
+        for plan, score in zip(plans.sequences, plans.scores, strict=True):
+            distances = [Levenshtein.normalized_distance(plan.tolist(), name) for name in likely]
+            assert score == pytest.approx(weights @ distances / weights.sum(), abs=1e-4)
+
+
 def test_scores_of_sets_are_of_the_summed_probability(fitted, data):
     """So that sets are the smallest: with one task's share alone, thresholds were too high."""
     windows = cut_windows(data, horizon=3, shortest=1, split="val")
@@ -231,7 +224,7 @@ def test_scores_of_sets_are_of_the_summed_probability(fitted, data):
         scores = WindowScores.of(fitted, part, condition).plans
         queries = Queries.from_windows(part, oracle_task=condition.task)
         for row, score in enumerate(scores):
-            every, _ = enumerated(planner, queries.subset([row]))
+            every = enumerated(planner, queries.subset([row]))
             truth = tuple(action for action in part.actions[row].tolist() if action >= 0)
             best = max(every, key=every.__getitem__)
             expected = 0 if truth == best else -np.log(every[truth])

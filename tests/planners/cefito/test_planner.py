@@ -16,7 +16,6 @@ from cefito.planners.cefito.hypotheses import Hypotheses
 from cefito.planners.cefito.objective import CHAIN, ENERGY, Weights
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.queries import Queries
-from cefito.runtime import Processes
 from cefito.search import Constraints, ExhaustiveSearch, SearchCost
 from cefito.search.settings import SEARCHES, SearchEntry, search_settings
 from cefito.testing import assert_same_plans
@@ -46,14 +45,12 @@ def using(planner, **changes):
     return planner.with_search(search_settings(planner.settings.search, **changes))
 
 
-@pytest.mark.parametrize("preset", ["paper", "small"])
-def test_save_and_load_give_the_same_plans(preset, splits, tmp_path):
-    planner = fit(splits, preset).planner
+def test_save_and_load_give_the_same_plans(splits, tmp_path):
+    planner = fit(splits, "small").planner
     planner.save(tmp_path)
-    by_chain = preset == "small"
-    assert (planner.task_model is None) == by_chain
-    parts = ["chain", *([] if by_chain else ["classifier"]), "field", "prior"]
+    assert planner.task_model is None
     files = {path.name for path in tmp_path.iterdir()}
+    parts = ("chain", "field", "prior")
     assert files == {"planner.json", *(f"{part}.safetensors" for part in parts)}
     loaded = load(tmp_path)
     for name in ("settings", "horizon", "space", "fitted"):
@@ -100,7 +97,7 @@ def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
     planner, result = fitted.planner, fitted.trainings["energy field"]
     problems, actual = validation_problems(splits["val"], planner.space, windows=15, candidates=30)
     given = {"problems": problems, "actual": actual, "candidates": 30}
-    scores = plan_scores(planner.field, Processes(), memory_mib=64, **given)
+    scores = plan_scores(planner.field, memory_mib=64, **given)
     assert result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
     assert 1 <= result.best_epoch <= result.epochs == 3
     right = planner.predict_tasks(Queries.from_windows(splits["val"])) == splits["val"].tasks
@@ -121,12 +118,6 @@ def test_tasks_without_training_windows(splits, dataset, caplog):
     for plan in plans:
         assert set(plan.actions.flatten().tolist()) <= set(own)
         assert plan.evaluated.leaves == len(own) ** 3
-
-
-def test_actions_from_the_taxonomy(splits, dataset):
-    planner = fit(splits, **{"search.actions": "taxonomy"}).planner
-    assert planner.space.actions == tuple(task.actions for task in dataset.taxonomy.tasks)
-    assert planner.space.source == "taxonomy"
 
 
 @given(candidates=st.integers(1, 600), windows=st.integers(0, 20))
@@ -396,7 +387,7 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
     other = using(planner, method="untouched")
     with pytest.raises(ConfigError, match=f"action {action} is required"):
         other.plan(queries.subset([*fine, *bad]), 1, constraints=required)
-    with pytest.raises(RunError, match=r"'untouched' failed .AssertionError: .*searched"):
+    with pytest.raises(AssertionError, match="searched"):
         other.plan(queries.subset(fine), 1, constraints=required)
     for tasks in (1, 3):
         pinned, unknown = Constraints(pinned=((4, 0),)), replace(queries, tasks=None)

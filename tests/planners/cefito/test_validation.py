@@ -16,7 +16,6 @@ from cefito.planners.cefito.fit import (
     validation_searches,
     warn_guided,
 )
-from cefito.runtime import Processes
 from cefito.search import ExhaustiveSearch
 from made_windows import taxonomy_of, windows_of
 
@@ -44,7 +43,7 @@ def field_of(horizon):
 
 def scored(field, problems, actual, candidates):
     given = {"problems": problems, "actual": actual, "candidates": candidates}
-    return plan_scores(field, Processes(), memory_mib=64, **given)
+    return plan_scores(field, memory_mib=64, **given)
 
 
 @pytest.mark.parametrize(("horizon", "distinct"), [(8, 8), (10, 10), (8, 3)])

@@ -17,7 +17,7 @@ from cefito.planners.kepp.planner import (
     StepModel,
     _check_horizon,
 )
-from cefito.runtime import Processes, generator_for
+from cefito.runtime import generator_for
 from drawn import drawn, stirred
 from made_windows import taxonomy_of, windows_of
 
@@ -183,7 +183,7 @@ def test_losses_against_a_slow_loop(ends, between):
     network = made(PlanNetwork if between else KeppStepNetwork, 4)
     loss = DiffusionLoss(network, train, train, *((walks, walks) if between else ()))
     rows = torch.tensor([3, 0, 5])
-    term = loss.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
+    term = loss.terms(rows, generator_for("cpu", 1))["squared_error"]
     draws = generator_for("cpu", 1)
     times = torch.randint(1, STEPS + 1, (3,), generator=draws).tolist()
     noise = torch.randn(3, 4, ACTIONS, generator=draws).numpy()

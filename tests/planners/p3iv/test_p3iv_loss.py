@@ -12,7 +12,7 @@ from cefito.planners.p3iv.method import P3ivConfig
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.planner import FACTOR, P3ivLoss, P3ivPlanner, diversity
 from cefito.planners.shared.descriptions import name_vectors
-from cefito.runtime import Processes, generator_for
+from cefito.runtime import generator_for
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 6}
 SIZES = {"rows": 2, "hidden": 8, "width": 8, "heads": 2, "feedforward": 8, "name_width": 5}
@@ -35,7 +35,7 @@ ROWS = torch.arange(5)
 
 
 def terms(loss, *, seed=0, rows=ROWS):
-    return loss.terms(rows, generator_for("cpu", seed), Processes())
+    return loss.terms(rows, generator_for("cpu", seed))
 
 
 def first_outputs(loss, *, seed=0):
@@ -130,7 +130,7 @@ def test_validation_scores_the_best_plan(world):
     emissions = loss.module.emissions(*loss.val[:2])
     # without any counted transition all are equal, and each step is decided by itself
     right = emissions.argmax(dim=2).numpy() == val.actions
-    assert loss.validate(Processes()) == {
+    assert loss.validate() == {
         "success_rate": 100 * right.all(axis=1).mean(),
         "mean_accuracy": pytest.approx(100 * right.mean()),
     }

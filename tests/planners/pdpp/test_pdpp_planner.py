@@ -11,7 +11,7 @@ from cefito.planners.base import Queries
 from cefito.planners.diffusion.planner import DiffusionLoss, best_plans
 from cefito.planners.network import data_shape
 from cefito.planners.pdpp.planner import PdppNetwork, PdppPlanner
-from cefito.runtime import Processes, generator_for
+from cefito.runtime import generator_for
 from drawn import drawn, stirred
 
 KNOBS = {"train": 48, "val": 12, "test": 12}
@@ -40,23 +40,11 @@ def pdpp_loss(world, **overrides):
     return DiffusionLoss(stirred(network, 0.1), train, val, train.tasks, val.tasks)
 
 
-def test_a_batch_shared_by_two_processes_is_the_same_batch(world):
-    made = pdpp_loss(world, **{"pdpp.training.augmentation.noise": 0.5})
-    groups = (Processes(), *(Processes(rank=rank, world=2) for rank in (0, 1)))
-    whole, *parts = (
-        made.terms(torch.arange(5), generator_for("cpu", 1), group)["squared_error"]
-        for group in groups
-    )
-    total = float(sum(part.sum.detach() for part in parts))
-    assert total == pytest.approx(float(whole.sum.detach()), rel=1e-4)
-    assert int(sum(part.count for part in parts)) == int(whole.count)
-
-
 def test_only_the_actions_are_learned(world):
     made = pdpp_loss(world)
     last = made.module.unet.end[1]
     made.module.zero_grad()
-    terms = made.terms(torch.arange(8), generator_for("cpu", 0), Processes())
+    terms = made.terms(torch.arange(8), generator_for("cpu", 0))
     terms["squared_error"].sum.backward()
     first = len(world[0].taxonomy.tasks)
     behind = first + made.module.action_count
@@ -72,7 +60,7 @@ def test_validation_is_the_planner_on_the_sample(world):
     shown = (torch.from_numpy(part) for part in (sample.tasks, sample.initial, sample.goal))
     with torch.no_grad():
         best = made.module.scores(*shown).argmax(dim=2).numpy()
-    scores = made.validate(Processes())
+    scores = made.validate()
     assert list(scores) == ["success_rate", "mean_accuracy"]
     right = best == sample.actions
     assert scores["success_rate"] == pytest.approx(100 * right.all(axis=1).mean())

@@ -22,7 +22,7 @@ from cefito.planners.schema.method import SchemaConfig
 from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.planner import SchemaLoss
 from cefito.planners.shared.layers import keep
-from cefito.runtime import Processes, count_parameters, generator_for
+from cefito.runtime import count_parameters, generator_for
 from drawn import drawn, stirred
 
 KNOBS = {"train": 24, "val": 8, "test": 8, "dim": 12}
@@ -110,7 +110,7 @@ def test_without_the_additions_it_is_schema(world):
     for kind, network in ((PlanLlmLoss, plain), (SchemaLoss, schema)):
         network.zero_grad()
         loss = kind(network, train, val)
-        terms = loss.terms(torch.arange(8), generator_for("cpu", 0), Processes())
+        terms = loss.terms(torch.arange(8), generator_for("cpu", 0))
         sum(term.weight * term.sum / term.count for term in terms.values()).backward()
         losses.append({name: float(term.sum.detach()) for name, term in terms.items()})
     assert losses[0] == losses[1]

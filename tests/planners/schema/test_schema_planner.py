@@ -12,7 +12,7 @@ from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.planner import SchemaLoss, SchemaPlanner
 from cefito.planners.shared.descriptions import EndMeans
 from cefito.planners.shared.transitions import counted_transitions
-from cefito.runtime import Processes, generator_for
+from cefito.runtime import generator_for
 from cefito.testing import assert_same_plans
 from drawn import drawn
 
@@ -46,7 +46,7 @@ def loss_of(world, **overrides):
 def test_losses_by_slow_loops(world):
     loss, (train, _) = loss_of(world, descriptions="names", states=0.3, alignment=0.5), world
     rows = torch.tensor([4, 1, 11])
-    terms = loss.terms(rows, generator_for("cpu", 0), Processes())
+    terms = loss.terms(rows, generator_for("cpu", 0))
     network = loss.module
     memory = network.memory()
     initial, goal, tasks = (
@@ -87,7 +87,7 @@ def test_no_gradient_flows_into_the_targets_of_states(world):
         for layer in decoder.layers:
             layer.crossing.key.weight.data.zero_()
             layer.crossing.value.weight.data.zero_()
-    term = loss.terms(torch.arange(4), generator_for("cpu", 0), Processes())["states"]
+    term = loss.terms(torch.arange(4), generator_for("cpu", 0))["states"]
     term.sum.backward()
     assert not network.description.weight.grad.any()
     assert network.between.weight.grad.any()
@@ -100,7 +100,7 @@ def test_losses_that_are_left_out(world):
         (world, {"descriptions": "names", "alignment": 0.0}, {"states"}),
         (short, {"descriptions": "names"}, {"alignment"}),  # one action: nothing between
     ):
-        terms = loss_of(given, **overrides).terms(ROWS, generator_for("cpu", 0), Processes())
+        terms = loss_of(given, **overrides).terms(ROWS, generator_for("cpu", 0))
         assert terms.keys() == {"actions", "task"} | added
 
 
@@ -117,7 +117,7 @@ def test_windows_do_not_recognise_themselves_in_the_means(world, monkeypatch):
         return memory(vectors, **rest)
 
     monkeypatch.setattr(network, "memory", noted)
-    loss.terms(torch.tensor([0, 1]), generator_for("cpu", 0), Processes())
+    loss.terms(torch.tensor([0, 1]), generator_for("cpu", 0))
     others = train.actions[train.video != train.video[0], 0]
     assert not torch.equal(given[0], means)
     assert not given[0][np.setdiff1d(train.actions[:, 0], others), 0].any()

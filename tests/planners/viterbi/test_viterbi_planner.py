@@ -14,7 +14,7 @@ from cefito.planners.shared.transitions import k_best
 from cefito.planners.viterbi.method import ViterbiConfig, ViterbiSettings
 from cefito.planners.viterbi.network import ViterbiNetwork, clamped_transitions, log_marginals
 from cefito.planners.viterbi.planner import ViterbiLoss, ViterbiPlanner
-from cefito.runtime import Processes, generator_for
+from cefito.runtime import generator_for
 from cefito.testing import assert_same_plans
 from drawn import drawn
 from made_windows import taxonomy_of, windows_of
@@ -125,7 +125,7 @@ def test_losses_by_a_slow_loop():
     descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
     loss = ViterbiLoss(network, windows, windows, descriptions)
     rows = torch.tensor([4, 1, 2])
-    terms = loss.terms(rows, generator_for("cpu", 0), Processes())
+    terms = loss.terms(rows, generator_for("cpu", 0))
     means = {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()}
     outputs = network(torch.from_numpy(windows.initial[rows]), torch.from_numpy(windows.goal[rows]))
     transitions = clamped_transitions(network.counts)
@@ -151,7 +151,7 @@ def test_losses_by_a_slow_loop():
 def test_losses_that_are_left_out():
     network, windows = network_of(task=0.0), toy_windows()
     loss = ViterbiLoss(network, windows, windows)
-    assert set(loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == {"marginals"}
+    assert set(loss.terms(torch.arange(6), generator_for("cpu", 0))) == {"marginals"}
 
 
 def test_plans(world, planner):

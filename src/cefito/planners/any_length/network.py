@@ -16,7 +16,6 @@ from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.network import CrfOutputs, ObservationEncoder, dropped
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import WordSharing
-from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
 
@@ -52,20 +51,7 @@ class History:
     @classmethod
     def of_actions(cls, done: Tensor, known: Tensor, count: int, recency: float) -> History:
         """Return the features of action ids [B, D], oldest first, −1 for none, of `count` ids."""
-        mass = (done >= 0) & known[:, None]  # [B, D]
-        after = mass.flip(1).cumsum(1).flip(1) - mass.long()  # number of steps after each
-        place = torch.where(mass, done, count)  # no step is dropped below
-
-        def summed(values: Tensor) -> Tensor:
-            rows = torch.zeros(len(done), count + 1, device=done.device)
-            return rows.scatter_add_(1, place, values.float())[:, :count].clamp(max=1)
-
-        return cls(
-            done=summed(mass),
-            recent=summed(recency**after),
-            last=summed(mass & (after == 0)),
-            facts=torch.stack([known.float(), mass.sum(dim=1).log1p()], dim=1),
-        )
+        return cls.of(F.one_hot(done + 1, count + 1)[:, :, 1:].float(), known, recency)
 
     def rows(self, index: Tensor | slice) -> History:
         """Return the history of some queries."""
@@ -292,9 +278,7 @@ class AnyLengthLoss:
     def __len__(self) -> int:
         return len(self.train.lengths)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch."""
         config = self.config
         drawn = torch.rand(3, len(rows), generator=generator, device=rows.device)
@@ -304,16 +288,9 @@ class AnyLengthLoss:
         kept = torch.rand(
             len(rows), self.train.before.shape[1], generator=generator, device=rows.device
         )
-        initial, goal, seen, remembered, rows = (
-            group.share(part)
-            for part in (
-                *self.observations.draw(rows, generator),
-                (drawn >= hidden[:, None]).T,
-                kept >= config.forget,
-                rows,
-            )
-        )
-        history = self.train.history(rows, seen[:, 2], self.module, remembered)
+        initial, goal = self.observations.draw(rows, generator)
+        seen = (drawn >= hidden[:, None]).T
+        history = self.train.history(rows, seen[:, 2], self.module, kept >= config.forget)
         # the time between both observations is used where both are known
         elapsed = self.train.elapsed[rows].masked_fill(~seen[:, :2].all(dim=1), torch.nan)
         known = self.module.known(initial, goal, seen[:, :2], history, elapsed, generator)
@@ -346,7 +323,7 @@ class AnyLengthLoss:
             terms["ends"] = Term(config.ends_weight, torch.stack(ends).sum(), count)
         return terms
 
-    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
+    def validate(self) -> Mapping[str, float]:
         """Return the success rate with the length given, and how often the length is right."""
         rows = torch.arange(len(self.val.lengths), device=self.device)
         history = self.val.history(rows, torch.zeros_like(rows, dtype=torch.bool), self.module)

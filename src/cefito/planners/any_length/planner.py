@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,8 +28,6 @@ from cefito.runtime import full_precision
 from cefito.search.constraints import UNCONSTRAINED, Constraints
 from cefito.search.problem import Plans, SearchCost
 
-Ranking = Literal["probability", "length", "edit"]
-_ROUNDING = 1e-5  # of a sum of probabilities
 _COMPARED = 64  # plans of each length that are weighed against each other under constraints
 
 
@@ -38,9 +36,9 @@ class AnyLengthPlanner(EnsemblePlanner):
     """Plans the likeliest sequences of all lengths of a range in one ranking, exactly.
 
     Energies are −log p(length) p(task, sequence | length), given what is known of the query. Plans
-    of several lengths are padded with −1. Given one length, plans have that length. Rankings:
-    "probability"; "length", by the probability of the length first; "edit", by the least expected
-    edit distance to the true plan (minimum Bayes risk) over the likeliest plans.
+    of several lengths are padded with −1. Given one length, plans have that length. With `edit`,
+    plans are ranked by the least expected edit distance to the true plan (minimum Bayes risk) over
+    the likeliest plans, and are never called exact.
     """
 
     abilities: ClassVar[Abilities] = ABILITIES
@@ -48,7 +46,7 @@ class AnyLengthPlanner(EnsemblePlanner):
     together = 256
     model: AnyLengthModel
     lengths: tuple[int, ...]  # that it plans, ascending
-    ranking: Ranking = "probability"
+    edit: bool = False  # whether plans are ranked by their expected edit distance
 
     @classmethod
     def fit(
@@ -79,10 +77,6 @@ class AnyLengthPlanner(EnsemblePlanner):
             )
         return replace(self, lengths=tuple(range(shortest, longest + 1)))
 
-    def with_ranking(self, ranking: Ranking) -> Self:
-        """Return a planner that ranks plans in another way; this one stays unchanged."""
-        return replace(self, ranking=ranking)
-
     @property
     def horizon(self) -> int:
         """The longest of its lengths."""
@@ -99,12 +93,6 @@ class AnyLengthPlanner(EnsemblePlanner):
         """Whether its training windows had times."""
         return self.model.reads_elapsed
 
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """Return the likeliest tasks, summed over lengths and sequences, [N], or the given ones."""
-        if queries.tasks is not None:
-            return queries.tasks
-        return np.asarray(self.log_tasks(queries).argmax(axis=1), dtype=np.int64)
-
     def _parts(
         self, queries: Queries, *, given: bool = True
     ) -> tuple[Tensor, list[SequenceScores], Tensor]:
@@ -117,10 +105,10 @@ class AnyLengthPlanner(EnsemblePlanner):
         tasks = torch.stack([scores.log_tasks() for scores in every], dim=1)
         return (_given_tasks(logs, tasks, queries) if given else logs), every, tasks
 
+    @override
     @torch.inference_mode()
     @full_precision()
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
-        """Return log p(task | what is known) [N, C], summed over lengths and sequences."""
         found = []
         for block in queries.blocks(self.together):
             logs, _, tasks = self._parts(block, given=False)
@@ -182,8 +170,7 @@ class AnyLengthPlanner(EnsemblePlanner):
         # p(c) = Σ_T p(T) p(c | T)
         of_tasks = (log_lengths[:, :, None] + log_tasks).logsumexp(dim=1).exp()
         found, refusals = {}, []
-        wide = constraints or self.ranking != "probability"
-        count = max(top_k, _COMPARED) if wide else top_k
+        count = max(top_k, _COMPARED) if constraints or self.edit else top_k
         for length, scores in zip(self.lengths, every, strict=True):
             try:
                 found[length] = likeliest_plans(scores, queries, count, constraints)
@@ -224,7 +211,7 @@ class AnyLengthPlanner(EnsemblePlanner):
             first += len(plans)
         tasks = np.concatenate([plans.tasks for plans in parts if plans.tasks is not None])
         order = np.lexsort((*actions.T[::-1], scores))
-        criterion = self._criterion(actions, scores, log_lengths)
+        criterion = _edit_distances(actions, scores) if self.edit else scores
         best = order[criterion[order].argsort(kind="stable")][:top_k]
         probabilities, constrained = np.exp(-scores), parts[0].searched_mass is None
         if constrained:  # shares of the allowed plans that were compared
@@ -234,16 +221,7 @@ class AnyLengthPlanner(EnsemblePlanner):
             energies=scores[best],
             scores=criterion[best],
             evaluated=SearchCost(token_forwards=2, leaves=0),
-            exact=all(plans.exact for plans in parts)
-            and (
-                self.ranking != "edit"
-                or self._is_least(
-                    criterion,
-                    best,
-                    mass=np.exp(-scores[order[:_COMPARED]]).sum(),
-                    complete=all(len(plans) < max(top_k, _COMPARED) for plans in parts),
-                )
-            ),
+            exact=not self.edit and all(plans.exact for plans in parts),
             tasks=tasks[best],
             searched=parts[0].searched,
             probabilities=probabilities[best],
@@ -252,44 +230,21 @@ class AnyLengthPlanner(EnsemblePlanner):
             length_probabilities=dict(zip(self.lengths, np.exp(log_lengths).tolist(), strict=True)),
         )
 
-    def _is_least(
-        self,
-        distances: NDArray[np.float64],  # expected ones of all plans that were listed
-        best: NDArray[np.int64],  # places of the answer among them
-        *,
-        mass: float,  # probability of the plans that these are expected over
-        complete: bool,  # whether all sequences are listed
-    ) -> bool:
-        """Return whether no other plan has less distance, wherever the rest of the mass lies."""
-        rest = max(0.0, 1 - mass - _ROUNDING) / max(mass, _ROUNDING)
-        # one that is not listed differs from all that are, by 1 / longest at least
-        others = [*np.delete(distances, best), *([] if complete else [1 / self.horizon])]
-        return bool(distances[best].max() + rest <= min(others, default=np.inf))
 
-    def _criterion(
-        self,
-        actions: NDArray[np.int64],
-        energies: NDArray[np.float64],
-        log_lengths: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Return the values [n] that plans [n, longest] of these energies are ranked by."""
-        if self.ranking == "probability":
-            return energies
-        sizes = (actions >= 0).sum(axis=1)
-        if self.ranking == "length":
-            # all plans of the likeliest length first
-            ranks = (-log_lengths).argsort().argsort()[sizes - self.lengths[0]]
-            return np.asarray(ranks * (energies.max() + 1) + energies)
-        from rapidfuzz.distance import Levenshtein
-        from rapidfuzz.process import cdist
+def _edit_distances(
+    actions: NDArray[np.int64], energies: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the expected edit distance [n] of plans [n, longest] with energies [n]."""
+    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz.process import cdist
 
-        likely = energies.argsort(kind="stable")[:_COMPARED]
-        plans = [row[:size].tolist() for row, size in zip(actions, sizes, strict=True)]
-        others = [plans[place] for place in likely]
-        distances = cdist(plans, others, scorer=Levenshtein.normalized_distance, dtype=np.float64)
-        weights = np.exp(energies[likely[0]] - energies[likely])
-        # Σ_b p(b) d(a, b) / Σ_b p(b)
-        return np.asarray(distances @ weights / weights.sum())
+    likely = energies.argsort(kind="stable")[:_COMPARED]
+    plans = [row[row >= 0].tolist() for row in actions]
+    others = [plans[place] for place in likely]
+    distances = cdist(plans, others, scorer=Levenshtein.normalized_distance, dtype=np.float64)
+    weights = np.exp(energies[likely[0]] - energies[likely])
+    # Σ_b p(b) d(a, b) / Σ_b p(b)
+    return np.asarray(distances @ weights / weights.sum())
 
 
 def _given_tasks(logs: Tensor, tasks: Tensor, queries: Queries) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from cefito.data.action_text import read_action_text
 from cefito.data.annotations import Taxonomy
@@ -127,7 +127,7 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
     tensors, record = _read(path, "model", CLASSIFIER)
     config = ClassifierConfig()  # the released widths, and raw observations
     network = TaskClassifier(config=config, observation_dim=observation_dim, task_count=task_count)
-    expected = classifier_shapes(observation_dim, task_count)
+    expected = _shapes(network)
     _check_names(path, tensors, expected, CLASSIFIER)
     _check_shapes(path, tensors, expected, f"{CLASSIFIER} of this run's observations and tasks")
     network.load_state_dict({**tensors, "mean": network.mean})
@@ -155,25 +155,13 @@ def field_shapes(
             horizon=horizon,
             action_vectors=torch.empty(actions, width),
         )
-    shapes = {
-        _foreign(name): list(tensor.shape)
-        for name, tensor in field.state_dict().items()
-        if name not in _OWN
-    }
-    return shapes | {_POSITIONS: list(field.predictor.pos_embed.shape)}
+    return _shapes(field) | {_POSITIONS: list(field.predictor.pos_embed.shape)}
 
 
-def classifier_shapes(observation_dim: int, task_count: int) -> dict[str, list[int]]:
-    """Return names and shapes of the tensors of a checkpoint of a task classifier."""
-    with torch.device("meta"):
-        network = TaskClassifier(
-            config=ClassifierConfig(), observation_dim=observation_dim, task_count=task_count
-        )
-    return {
-        name: list(tensor.shape)
-        for name, tensor in network.state_dict().items()
-        if name not in _OWN
-    }
+def _shapes(network: nn.Module) -> dict[str, list[int]]:
+    """Return the shapes of a network's tensors by their names in checkpoints."""
+    tensors = network.state_dict().items()
+    return {_foreign(name): list(tensor.shape) for name, tensor in tensors if name not in _OWN}
 
 
 def _released(dataset: str = "", horizon: int = 0, heads: int = 6) -> CefitoSettings:

@@ -36,7 +36,7 @@ from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.network import copy_learned
 from cefito.planners.shared.task_model import TaskModel
-from cefito.runtime import Processes, derived_seed, generator_for
+from cefito.runtime import derived_seed, generator_for
 from cefito.search.base import Search
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
@@ -111,7 +111,6 @@ def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -
 
 def plan_scores(
     field: EnergyField,
-    group: Processes,
     *,
     problems: Sequence[Problem],
     actual: NDArray[np.int64],  # their true sequences [N, T]
@@ -119,24 +118,24 @@ def plan_scores(
     candidates: int,
 ) -> Mapping[str, float]:
     """Return success rate and mean accuracy, in per cent, of plans for validation problems."""
-    rows = group.share(torch.arange(len(problems))).tolist()
     incremental = IncrementalField(field)
     exhaustive, guided = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
     searches: tuple[tuple[Search, bool], ...] = ((exhaustive, True), (guided, False))
     plans: dict[int, Plans] = {}
     for search, within in searches:
-        some = [row for row in rows if _bounded(problems[row], field.horizon, candidates) == within]
+        some = [
+            row
+            for row, problem in enumerate(problems)
+            if _bounded(problem, field.horizon, candidates) == within
+        ]
         found = search.search(incremental, [problems[row] for row in some], 1)
         plans |= zip(some, found, strict=True)
-    best = np.array([plans[row].actions[0] for row in rows]).reshape(-1, actual.shape[1])
-    right = best == actual[rows]
-    sums = torch.tensor(
-        [right.all(axis=1).sum(), right.mean(axis=1).sum()],
-        dtype=torch.float64,
-        device=next(field.parameters()).device,
-    )
-    success, accuracy = (100 * group.sum(sums) / len(problems)).tolist()
-    return {"success_rate": success, "mean_accuracy": accuracy}
+    right = np.array([plans[row].actions[0] for row in range(len(problems))]) == actual
+    success, accuracy = right.all(axis=1).sum(), right.mean(axis=1).sum()
+    return {
+        "success_rate": float(100 * success / len(problems)),
+        "mean_accuracy": float(100 * accuracy / len(problems)),
+    }
 
 
 def _bounded(problem: Problem, horizon: int, candidates: int) -> bool:

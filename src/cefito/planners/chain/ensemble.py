@@ -137,6 +137,16 @@ class EnsemblePlanner(Sized, BasePlanner):
         """Return the probabilities of the first two actions, summed over all that may follow."""
         return _first_pairs(self.weighted_scores(queries))
 
+    def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
+        """Return log p(task | what is known) [N, C], summed over sequences and lengths."""
+        raise NotImplementedError
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
+        """Return the likeliest tasks [N], or the given ones."""
+        if queries.tasks is not None:
+            return queries.tasks
+        return np.asarray(self.log_tasks(queries).argmax(axis=1), dtype=np.int64)
+
     def block_plans(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
         """Return the likeliest sequences of queries whose scores fit the memory."""
         raise NotImplementedError

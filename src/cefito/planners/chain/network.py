@@ -16,7 +16,6 @@ from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.settings import ChainConfig, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates
 from cefito.planners.chain.words import WordSharing
-from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
 
@@ -125,8 +124,7 @@ class ChainNetwork(ObservationEncoder, WordSharing):
         self.scale = nn.Parameter(torch.tensor(config.scale))
         self.end_factors = nn.Parameter(torch.full((2,), config.ends))
         shape = (tasks, actions, actions)
-        if config.learned:
-            self.change = nn.Parameter(torch.zeros(shape))
+        self.change = nn.Parameter(torch.zeros(shape))
         counted = torch.zeros(shape) if transitions is None else transitions.clone()
         self.register_buffer("counted", counted)
         self._register(states)
@@ -140,8 +138,7 @@ class ChainNetwork(ObservationEncoder, WordSharing):
         nn.init.normal_(self.ends, generator=generator)
         nn.init.constant_(self.scale, self.config.scale)
         nn.init.constant_(self.end_factors, self.config.ends)
-        if self.config.learned:
-            nn.init.zeros_(self.change)
+        nn.init.zeros_(self.change)
         if self.words is not None:
             self.words.reset(generator)
 
@@ -174,7 +171,7 @@ class ChainNetwork(ObservationEncoder, WordSharing):
     @property
     def transitions(self) -> Tensor:
         """Scores of transitions [C, A, A]."""
-        return self.counted + self.change if self.config.learned else self.counted
+        return self.counted + self.change
 
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
@@ -218,14 +215,10 @@ class ChainLoss:
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """Return the losses of a batch."""
         initial, goal = self.observations.draw(rows, generator)
-        initial, goal, actions, sequences = (
-            group.share(part) for part in (initial, goal, self.actions[rows], self.sequences[rows])
-        )
+        actions, sequences = self.actions[rows], self.sequences[rows]
         outputs = self.module(initial, goal, generator=generator)
         count = torch.tensor(len(sequences), device=sequences.device)
         logs = outputs.scores.log_sequence_probabilities(actions)
@@ -236,7 +229,7 @@ class ChainLoss:
             terms["ends"] = Term(self.config.ends_weight, (first + last) / 2, count)
         return terms
 
-    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
+    def validate(self) -> Mapping[str, float]:
         """Return the success rate over all tasks, and the mean log-likelihood of true sequences."""
         initial, goal, actions = self.val
         scores = self.module(initial, goal).scores

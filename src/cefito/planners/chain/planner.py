@@ -81,11 +81,9 @@ class ChainPlanner(EnsemblePlanner):
         """Load the planner that was saved in a folder."""
         return cls(ChainModel.load(folder, **given))
 
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """Return the likeliest tasks, summed over sequences, [N], or the given ones."""
-        if queries.tasks is not None:
-            return queries.tasks
-        return np.asarray(self.model.log_tasks(queries).argmax(axis=1), dtype=np.int64)
+    @override
+    def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
+        return self.model.log_tasks(queries)
 
     @torch.inference_mode()
     @full_precision()

@@ -21,7 +21,6 @@ from cefito.planners.network import NetworkPlanner, TrainedNetwork
 from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.task_model import TaskModel, TaskPredictor
-from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
 from cefito.search.step_costs import StepCosts
 from cefito.training.trainer import Term
@@ -50,21 +49,15 @@ class DiffusionLoss(PlanLoss):
         self.weights = network.row_weights().to(self.device)
         self.rows = network.layout.rows(self.device)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
-        """The weighted squared error of a batch, drawn for the whole batch and shared out."""
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
+        """The weighted squared error of a batch."""
         initial, goal = self.observations.draw(rows, generator)
         times = torch.randint(
             1, self.config.steps + 1, (len(rows),), generator=generator, device=rows.device
         )
         clean = F.one_hot(self.actions[rows], self.module.action_count).float()  # [B, T, K]
         noise = torch.randn(clean.shape, generator=generator, device=rows.device)
-        *known, times, clean, noise = (
-            group.share(part)
-            for part in (*(part[rows] for part in self.known), initial, goal, times, clean, noise)
-        )
-        project = self.module.projection(*known)
+        project = self.module.projection(*(part[rows] for part in self.known), initial, goal)
         matrix = self.module.diffusion.noised(project.filled(clean), project.filled(noise), times)
         latents = self.module.latents(project, generator=generator)
         # only the actions of the projected prediction can be wrong
@@ -104,16 +97,13 @@ def best_plans(scores: NDArray[np.float32], top_k: int, forwards: int) -> list[P
     Minus infinity forbids; energies are minus the sums. Only the `top_k` best actions of a step can
     occur: with any other action there, `top_k` sequences are better, one for each of them.
     """
-    return [_best(rows, top_k, SearchCost(forwards, 0)) for rows in scores.astype(np.float64)]
-
-
-def _best(scores: NDArray[np.float64], top_k: int, cost: SearchCost) -> Plans:
-    kept = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :top_k], axis=1)
-    best = StepCosts(costs=tuple(-np.take_along_axis(scores, kept, axis=1))).cheapest(top_k)
-    actions = kept[np.arange(len(kept)), best.sequences]
-    return Plans(
-        actions=actions, energies=best.costs, scores=best.costs, evaluated=cost, exact=False
-    )
+    plans = []
+    for rows in scores.astype(np.float64):
+        kept = np.sort(np.argsort(-rows, axis=1, kind="stable")[:, :top_k], axis=1)
+        best = StepCosts(costs=tuple(-np.take_along_axis(rows, kept, axis=1))).cheapest(top_k)
+        actions, cost = kept[np.arange(len(kept)), best.sequences], SearchCost(forwards, 0)
+        plans.append(Plans(actions, best.costs, best.costs, cost, exact=False))
+    return plans
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -20,7 +20,6 @@ from cefito.planners.queries import Queries, finite_outputs
 from cefito.planners.shared.layers import draw_layers
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import decode
-from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
 from cefito.settings import Settings
 from cefito.training.settings import TrainingConfig
@@ -60,11 +59,11 @@ class LinearExampleNetwork(nn.Module):
 class LinearExampleLoss(PlanLoss):
     """Cross-entropy of the actions."""
 
-    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> dict[str, Any]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Return the weighted terms of the loss of some training windows."""
-        drawn = (*self.observations.draw(rows, generator), self.actions[rows])
-        initial, goal, actions = (group.share(part) for part in drawn)
-        errors = F.nll_loss(self.module(initial, goal).mT, actions, reduction="none")  # [B, T]
+        initial, goal = self.observations.draw(rows, generator)
+        chances = self.module(initial, goal).mT  # [B, K, T]
+        errors = F.nll_loss(chances, self.actions[rows], reduction="none")  # [B, T]
         return {"actions": mean_term(1.0, errors)}
 
     def best_sequences(self) -> Tensor:

@@ -67,46 +67,6 @@ class Completion:
     responses: tuple[Response, ...]  # oldest first
 
 
-class _Dialogue:
-    """The different requests of some queries, and their completions as far as cached.
-
-    `most` is the number of requests to the server if every missing one needs all repairs.
-    """
-
-    def __init__(
-        self, requests: Sequence[Request], cache: ResponseCache, config: LlmConfig
-    ) -> None:
-        self.server, self.config = Server.of(config), config
-        self.host = self.server.host
-        self.requests = {request.key(self.host): request for request in requests}
-        self.found: dict[str, Completion | None] = {}
-        self.most = 0
-        for key, request in self.requests.items():
-            count, self.found[key] = self.converse(
-                request, lambda request: cache.get(request.key(self.host))
-            )
-            if self.found[key] is None:
-                self.most += 1 + config.repairs - count
-
-    def converse(self, first: Request, respond: Respond) -> tuple[int, Completion | None]:
-        """Ask, and ask again after invalid answers.
-
-        Return the number of responses, and the completion; None if a response is missing.
-        """
-        key, request, responses = first.key(self.host), first, list[Response]()
-        for attempt in range(1 + self.config.repairs):
-            response = respond(request)
-            if response is None:
-                return len(responses), None
-            responses.append(response)
-            try:
-                sequence = _parse(request, response)
-                return len(responses), Completion(key, sequence, attempt > 0, tuple(responses))
-            except InvalidAnswerError as problem:
-                request = repair_request(request, response.content, str(problem))
-        return len(responses), Completion(key, None, True, tuple(responses))
-
-
 def ask_all(
     requests: Sequence[Request],
     config: LlmConfig,
@@ -119,17 +79,73 @@ def ask_all(
     Equal requests are made once. Responses are cached as they come, so that repeating an
     interrupted or failed call continues it.
     """
-    with closing(ResponseCache(cache_folder(config))) as cache:
-        dialogue = _Dialogue(requests, cache, config)
-        if None in dialogue.found.values() and not (stop is not None and stop()):
-            _check_budget(dialogue)
-            _ask_missing(dialogue, cache, stop, progress)
-        return [dialogue.found[request.key(dialogue.host)] for request in requests]
+    server, cache = Server.of(config), ResponseCache(cache_folder(config))
+    ended = threading.Event()
+
+    def stopped() -> bool:
+        return ended.is_set() or (stop is not None and stop())
+
+    def cached(request: Request) -> Response | None:
+        return cache.get(request.key(server.host))
+
+    firsts = {request.key(server.host): request for request in requests}
+    found = {
+        key: _converse(key, request, config.repairs, cached) for key, request in firsts.items()
+    }
+    missing = [key for key, completion in found.items() if completion is None]
+    if missing and not stopped():
+        _check_budget(len(missing) * (1 + config.repairs), server, config)
+        with (
+            progress(f"asking {config.model}", total=len(missing)) as advance,
+            closing(server.client(config)) as client,
+            ThreadPoolExecutor(config.concurrency, thread_name_prefix="cefito-llm") as pool,
+        ):
+
+            def respond(request: Request) -> Response | None:
+                if stopped():
+                    return None
+                if (response := cached(request)) is None:
+                    try:
+                        response = server.ask(client, request)
+                        cache.put(request, server.host, response)
+                    except BaseException:
+                        ended.set()  # the first error ends all
+                        raise
+                return response
+
+            futures = {
+                pool.submit(_converse, key, firsts[key], config.repairs, respond): key
+                for key in missing
+            }
+            try:
+                for future in as_completed(futures):
+                    found[futures[future]] = future.result()
+                    advance()
+            finally:
+                ended.set()
+                pool.shutdown(cancel_futures=True)
+    return [found[request.key(server.host)] for request in requests]
 
 
-def _check_budget(dialogue: _Dialogue) -> None:
-    most, allowed = dialogue.most, budget(dialogue.config)
-    message = f"{dialogue.config.model} at {dialogue.server.place} may be asked {most:,} times"
+def _converse(key: str, request: Request, repairs: int, respond: Respond) -> Completion | None:
+    """Ask, and ask again after invalid answers; None if a response is missing."""
+    responses: list[Response] = []
+    for attempt in range(1 + repairs):
+        response = respond(request)
+        if response is None:
+            return None
+        responses.append(response)
+        try:
+            return Completion(key, _parse(request, response), attempt > 0, tuple(responses))
+        except InvalidAnswerError as problem:
+            request = repair_request(request, response.content, str(problem))
+    return Completion(key, None, True, tuple(responses))
+
+
+def _check_budget(most: int, server: Server, config: LlmConfig) -> None:
+    """Refuse more requests than the budget (ConfigError), and log their largest number."""
+    allowed = budget(config)
+    message = f"{config.model} at {server.place} may be asked {most:,} times"
     if most > allowed:
         raise ConfigError(
             f"{message}, but the budget is {allowed:,} requests; none was made. Raise it "
@@ -138,42 +154,6 @@ def _check_budget(dialogue: _Dialogue) -> None:
         )
     level = logging.WARNING if most >= _WORTH_A_WARNING else logging.INFO
     logger.log(level, "%s; the budget is %s requests", message, f"{allowed:,}")
-
-
-def _ask_missing(
-    dialogue: _Dialogue, cache: ResponseCache, stop: Callable[[], bool] | None, progress: Progress
-) -> None:
-    """Complete the missing requests in several threads; the first error ends all."""
-    missing = [key for key, completion in dialogue.found.items() if completion is None]
-    server, config, ended = dialogue.server, dialogue.config, threading.Event()
-    with (
-        progress(f"asking {config.model}", total=len(missing)) as advance,
-        closing(server.client(config)) as client,
-        ThreadPoolExecutor(config.concurrency, thread_name_prefix="cefito-llm") as pool,
-    ):
-
-        def respond(request: Request) -> Response | None:
-            if ended.is_set() or (stop is not None and stop()):
-                return None
-            if (response := cache.get(request.key(server.host))) is None:
-                try:
-                    response = server.ask(client, request)
-                    cache.put(request, server.host, response)
-                except BaseException:
-                    ended.set()
-                    raise
-            return response
-
-        futures = {
-            pool.submit(dialogue.converse, dialogue.requests[key], respond): key for key in missing
-        }
-        try:
-            for future in as_completed(futures):
-                _, dialogue.found[futures[future]] = future.result()
-                advance()
-        finally:
-            ended.set()
-            pool.shutdown(cancel_futures=True)
 
 
 def _parse(request: Request, response: Response) -> tuple[int, ...]:

@@ -1,19 +1,13 @@
 """The server of language models: its address, its key, one request to it, and kept responses.
 
-Keys are read from the environment only: a run of someone else may name any server. The cache is
-one SQLite file, which several threads and processes may share. A response is committed as it comes,
-so that a killed process loses only the requests in flight.
+Keys are read from the environment only: a run of someone else may name any server. A response is
+written as it comes, so that a killed process loses only the requests in flight.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -21,20 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from cefito.errors import CefitoError, ConfigError, RunError
-from cefito.files import user_cache
+from cefito.errors import CefitoError, ConfigError, RunError, explained
+from cefito.files import read_json, user_cache, write_json
 from cefito.planners.language_model.method import LlmConfig
 from cefito.planners.language_model.prompt import Request
 from cefito.settings import Record
 
 if TYPE_CHECKING:
     import openai
-
-FILE = "responses.sqlite"
-_TABLE = (
-    "CREATE TABLE IF NOT EXISTS responses (key TEXT PRIMARY KEY, host TEXT NOT NULL, "
-    "question TEXT NOT NULL, response TEXT NOT NULL)"
-)
 
 
 class Response(Record):
@@ -50,54 +38,28 @@ class Response(Record):
 
 
 class ResponseCache:
-    """The responses in a folder, which is made if missing; to be closed."""
+    """The responses of a folder, each a file with the name of its request's key."""
 
     def __init__(self, folder: Path) -> None:
-        try:
+        remedy = "Choose another folder."
+        with explained(folder, "cannot be made", remedy, error=ConfigError, setting="llm.cache"):
             folder.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
-            reason = getattr(problem, "strerror", None) or problem
-            raise ConfigError(
-                f"{folder}: the response cache cannot be made ({reason}). Choose another folder.",
-                setting="llm.cache",
-            ) from problem
-        self.path = folder / FILE
-        self._lock = threading.Lock()
-        with self._access():
-            self._database = sqlite3.connect(
-                self.path, timeout=60, isolation_level=None, check_same_thread=False
-            )
-            self._database.execute(_TABLE)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._database.close()
+        self.folder = folder
 
     def get(self, key: str) -> Response | None:
         """Return the cached response to a request, or None."""
-        with self._access():
-            row = self._database.execute(
-                "SELECT response FROM responses WHERE key = ?", (key,)
-            ).fetchone()
-        return None if row is None else Response.model_validate_json(row[0])
+        path, remedy = self.folder / f"{key}.json", "Remove it to ask again."
+        if not path.exists():
+            return None
+        value = read_json(path, remedy, RunError)
+        kinds = KeyError, TypeError, ValueError
+        with explained(path, "holds no response", remedy, *kinds, error=RunError):
+            return Response.model_validate(value["response"])
 
     def put(self, request: Request, host: str, response: Response) -> None:
         """Keep the response to a request."""
-        question = json.dumps(request.messages)
-        values = (request.key(host), host, question, response.model_dump_json())
-        with self._access():
-            self._database.execute("INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?)", values)
-
-    @contextmanager
-    def _access(self) -> Iterator[None]:
-        try:
-            with self._lock:  # all threads share one connection
-                yield
-        except sqlite3.Error as problem:
-            raise RunError(
-                f"{self.path}: the response cache cannot be read or written ({problem}). Free some "
-                "disk space or choose another folder (llm.cache), and repeat the command."
-            ) from problem
+        value = {"host": host, "question": request.messages, "response": response.model_dump()}
+        write_json(self.folder / f"{request.key(host)}.json", value)
 
 
 KEY, _URL = "OPENAI_API_KEY", "OPENAI_BASE_URL"  # the key is sent to this server and to no other

@@ -25,7 +25,6 @@ from cefito.planners.queries import finite_outputs
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import decode, log_guarded
-from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import Term
 
@@ -54,16 +53,12 @@ class P3ivLoss(PlanLoss):
         super().__init__(network, train, val)
         self.names = None if names is None else self.placed(names)[0]
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """The losses of a batch: of the generator, or of the critic where it is its turn."""
         initial, goal = self.observations.draw(rows, generator)
         shape = (2, len(rows), self.config.noise)
         noises = torch.randn(shape, generator=generator, device=rows.device)
-        first, second, initial, goal, actions = (
-            group.share(part) for part in (*noises, initial, goal, self.actions[rows])
-        )
+        (first, second), actions = noises, self.actions[rows]
         if self._critic_learns(len(rows)):
             with torch.no_grad():
                 encoded = self.module.encode(initial, goal)

@@ -1,11 +1,11 @@
-"""Settings and declarations of PlanLLM-style planning and of its oracle."""
+"""Settings and declarations of PlanLLM-style planning."""
 
 from __future__ import annotations
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.base import Abilities
-from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant, rows
+from cefito.planners.methods import DESCRIPTIONS, GRAPH, Method, Paper, rows
 from cefito.planners.schema.method import SchemaConfig
 from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
@@ -55,45 +55,20 @@ class PlanLlmSettings(Settings):
     planllm: PlanLlmConfig = PlanLlmConfig()
 
 
-LEAKY = Abilities(true_between=True)
-
-_PAPER = Paper(
-    "PlanLLM: Video Procedure Planning with Refinable Large Language Models",
-    "AAAI 2025",
-    "2412.19139",
-)
-
 PLANLLM = Method(
     name="planllm",
     planner="cefito.planners.planllm.planner:PlanLlmPlanner",
     settings=PlanLlmSettings,
     title="PlanLLM-style",
     line="SCHEMA with a query transformer; start and goal are all that it sees",
-    paper=_PAPER,
+    paper=Paper(
+        "PlanLLM: Video Procedure Planning with Refinable Large Language Models",
+        "AAAI 2025",
+        "2412.19139",
+    ),
     needs=(GRAPH,),
     uses=(DESCRIPTIONS,),
     abilities=Abilities(),
     parameters={"PlanLLM network": 42_003_608},
     variants=rows("planllm", "PlanLLM-style (no BERT)", own_name=True),
-)
-PLANLLM_LEAKY = Method(
-    name="planllm-leaky",
-    planner="cefito.planners.planllm.planner:LeakyPlanner",
-    settings=PlanLlmSettings,
-    title="PlanLLM-style, leaky",
-    line="the same, shown the true states between the steps as published: an oracle",
-    paper=_PAPER,
-    needs=(GRAPH,),
-    uses=(DESCRIPTIONS,),
-    abilities=LEAKY,
-    parameters={"leaky PlanLLM network": 42_003_608},
-    variants=(
-        PlannerVariant(
-            name="planllm-leaky",
-            title="PlanLLM-style (no BERT, sees the states between: oracle)",
-            own_name=True,
-            method="planllm-leaky",
-            true_between=True,
-        ),
-    ),
 )

@@ -1,6 +1,6 @@
 """PlanLLM-style planning (after Yang et al., AAAI 2025), without its language models.
 
-The published encoder sees the true states between the steps; `LeakyPlanner` alone keeps that.
+The published encoder sees the true states between the steps; this one sees both observations alone.
 """
 
 from __future__ import annotations
@@ -9,20 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from cefito.data.windows import Windows
-from cefito.planners.base import Abilities, Queries, Shape
-from cefito.planners.planllm.method import LEAKY, PlanLlmConfig
+from cefito.planners.base import Shape
+from cefito.planners.planllm.method import PlanLlmConfig
 from cefito.planners.schema.network import Encoded, SchemaNetwork
 from cefito.planners.schema.planner import SchemaLoss, SchemaPlanner
 from cefito.planners.shared.layers import Drop, MultiHeadAttention, dropping, keep
-from cefito.runtime import Processes
 
 _TOKEN_DEVIATION = 0.02  # of the learned queries at first
 
@@ -61,13 +57,8 @@ class PlanLlmNetwork(SchemaNetwork):
     def encode(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Encoded:
-        return self.exchanged(torch.stack([initial, goal], dim=1), generator)
-
-    def exchanged(self, observations: Tensor, generator: torch.Generator | None) -> Encoded:
-        """The first and last state of observations [B, S, E], after all have seen each other."""
-        states = self.encoded(observations, generator)
-        seen = self.first_exchange(states, dropping(self.config.input_dropout, generator))
-        ends = seen[:, [0, -1]]
+        states = self.encoded(torch.stack([initial, goal], dim=1), generator)
+        ends = self.first_exchange(states, dropping(self.config.input_dropout, generator))
         return Encoded(
             aligned=ends,
             states=self.second_exchange(ends, dropping(self.config.dropout, generator)),
@@ -179,70 +170,3 @@ class PlanLlmPlanner(SchemaPlanner):
     build = PlanLlmNetwork
     loss: ClassVar[Any] = PlanLlmLoss
     config: PlanLlmConfig
-
-
-class LeakyLoss(PlanLlmLoss):
-    """The same errors of a network that sees the states between, if windows have them.
-
-    Noise changes these observations as it does the two others; they are never swapped.
-    """
-
-    def __init__(
-        self,
-        network: PlanLlmNetwork,
-        train: Windows,
-        val: Windows,
-        text: NDArray[np.float32] | None = None,
-    ) -> None:
-        super().__init__(network, train, val, text)
-        self.between, self.val_between = (
-            None if windows.between is None else self.placed(windows.between)[0]
-            for windows in (train, self.val_windows)
-        )
-
-    @override
-    def encoded(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Encoded:
-        if self.between is None:
-            return super().encoded(rows, generator, group)
-        initial, goal = self.observations.draw(rows, generator)
-        between, noise = self.between[rows], self.config.training.augmentation.noise
-        if noise:
-            drawn = torch.randn(between.shape, generator=generator, device=between.device)
-            between = between + noise * self.observations.deviation * drawn
-        whole = torch.cat([initial[:, None], between, goal[:, None]], dim=1)  # [B, T + 1, E]
-        encoded: Encoded = self.module.exchanged(group.share(whole), generator)
-        return encoded
-
-    @override
-    def encoded_val(self, part: slice) -> Encoded:
-        if self.val_between is None:
-            return super().encoded_val(part)
-        initial, goal, _ = self.val
-        seen = [initial[part, None], self.val_between[part], goal[part, None]]
-        encoded: Encoded = self.module.exchanged(torch.cat(seen, dim=1), None)
-        return encoded
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LeakyPlanner(PlanLlmPlanner):
-    """An oracle that shows the effect of the published leak: it sees the true states between steps.
-
-    Without them it sees the two observations alone, and plans worse than a planner that was trained
-    so.
-    """
-
-    abilities: ClassVar[Abilities] = LEAKY
-    departures: ClassVar[tuple[str, ...]] = ("no BERT", "sees the states between")
-    title = "leaky PlanLLM network"
-    part = "planllm-leaky"
-    loss = LeakyLoss
-
-    @override
-    def encoded(self, queries: Queries) -> Encoded:
-        if queries.between is None:
-            return super().encoded(queries)
-        initial, between, goal = self.on_device(queries.initial, queries.between, queries.goal)
-        whole = torch.cat([initial[:, None], between, goal[:, None]], dim=1)  # [N, T + 1, E]
-        network: Any = self.network
-        encoded: Encoded = network.exchanged(whole, None)
-        return encoded

@@ -25,7 +25,6 @@ from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
 from cefito.planners.shared.descriptions import EndMeans, description_vectors
 from cefito.planners.shared.loss import PlanLoss, mean_term
 from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
-from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import Term
 
@@ -53,16 +52,14 @@ class SchemaLoss(PlanLoss):
             self.means = EndMeans(train, network.prepared, self.device)
         self.transitions = log_guarded(network.counts, smoothing=self.config.smoothing)
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """The losses of a batch."""
         config = self.config
-        encoded = self.encoded(rows, generator, group)
+        encoded = self.encoded(rows, generator)
         described = None
         if self.means is not None:
             described = self.means.without(rows, _LEFT_OUT, generator)
-        actions, tasks = group.share(self.actions[rows]), group.share(self.tasks[rows])
+        actions, tasks = self.actions[rows], self.tasks[rows]
         memory = self.module.memory(described, generator=generator)
         outputs = self.module.decode(encoded, tasks, memory, generator)
         errors = self.action_errors(outputs.actions.flatten(0, 1), actions.flatten())  # [B · T]
@@ -83,12 +80,10 @@ class SchemaLoss(PlanLoss):
             terms["states"] = mean_term(config.states, (outputs.between.float() - target).square())
         return terms
 
-    def encoded(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Encoded:
-        """The encoded observations of this process's share of a batch."""
+    def encoded(self, rows: Tensor, generator: torch.Generator) -> Encoded:
+        """The encoded observations of a batch."""
         initial, goal = self.observations.draw(rows, generator)
-        encoded: Encoded = self.module.encode(
-            group.share(initial), group.share(goal), generator=generator
-        )
+        encoded: Encoded = self.module.encode(initial, goal, generator=generator)
         return encoded
 
     def encoded_val(self, part: slice) -> Encoded:

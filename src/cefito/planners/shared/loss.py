@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.runtime import Processes
 from cefito.training.augmentation import Observations
 from cefito.training.trainer import Term
 
@@ -45,8 +44,8 @@ class PlanLoss:
         """The best plan of each validation window [N, T], as planning gives it."""
         raise NotImplementedError
 
-    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
-        """Success rate and mean accuracy of the best plans, in per cent; alike in every process."""
+    def validate(self) -> Mapping[str, float]:
+        """Success rate and mean accuracy of the best plans, in per cent."""
         right = (self.best_sequences() == self.val[-1])[:, self.rows]
         return {
             "success_rate": 100 * float(right.all(dim=1).double().mean()),

@@ -28,7 +28,6 @@ from cefito.planners.viterbi.network import (
     decode,
     log_marginals,
 )
-from cefito.runtime import Processes
 from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import Term
 
@@ -52,14 +51,10 @@ class ViterbiLoss(PlanLoss):
         self.transitions = clamped_transitions(network.counts).float()
         self.descriptions = None if descriptions is None else self.placed(descriptions)[0]
 
-    def terms(
-        self, rows: Tensor, generator: torch.Generator, group: Processes
-    ) -> Mapping[str, Term]:
+    def terms(self, rows: Tensor, generator: torch.Generator) -> Mapping[str, Term]:
         """The losses of a batch."""
         initial, goal = self.observations.draw(rows, generator)
-        initial, goal, actions, tasks = (
-            group.share(part) for part in (initial, goal, self.actions[rows], self.tasks[rows])
-        )
+        actions, tasks = self.actions[rows], self.tasks[rows]
         outputs = self.module(initial, goal, generator=generator)
         marginals = log_marginals(outputs.emissions, self.transitions).exp()  # [B, T, K]
         terms = {"marginals": _squared(1.0, marginals, actions)}
