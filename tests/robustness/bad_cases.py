@@ -35,7 +35,6 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("data", "list", "{data}", "tasks"),
     ("data", "simulate", "{data}", "{out}"),
     ("data", "steps", "{table}", "--out", "{here}/steps.csv"),
-    ("data", "pad", "{data}", "{out}", "--horizon", "3"),
     ("data", "world", "{out}"),
     ("config", "show", "small"),
     ("config", "diff", "{run}", "small"),
@@ -162,7 +161,6 @@ ABSURD_OPTIONS = (
     (COMPARE, "--planners", ","),
     *((CUSTOM, "--seconds", value) for value in ("0", "1000000000000")),
     (CUSTOM, "--workers", "1000000000"),
-    (("data", "pad", "{data}", "{out}"), "--horizon", "1000000000000"),
     (("data", "world", "{out}"), "--seed", "-1"),
 )
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from cefito.batch.planning import PIECE, QuerySettings
 from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Shards
-from cefito.batch.sources import QuerySource, open_source
+from cefito.batch.sources import open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
 from cefito.executors.base import ignore
@@ -50,7 +50,6 @@ class BatchRecord(FileRecord):
 
     depends_on: dict[str, Any]  # all that the plans depend on
     counts: Counts
-    observed: list[str | None]  # `ShardHeader.observed` of each shard
     plans_sha256: str
     bad_sha256: str | None
 
@@ -127,25 +126,11 @@ def plan_batch(
     planner = ShardPlanner(run, device, source.folder, settings, shards, threads)
     record = files.finished(depends_on)
     if record is not None:
-        for number in _changed(planner, source, dict(enumerate(record.observed)), progress):
-            raise RunError(
-                f"{files.record}: is of a batch with other observations of {shards.name(number)}; "
-                f"their files have changed. {_again(out)}",
-                setting="out",
-            )
         files.clear()
         return BatchResult(out, files.existing_bad(), record.counts, record.counts.queries)
     with locked(files.parts, "a batch"):
         files.begin(depends_on)
-        there = {number: shards.header(number) for number in range(len(shards))}
-        observed = {number: header.observed for number, header in there.items() if header}
-        for number in _changed(planner, source, observed, progress):
-            logger.warning(
-                "the files of %s have changed; they are planned again", shards.name(number)
-            )
-            shards.path(number).unlink()
-            there[number] = None
-        missing = [number for number, header in there.items() if header is None]
+        missing = [number for number in range(len(shards)) if shards.header(number) is None]
         left = sum(map(shards.queries_of, missing))
         with progress("planning", total=left) as advance:
             outcomes = mapping.map(
@@ -159,19 +144,6 @@ def plan_batch(
         counts = files.finish(depends_on, shards, headers, progress)
     files.clear()
     return BatchResult(out, files.existing_bad(), counts, source.count - left)
-
-
-def _changed(
-    planner: ShardPlanner, source: QuerySource, observed: dict[int, str | None], progress: Progress
-) -> Iterator[int]:
-    """Yield the shards whose files give other observations than `ShardHeader.observed` notes."""
-    numbers = [number for number, digest in observed.items() if digest is not None]
-    if numbers:
-        with progress("comparing files", total=len(numbers)) as advance:
-            for number, rows in ShardRows(source, planner.shards.size, numbers):
-                if planner.read_again(rows) != observed[number]:
-                    yield number
-                advance(1)
 
 
 def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard: int) -> None:
@@ -221,11 +193,6 @@ def _results(
     return headers, tuple(problems)
 
 
-def _again(out: Path) -> str:
-    """Say how to plan anew."""
-    return f"To plan anew remove it and {out.name}, or choose another name."
-
-
 class _Files:
     """Files of a batch.
 
@@ -251,7 +218,8 @@ class _Files:
         reason = "exists already"
         if self.record.exists():
             record = BatchRecord.read(self.record)
-            _check_same(record.depends_on, depends_on, self.record, _again(self.out))
+            remedy = f"To plan anew remove it and {self.out.name}, or choose another name."
+            _check_same(record.depends_on, depends_on, self.record, remedy)
             digests = record.plans_sha256, record.bad_sha256
             if (_digest(self.out), _digest(self.bad)) == digests:
                 return record
@@ -289,7 +257,6 @@ class _Files:
         BatchRecord(
             depends_on=depends_on,
             counts=counts,
-            observed=[header.observed for header in headers],
             plans_sha256=sha256(self.out),
             bad_sha256=_digest(self.bad),
         ).write(self.record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -51,18 +50,16 @@ class BadRow(Record):
 
 @dataclass
 class PlannedRows:
-    """Plans of some rows, rows without a plan, and the digests of `read_rows`."""
+    """Plans of some rows, and the rows without a plan."""
 
     plans: list[PlanRow] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
-    observed: list[str] = field(default_factory=list)
 
 
 def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
     """Plan the queries of a piece; a bad row does not affect the others."""
-    rows = [row.parsed() for row in rows]
-    asked, observed = read_rows(run, rows, folder, settings)
-    found = PlannedRows(observed=observed)
+    rows, found = [row.parsed() for row in rows], PlannedRows()
+    asked = [_question(run, row, folder, settings) for row in rows]
     answered = iter(_answered([one for one in asked if isinstance(one, Asked)]))
     for row, one in zip(rows, asked, strict=True):
         if isinstance(one, Asked):
@@ -75,33 +72,12 @@ def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettin
     return found
 
 
-def read_rows(
-    run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings
-) -> tuple[list[Asked | str], list[str]]:
-    """Return the question of each parsed row or why it has none, and digests of what files gave.
-
-    The digests are SHA-256 of the observations of each row that names files; empty if it has none.
-    """
-    found: list[Asked | str] = []
-    observed: list[str] = []
-    for row in rows:
-        digest = ""
-        try:
-            asked = _asked(run, row, folder, settings)
-        except Exception as problem:
-            found.append(_reason(problem, row.place))
-        else:
-            found.append(asked)
-            digest = _digest(asked.query)
-        observed += [digest] * row.names_files
-    return found, observed
-
-
-def _digest(query: Queries) -> str:
-    """Return the SHA-256 of the observations of a query, and of which of them it has."""
-    parts = query.initial.tobytes() + query.goal.tobytes()
-    seen = b"" if query.seen is None else query.seen.tobytes()
-    return hashlib.sha256(parts + seen).hexdigest()
+def _question(run: Run, row: Row, folder: Path, settings: QuerySettings) -> Asked | str:
+    """Return the question of a parsed row, or why it has none."""
+    try:
+        return _asked(run, row, folder, settings)
+    except Exception as problem:
+        return _reason(problem, row.place)
 
 
 def _answered(asked: Sequence[Asked]) -> list[Answer | str]:

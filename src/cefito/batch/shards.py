@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cefito.arrays import check_regular
-from cefito.batch.planning import PIECE, PlannedRows, QuerySettings, plan_rows, read_rows
+from cefito.batch.planning import PIECE, PlannedRows, QuerySettings, plan_rows
 from cefito.batch.sources import QuerySource, Row
 from cefito.errors import DataError, RunError
-from cefito.files import MAX_JSON, FileRecord, value_digest, value_sealed, write_bytes
+from cefito.files import MAX_JSON, FileRecord, value_sealed, write_bytes
 from cefito.inference.plan_formats import json_line
 from cefito.planners.shared.settings import PlanningConfig
 from cefito.runs.run import Run, open_run
@@ -50,7 +50,6 @@ class ShardHeader(FileRecord):
     counts: Counts
     size: int  # bytes of the rows
     rows: str  # SHA-256 of the rows
-    observed: str | None  # digest of the observations in files; None if no row names a file
 
 
 @dataclass(frozen=True)
@@ -132,11 +131,6 @@ class ShardRows(Sequence[tuple[int, list[Row]]]):
         return number, rows
 
 
-def _digest(observed: Sequence[str]) -> str | None:
-    """Return the digest of the observations of a shard in files (see `read_rows`)."""
-    return value_digest(list(observed)) if observed else None
-
-
 @dataclass(frozen=True)
 class ShardPlanner:
     """Plans the rows of a shard and writes it; in another process it opens the run anew, once."""
@@ -167,7 +161,6 @@ class ShardPlanner:
                 found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
                 planned.plans += found.plans
                 planned.bad += found.bad
-                planned.observed += found.observed
         finally:
             torch.set_num_threads(before)
         text = b"".join(json_line(row) for row in (*planned.plans, *planned.bad))
@@ -177,15 +170,9 @@ class ShardPlanner:
             counts=Counts(queries=len(rows), plans=len(planned.plans), bad=len(planned.bad)),
             size=len(text),
             rows=hashlib.sha256(text).hexdigest(),
-            observed=_digest(planned.observed),
         )
         first_line = json.dumps(value_sealed(header.to_dict())).encode() + b"\n"
         write_bytes(self.shards.path(number), first_line + text)
-
-    def read_again(self, rows: Sequence[Row]) -> str | None:
-        """Return `ShardHeader.observed` of the rows of a shard as their files are now."""
-        parsed = [row.parsed() for row in rows]
-        return _digest(read_rows(self.run, parsed, self.folder, self.settings)[1])
 
 
 def _reopened(

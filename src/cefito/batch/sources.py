@@ -78,12 +78,6 @@ class Row:
         return replace(self, value=None, problem=problem)
 
     @property
-    def names_files(self) -> bool:
-        """Return whether its observations are in files."""
-        given = self.value if isinstance(self.value, Mapping) else {}
-        return any(isinstance(given.get(name), str) for name in ("features", "initial", "goal"))
-
-    @property
     def id(self) -> str:
         """Return the name of the query: its id, otherwise its number."""
         given = self.value.get("id") if isinstance(self.value, Mapping) else None
@@ -318,5 +312,4 @@ def _open_folder(path: Path) -> QuerySource:
             value = {"id": Path(name).stem, "features": name}
             yield Row(number, str(path / name), value, whole=True)
 
-    # shards note what they read
     return QuerySource(path, len(names), {"kind": "features", "names": value_digest(names)}, rows)
