@@ -94,7 +94,9 @@ def _read(benchmark: str, place: Path, taxonomy: Path | None) -> Source:
         return replace(source, notes=(*source.notes, *notes))
     if len(database) == 1 and not windows:
         _check_benchmark("coin", benchmark, database[0][0])
-        return read_coin(*database[0], taxonomy=vocabulary)
+        if taxonomy is not None:
+            raise DataError(f"{place}: has its own taxonomy. Give no other.", setting="taxonomy")
+        return read_coin(*database[0])
     found = "several forms" if database else "no known form"
     raise DataError(f"{place}: the annotations have {found}. {_FORMS}")
 

@@ -5,11 +5,11 @@ A format reads a `Document` and yields `StepRow`s. Its errors name the file and 
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ _DECLARED = re.compile(rb"<\?xml[^>]{0,200}encoding")
 MAX_RATE = 1000
 """Most frames per second."""
 _SHOWN = 5  # names in a message
-_CHUNK = 1 << 16  # bytes parsed at a time
+_HEAD = 1 << 16  # bytes in which the first elements of XML are looked for
 
 
 class Choices(Settings):
@@ -189,19 +189,14 @@ class Document:
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """Names of the first two elements of XML, to recognise a format by."""
-        found: list[str] = []
-        data = self.data.lstrip()
-        if data[:1] != b"<" and data[:2] not in (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb"):
+        head = self.data[:_HEAD].lstrip()
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        text = head.decode("utf-16" if wide else "latin-1", "ignore").lstrip("\ufeffï»¿")
+        if not text.startswith("<"):
             return ()
-        with suppress(*_NOT_XML, DataError):
-            parser = self._parser()
-            parser.EntityDeclHandler = parser.SkippedEntityHandler = None
-            parser.StartElementHandler = lambda name, _: found.append(name)
-            for begin in range(0, len(data), _CHUNK):
-                parser.Parse(data[begin : begin + _CHUNK])
-                if len(found) > 1:
-                    break
-        return tuple(found[:2])
+        return tuple(
+            re.findall(r"<([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?(?:-->|\Z)", "", text))[:2]
+        )
 
     def xml(self) -> Element:
         """Parse XML; entities, with which small files become huge ones, are refused."""
