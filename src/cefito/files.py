@@ -31,7 +31,6 @@ MAX_JSON = 16 << 20
 """Bytes of the largest JSON file, and of the longest line of a table, that are read: 16 MiB."""
 MAX_BYTES = 1 << 30
 """Bytes of the largest file of annotations, text or rows that is read as a whole: 1 GiB."""
-_Stamp = tuple[int, int, int, int, int]
 _AT_ONCE = 1 << 18  # numbers that are checked at once, which bounds the memory
 
 NOT_JSON = ValueError, RecursionError
@@ -324,7 +323,7 @@ SEAL = "sha256"
 """Entry of a JSON object that holds the digest of all its other entries."""
 _SETTLED = 2.0
 """Seconds after which a file's time shows a change; clocks of file systems are coarse."""
-_known: dict[_Stamp, str] = {}
+_known: dict[tuple[int, ...], str] = {}
 
 
 def file_digest(path: Path, *, anew: bool = False) -> str:
@@ -332,21 +331,14 @@ def file_digest(path: Path, *, anew: bool = False) -> str:
 
     A file that is unchanged since this process hashed it is read again only if `anew`.
     """
-    stamp = _stamp(path.stat())
-    if not anew and stamp in _known:
-        return _known[stamp]
-    digest = sha256(path)
-    if _is_settled(stamp) and _stamp(path.stat()) == stamp:
+    found = path.stat()
+    stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    if anew or stamp not in _known:
+        digest = sha256(path)
+        if max(stamp[3:]) + _SETTLED * 1e9 > time.time_ns():
+            return digest
         _known[stamp] = digest
-    return digest
-
-
-def _is_settled(stamp: _Stamp) -> bool:
-    return max(stamp[3:]) + _SETTLED * 1e9 < time.time_ns()
-
-
-def _stamp(stat: os.stat_result) -> _Stamp:
-    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    return _known[stamp]
 
 
 def value_digest(value: Any) -> str:

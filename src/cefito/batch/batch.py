@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,6 @@ from cefito.batch.shards import Counts, ShardHeader, ShardPlanner, ShardRows, Sh
 from cefito.batch.sources import open_source
 from cefito.errors import ConfigError, RunError
 from cefito.executors import Failed, Killed, Outcome, make_executor
-from cefito.executors.base import ignore
 from cefito.files import FileRecord, read_json, sha256, value_digest, write_atomic, write_json
 from cefito.inference.asked import Asked
 from cefito.inference.plan_formats import format_of
@@ -110,10 +109,16 @@ def plan_batch(
     _check(run, out, settings, threads=threads, shard=shard)
     mapping = make_executor(executor, workers=workers, address=address)
     source = open_source(run, queries, split=split, given=Given.of(**given))
+    search = run.planner.describe().search
     depends_on = {
         "format_version": 1,
         "queries": {**source.identity, "queries": source.count},
-        "run": _run_identity(run),
+        "run": {
+            "files": value_digest(dict(run.files)),
+            "method": run.method,
+            "steps": run.steps,
+            "search": None if search is None else search.model_dump(mode="json"),
+        },
         "settings": settings.model_dump(mode="json"),
         "threads": threads,
         "device": device,
@@ -141,7 +146,7 @@ def plan_batch(
         headers, problems = _results(shards, dict(zip(missing, outcomes, strict=True)))
         if problems:
             return BatchResult(out, None, Counts(), source.count - left, problems)
-        counts = files.finish(depends_on, shards, headers, progress)
+        counts = files.finish(depends_on, shards, headers)
     files.clear()
     return BatchResult(out, files.existing_bad(), counts, source.count - left)
 
@@ -160,17 +165,6 @@ def _check(run: Run, out: Path, settings: QuerySettings, *, threads: int, shard:
     nothing = np.zeros((1, run.planner.observation_dim), dtype=np.float32)
     Asked.of(settings, run, Queries(nothing, nothing))
     format_of(out, "out")
-
-
-def _run_identity(run: Run) -> dict[str, Any]:
-    """Return all of a run that decides its plans."""
-    search = run.planner.describe().search
-    return {
-        "files": value_digest(dict(run.files)),
-        "method": run.method,
-        "steps": run.steps,
-        "search": None if search is None else search.model_dump(mode="json"),
-    }
 
 
 def _results(
@@ -242,16 +236,12 @@ class _Files:
         depends_on: dict[str, Any],
         shards: Shards,
         headers: Sequence[ShardHeader],
-        progress: Progress,
     ) -> Counts:
         """Concatenate the shards, write the record, and return the counts."""
         counts = sum((header.counts for header in headers), Counts())
-        with progress("writing", total=len(shards)) as advance:
-            rows = _lines(shards, advance)
-            _write(self.out, partial(format_of(self.out, "out").write, rows))
+        _write(self.out, partial(format_of(self.out, "out").write, shards.lines()))
         if counts.bad:
-            bad = _lines(shards, ignore, bad=True)
-            _write(self.bad, lambda file: file.writelines(bad))
+            _write(self.bad, lambda file: file.writelines(shards.lines(bad=True)))
         else:
             self.bad.unlink(missing_ok=True)
         BatchRecord(
@@ -272,14 +262,6 @@ class _Files:
                     entry.unlink(missing_ok=True)
         with suppress(OSError):  # other files are in it
             self.parts.rmdir()
-
-
-def _lines(
-    shards: Shards, advance: Callable[[float], None], *, bad: bool = False
-) -> Iterator[bytes]:
-    for number in range(len(shards)):
-        yield from shards.lines(number, bad=bad)
-        advance(1)
 
 
 def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -100,12 +100,13 @@ class Shards:
             logger.warning("%s %s; %s are planned again", path, reason, self.name(number))
         return header if whole else None
 
-    def lines(self, number: int, *, bad: bool = False) -> Iterator[bytes]:
-        """Yield the plans of a shard, or its bad rows, each with the end of its line."""
-        path = self.path(number)
-        with path.open("rb") as file:
-            plans = ShardHeader.parse(json.loads(file.readline()), path).counts.plans
-            yield from islice(file, plans, None) if bad else islice(file, plans)
+    def lines(self, *, bad: bool = False) -> Iterator[bytes]:
+        """Yield the plans of all shards, or their bad rows, each with the end of its line."""
+        for number in range(len(self)):
+            path = self.path(number)
+            with path.open("rb") as file:
+                plans = ShardHeader.parse(json.loads(file.readline()), path).counts.plans
+                yield from islice(file, plans, None) if bad else islice(file, plans)
 
 
 class ShardRows(Sequence[tuple[int, list[Row]]]):

@@ -6,7 +6,7 @@ reasons.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -204,7 +204,7 @@ def _files(
     """Videos with their files, videos without one, and notes on the files."""
     found: list[tuple[Video, Path, str]] = []
     unused: list[_Observed] = []
-    owners: dict[Path, list[tuple[str, str]]] = {}  # longest names found in a file's, their videos
+    claims: dict[Path, list[tuple[str, str]]] = defaultdict(list)  # names found in a file's, videos
     for video in source.annotations.videos:
         try:
             if not video.steps:
@@ -214,14 +214,13 @@ def _files(
             unused.append(_Observed(video, reason=problem.reason, detail=str(problem)))
             continue
         found.append((video, path, name))
-        longest = len(owners[path][0][0]) if path in owners else 0
-        before = owners[path] if len(name) <= longest else []
-        owners[path] = [*before, *([(name, video.video_id)] if len(name) >= longest else [])]
+        claims[path].append((name, video.video_id))
     paths: list[tuple[Video, Path]] = []
     partial_names: list[str] = []
     for video, path, name in found:
-        (owner, first), *others = owners[path]
-        if len(name) < len(owner):
+        longest = max(len(claim) for claim, _ in claims[path])
+        (owner, first), *others = (each for each in claims[path] if len(each[0]) == longest)
+        if len(name) < longest:
             other = f"and there is no other file for video '{video.video_id}'."
             detail = f"{path}: belongs to '{owner}', {other}"
             unused.append(_Observed(video, reason="no features", detail=detail))
