@@ -136,31 +136,41 @@ def lines_of(
 
 
 def check_array(
-    array: NDArray[Any], *, shape: tuple[int | None, ...], place: str, rows: str = "row"
+    array: NDArray[Any],
+    *,
+    shape: tuple[int | None, ...],
+    place: str,
+    rows: str = "row",
+    because: str = "",
+    where: Callable[[int], str] = lambda _: "",
 ) -> NDArray[Any]:
-    """Check the shape of a floating-point array (None for any size) and that it is finite."""
+    """Check the shape of a floating-point array (None for any size) and that it is finite.
+
+    Args:
+        array: Checked and returned.
+        shape: Expected sizes.
+        place: Begins messages.
+        rows: Word for a row of the array, in messages.
+        because: Reason of the shape and what to do, in messages.
+        where: Says what the row of a number is of.
+    """
     fits = array.ndim == len(shape) and all(
-        want in (None, got) for want, got in zip(shape, array.shape, strict=True)
+        want == got or (want is None and got) for want, got in zip(shape, array.shape, strict=True)
     )
     if array.dtype.kind != "f":
         expected = "expected floating-point numbers, as astype('float32') makes them"
         raise DataError(f"{place}: holds values of type {array.dtype}; {expected}.")
     if not fits:
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
-        raise DataError(f"{place}: has shape {list(array.shape)}; expected [{wanted}].")
+        expected = f"expected [{wanted}]{because and f': {because}'}"
+        raise DataError(f"{place}: has shape {list(array.shape)}; {expected}.")
     wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
     if len(wrong):
         holding = f"{rows} holds" if len(wrong) == 1 else f"{rows}s hold"
-        found = f"{len(wrong)} {holding} NaN or infinity, the first is {rows} {wrong[0]}"
-        raise DataError(f"{place}: {found}. Make these again or leave their videos out.")
+        found = f"{len(wrong)} {holding} NaN or infinity"
+        first = f"the first is {rows} {wrong[0]}{where(int(wrong[0]))}"
+        raise DataError(f"{place}: {found}, {first}. Make these again or leave their videos out.")
     return array
-
-
-def check_rows(array: NDArray[Any], rows: int, place: str, because: str, remedy: str) -> None:
-    """Check that a matrix has one row for each entry of another file."""
-    if array.ndim != 2 or len(array) != rows or array.shape[1] == 0:
-        found = f"has shape {list(array.shape)}, but {because}; expected [{rows}, any]"
-        raise DataError(f"{place}: {found}. {remedy}")
 
 
 def write_tensors(

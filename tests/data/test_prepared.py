@@ -80,11 +80,6 @@ def test_bad_header(tiny_dataset, key, value, message):
     assert str(caught.value).startswith(str(tiny_dataset.folder))
 
 
-def test_folders_that_are_no_prepared_data_set(tmp_path):
-    with pytest.raises(DataError, match=r"dataset.json: no such file. Expected a prepared"):
-        open_dataset(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [

@@ -154,7 +154,7 @@ def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonom
     wrong("niv", windows(), "action 4 is not one of task 1 .video '.'.", taxonomy=other)
 
 
-@pytest.mark.parametrize("name", ["coin", "crosstask", "niv"])
+@pytest.mark.parametrize("name", ["crosstask", "niv"])
 def test_published_annotations_go_round(
     shared_data, real_annotations, write_windows, tmp_path, name
 ):

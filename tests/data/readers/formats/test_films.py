@@ -199,13 +199,3 @@ def test_files_without_steps_are_left_out_and_named(read, tmp_path):
     with pytest.raises(DataError, match=r"no control tag 'x', only 'steps' \(1\)") as caught:
         read([task(1, "s3://x/a.mp4")], tier="x")
     assert caught.value.setting == "tier"
-
-
-def test_all_damaged_files_are_named(tmp_path):
-    paths = [tmp_path / f"{number}.json" for number in range(3)]
-    for path in paths:
-        path.write_text('{"annotations": [')
-    paths[1].write_text(json.dumps([task(1, "s3://x/a.mp4")]))
-    with pytest.raises(DataError, match=r"0.json.*Refused as well: .*2.json") as caught:
-        read_steps(paths, choices=TEA)
-    assert "1.json" not in str(caught.value)

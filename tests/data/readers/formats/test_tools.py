@@ -121,24 +121,6 @@ def test_several_tasks_of_cvat(read):
     assert spans(found) == [("boil water", 0.5, 0.75)]
 
 
-@pytest.mark.parametrize("ending", ["vtt", "srt"])
-def test_captions_that_a_tool_wrote(ending, read):
-    webvtt = pytest.importorskip("webvtt")
-    captions = webvtt.WebVTT()
-    captions.captions.append(webvtt.Caption("00:00:00.500", "00:00:04.250", "boil\nwater"))
-    captions.captions.append(webvtt.Caption("00:00:04.250", "00:00:06.000", "pour"))
-    text = captions.content if ending == "vtt" else captions_as_srt(captions)
-    assert spans(read(text.replace("\n", "\r\n"))) == SPANS
-
-
-def captions_as_srt(captions):
-    import io
-
-    buffer = io.StringIO()
-    captions.write(buffer, format="srt")
-    return buffer.getvalue()
-
-
 def test_chapters_end_where_the_next_begins(read):
     found = read(CHAPTERS, name="tea.txt")
     assert spans(found) == [("Intro", 0, 30), ("Boil water", 30, 65), ("Pour", 65, 3723)]

@@ -209,18 +209,14 @@ def _rate(document: Document, video: str, data: dict[str, Any], where: str) -> f
     written = data.get("frameRate")
     if isinstance(written, str):
         written = parse_seconds(written)
-    rate = document.rate(video, written)
-    if "frame_rate" in document.lacking and "fps" in data:
+    problem = ""
+    if "fps" in data:
         problem = (
             f"counts frames of the timeline, whose rate is the frameRate of the Video tag, not "
             f"always the film's, which the data give as fps ({data['fps']!r:.40}). Give the frames "
             "per second."
         )
-        document.lacking["frame_rate"] = (
-            "the frames per second",
-            document.wrong(problem, where, setting="frame_rate"),
-        )
-    return rate
+    return document.rate(video, written, problem, where)
 
 
 def _location(data: dict[str, Any], tag: str = "") -> str:
